@@ -1,0 +1,49 @@
+# Third-party libraries; tools/packages.txt lists the Debian packages that hold them.
+
+find_package(Threads REQUIRED)
+find_package(fmt REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(hwloc REQUIRED IMPORTED_TARGET hwloc)
+pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy)
+
+# Who links shunt_backends sees SHUNT_HAVE_<NAME>=0|1 for every backend; `shunt info` prints them.
+add_library(shunt_backends INTERFACE)
+
+# shunt_backend(NAME FOUND_VARIABLE [NOTE]): settles an AUTO|ON|OFF switch and says what it settled on.
+function(shunt_backend name found)
+  if(SHUNT_${name} STREQUAL "ON" AND NOT ${found})
+    message(FATAL_ERROR "SHUNT_${name}=ON, but ${name} was not found")
+  endif()
+  set(have 0)
+  set(verdict "not found")
+  if(SHUNT_${name} STREQUAL "OFF")
+    set(verdict "left out")
+  elseif(${found})
+    set(have 1)
+    string(JOIN ", " verdict "found" ${ARGN})
+  endif()
+  set(SHUNT_HAVE_${name} ${have} PARENT_SCOPE)
+  target_compile_definitions(shunt_backends INTERFACE SHUNT_HAVE_${name}=${have})
+  message(STATUS "shunt: ${name} ${verdict} (SHUNT_${name}=${SHUNT_${name}})")
+endfunction()
+
+if(NOT SHUNT_MPI STREQUAL "OFF")
+  set(MPI_CXX_SKIP_MPICXX ON)  # the C interface, called from C++
+  find_package(MPI QUIET COMPONENTS CXX)
+endif()
+shunt_backend(MPI MPI_CXX_FOUND)
+
+if(NOT SHUNT_CUDA STREQUAL "OFF")
+  find_package(CUDAToolkit QUIET)
+endif()
+shunt_backend(CUDA CUDAToolkit_FOUND "not used by this release yet")
+
+if(NOT SHUNT_UCX STREQUAL "OFF")
+  pkg_check_modules(ucx QUIET IMPORTED_TARGET ucx)
+endif()
+shunt_backend(UCX ucx_FOUND "not used by this release yet")
+
+if(NOT SHUNT_NCCL STREQUAL "OFF")
+  find_library(NCCL_LIBRARY nccl)
+endif()
+shunt_backend(NCCL NCCL_LIBRARY "not used by this release yet")

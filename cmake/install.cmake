@@ -1,0 +1,14 @@
+# Headers, libraries, the command line, and the package that find_package(shunt) finds.
+
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/shunt)
+
+get_property(modules GLOBAL PROPERTY SHUNT_MODULES)
+install(TARGETS ${modules} shunt_shunt EXPORT shunt)
+install(TARGETS shunt_cli)
+install(DIRECTORY include/ DESTINATION include)
+install(EXPORT shunt NAMESPACE shunt:: DESTINATION ${package_dir} FILE shunt-targets.cmake)
+
+write_basic_package_version_file(shunt-config-version.cmake COMPATIBILITY SameMajorVersion)
+install(FILES cmake/shunt-config.cmake ${PROJECT_BINARY_DIR}/shunt-config-version.cmake DESTINATION ${package_dir})

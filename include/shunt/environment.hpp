@@ -1,0 +1,36 @@
+// Every environment variable that shunt reads, in one place.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace shunt {
+
+struct Environment {
+  /// SHUNT_LIVENESS_MS: a peer that does not answer a ping for this long counts as lost. Default 5000.
+  std::chrono::milliseconds liveness{5000};
+  /// SHUNT_DEADLINE_MS: an operation that takes longer fails. Slow compute is not death: minutes. Default 600000.
+  std::chrono::milliseconds deadline{600'000};
+  /// SHUNT_JOIN_MS: how long ranks wait for each other when a world is made. Default 60000.
+  std::chrono::milliseconds join{60'000};
+  /// SHUNT_VIRTUAL_NODES: declare this many nodes on one host. Default 1.
+  std::int32_t virtual_nodes = 1;
+
+  /// How the job was launched, from the first convention found: SHUNT_RANK/SHUNT_WORLD_SIZE/SHUNT_JOB, Open MPI's
+  /// mpirun, Slurm's srun, RANK/WORLD_SIZE with MASTER_ADDR/MASTER_PORT.
+  struct Launch {
+    std::int32_t rank = 0;
+    std::int32_t size = 1;
+    std::int32_t local_size = 1;  ///< ranks on this host; equal to size where the launcher does not say
+    std::string job;              ///< the same for all ranks of the job and for no other job on this host
+    std::string convention;       ///< "shunt", "mpirun", "srun" or "env", for messages
+  };
+  std::optional<Launch> launch;
+
+  /// Throws Error(invalid_argument) that names the variable when a value can't be read.
+  static Environment read();
+};
+
+}  // namespace shunt

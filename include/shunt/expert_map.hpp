@@ -1,0 +1,66 @@
+// Which rank or ranks hold which logical expert.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "shunt/ids.hpp"
+
+namespace shunt {
+
+/// Immutable. A copy of an expert on a rank is a *physical* expert; physical experts are numbered rank by rank and,
+/// within a rank, by ascending logical expert, so that a rank's experts are contiguous.
+class ExpertMap {
+ public:
+  /// Experts in order, spread as evenly as possible: the first (experts mod ranks) ranks hold one more.
+  static ExpertMap contiguous(std::int32_t num_experts, std::int32_t num_ranks);
+
+  /// placement[rank] lists that rank's logical experts in any order. Throws Error(invalid_argument) if an expert has no
+  /// copy, is out of range, or stands twice on one rank. A rank may hold none.
+  static ExpertMap from_placement(std::int32_t num_experts, const std::vector<std::vector<ExpertId>>& placement);
+
+  [[nodiscard]] std::int32_t num_experts() const { return static_cast<std::int32_t>(copies_begin_.size()) - 1; }
+  [[nodiscard]] std::int32_t num_ranks() const { return static_cast<std::int32_t>(first_of_rank_.size()) - 1; }
+  [[nodiscard]] std::int32_t num_physical() const { return static_cast<std::int32_t>(logical_.size()); }
+  [[nodiscard]] bool has_replicas() const { return num_physical() > num_experts(); }
+
+  [[nodiscard]] ExpertId logical(PhysicalId p) const { return logical_[p.index()]; }
+  [[nodiscard]] RankId rank(PhysicalId p) const { return rank_[p.index()]; }
+
+  /// A rank's physical experts are [first_physical(rank), first_physical(rank) + num_local(rank)).
+  [[nodiscard]] PhysicalId first_physical(RankId rank) const { return PhysicalId(first_of_rank_[rank.index()]); }
+  [[nodiscard]] std::int32_t num_local(RankId rank) const {
+    return first_of_rank_[rank.index() + 1] - first_of_rank_[rank.index()];
+  }
+
+  /// The copies of an expert, by ascending rank; never empty.
+  [[nodiscard]] std::span<const PhysicalId> copies(ExpertId expert) const {
+    const auto begin = static_cast<std::size_t>(copies_begin_[expert.index()]);
+    const auto end = static_cast<std::size_t>(copies_begin_[expert.index() + 1]);
+    return std::span(copies_).subspan(begin, end - begin);
+  }
+
+  /// The copy that serves (source, token): copies take turns over tokens, and sources start at different copies, so
+  /// that load spreads evenly. A pure function of its arguments, so every rank and every transport agree.
+  [[nodiscard]] PhysicalId choose(ExpertId expert, RankId source, TokenId token) const {
+    const auto all = copies(expert);
+    if (all.size() == 1) return all.front();
+    return all[(source.index() + token.index()) % all.size()];
+  }
+
+  /// Equal maps have equal hashes on every rank.
+  [[nodiscard]] std::uint64_t hash() const { return hash_; }
+
+ private:
+  ExpertMap() = default;
+
+  std::vector<ExpertId> logical_;            // by physical expert
+  std::vector<RankId> rank_;                 // by physical expert
+  std::vector<std::int32_t> first_of_rank_;  // ranks + 1
+  std::vector<PhysicalId> copies_;           // grouped by logical expert
+  std::vector<std::int32_t> copies_begin_;   // experts + 1
+  std::uint64_t hash_ = 0;
+};
+
+}  // namespace shunt

@@ -1,0 +1,21 @@
+// What this host offers, as hwloc sees it.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace shunt {
+
+struct Machine {
+  std::string hostname;
+  std::string cpu;  ///< the model name, or empty where unknown
+  int packages = 0;
+  int cores = 0;  ///< physical cores this process may use
+  int numa_nodes = 0;
+  std::size_t last_level_cache_bytes = 0;  ///< of one cache; 0 where unknown
+  std::size_t memory_bytes = 0;
+
+  static Machine detect();
+};
+
+}  // namespace shunt

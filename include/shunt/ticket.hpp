@@ -1,0 +1,59 @@
+// A handle on an operation that is under way.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+namespace shunt {
+
+/// The part of an operation that tickets need.
+class Pending {
+ public:
+  virtual ~Pending() = default;
+  /// Drives the operation on the caller's thread until it is complete. Throws the Error that ended it.
+  virtual void wait() = 0;
+  [[nodiscard]] virtual bool done() const = 0;
+};
+
+/// Move-only. Complete means: this rank's output is whole *and* its inputs may be reused. The operation proceeds
+/// whether or not anyone waits. The destructor waits, and drops the Error if there is one.
+template <class Result>
+class Ticket {
+ public:
+  Ticket(std::shared_ptr<Pending> pending, Result result) : pending_(std::move(pending)), result_(std::move(result)) {}
+  Ticket(Ticket&&) noexcept = default;
+  Ticket& operator=(Ticket&& other) noexcept {
+    if (this != &other) {
+      settle();
+      pending_ = std::move(other.pending_);
+      result_ = std::move(other.result_);
+    }
+    return *this;
+  }
+  ~Ticket() { settle(); }
+
+  /// Blocks until complete and hands over the result; call it once. Throws the Error that ended the operation.
+  Result wait() {
+    const auto pending = std::move(pending_);
+    pending->wait();
+    return std::move(result_);
+  }
+
+  /// Never blocks. True also when wait() would throw at once.
+  [[nodiscard]] bool done() const { return !pending_ || pending_->done(); }
+
+ private:
+  void settle() noexcept {
+    if (!pending_) return;
+    try {
+      pending_->wait();
+    } catch (...) {  // NOLINT: whoever drops a ticket does not ask how it ended
+    }
+    pending_.reset();
+  }
+
+  std::shared_ptr<Pending> pending_;
+  Result result_;
+};
+
+}  // namespace shunt

@@ -1,0 +1,40 @@
+// Which rank lives on which node.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "shunt/ids.hpp"
+
+namespace shunt {
+
+/// Immutable. Nodes may be virtual: declared on one host, they change the reduction tree and the traffic counts
+/// exactly as real ones would.
+class Topology {
+ public:
+  static Topology single_node(std::int32_t num_ranks);
+
+  /// Ranks in order, in num_nodes runs that differ by at most one rank.
+  static Topology virtual_nodes(std::int32_t num_ranks, std::int32_t num_nodes);
+
+  /// nodes[rank]; every node from 0 to the largest must occur.
+  static Topology from_nodes(std::vector<NodeId> nodes);
+
+  /// The topology of these ranks alone, in this order; nodes keep theirs and are numbered anew.
+  [[nodiscard]] Topology subset(std::span<const RankId> ranks) const;
+
+  [[nodiscard]] std::int32_t num_ranks() const { return static_cast<std::int32_t>(node_.size()); }
+  [[nodiscard]] std::int32_t num_nodes() const { return num_nodes_; }
+  [[nodiscard]] NodeId node(RankId rank) const { return node_[rank.index()]; }
+  [[nodiscard]] std::span<const NodeId> nodes() const { return node_; }
+
+  /// Equal topologies have equal hashes on every rank.
+  [[nodiscard]] std::uint64_t hash() const;
+
+ private:
+  std::vector<NodeId> node_;  // by rank
+  std::int32_t num_nodes_ = 0;
+};
+
+}  // namespace shunt

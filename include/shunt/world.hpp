@@ -1,0 +1,87 @@
+// A set of ranks with its transport.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "shunt/environment.hpp"
+#include "shunt/ids.hpp"
+#include "shunt/tensor.hpp"
+#include "shunt/topology.hpp"
+
+namespace shunt {
+
+enum class WorldKind : std::uint8_t {
+  inproc,  ///< ranks are threads of this process
+  shm,     ///< ranks are processes of this host
+};
+
+std::string_view to_string(WorldKind kind);
+
+struct SpawnOptions {
+  WorldKind kind = WorldKind::inproc;
+  /// Nodes of the ranks; by default SHUNT_VIRTUAL_NODES runs of ranks.
+  std::optional<Topology> topology = std::nullopt;
+  Environment environment = Environment::read();
+};
+
+/// One rank's end of a world. Move-only; engines made from it keep what they need. When a rank fails, dies or stops,
+/// every operation of every other rank ends with an Error that names it, and the world can only be left.
+class World {
+ public:
+  struct Impl;
+
+  /// Joins the world that the launcher describes (see Environment::Launch); without one, a world of one rank.
+  /// Collective over the ranks of the job; blocks until all have come or SHUNT_JOIN_MS have passed.
+  static World from_environment();
+
+  /// Runs body(world) on num_ranks new ranks and returns when all have returned. If some throw, throws the error of the
+  /// rank that failed first: as it was thrown for threads, as Error for processes. Processes are forked, so call this
+  /// before starting threads.
+  static void spawn(std::int32_t num_ranks, const std::function<void(World&)>& body, const SpawnOptions& options = {});
+
+  World(World&&) noexcept;
+  World& operator=(World&&) noexcept;
+  /// Leaves. Peers that still wait for this rank get an Error; if an exception is unwinding, at once.
+  ~World();
+
+  [[nodiscard]] RankId rank() const;
+  [[nodiscard]] std::int32_t size() const;
+  [[nodiscard]] const Topology& topology() const;
+
+  /// Memory that peers can address, in which dispatch outputs and expert outputs need no copy. Not collective.
+  [[nodiscard]] Tensor allocate(DType dtype, std::int64_t rows, std::int64_t cols);
+
+  /// Collective: returns once all ranks have called it.
+  void barrier();
+
+  /// Collective: every rank's bytes, by rank; lengths may differ. For small things: settings, timings.
+  [[nodiscard]] std::vector<std::vector<std::byte>> all_gather(std::span<const std::byte> mine);
+
+  /// Collective: ranks that give the same colour form a new world, in the order of their ranks here. It shares this
+  /// world's transport: a fault in one is a fault in both.
+  [[nodiscard]] World split(std::int32_t colour);
+
+  /// What this process holds for blocks that peers can address, and how much of it is in use: at most the recent peak
+  /// of live_bytes() plus 64 MiB.
+  [[nodiscard]] std::size_t committed_bytes() const;
+  [[nodiscard]] std::size_t live_bytes() const;
+
+  /// For engines.
+  [[nodiscard]] const std::shared_ptr<Impl>& impl() const { return impl_; }
+
+ private:
+  friend class RankRun;
+  explicit World(std::shared_ptr<Impl> impl);
+
+  std::shared_ptr<Impl> impl_;
+  int exceptions_at_birth_ = 0;
+};
+
+}  // namespace shunt

@@ -1,0 +1,28 @@
+// shunt: measures, plans and explains the shuffle of Mixture-of-Experts tokens.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+
+#include "cli/verbs.hpp"
+#include "shunt/error.hpp"
+
+int main(int argc, char** argv) {
+  CLI::App app(
+      "shunt moves Mixture-of-Experts tokens to their experts and back.\n"
+      "Start with `shunt info`, then `shunt bench shuffle --help`.",
+      "shunt");
+  app.set_version_flag("--version", SHUNT_VERSION);
+  app.require_subcommand(1);
+  shunt::cli::add_info(app);
+  try {
+    CLI11_PARSE(app, argc, argv);
+    return 0;
+  } catch (const shunt::Error& error) {
+    fmt::print(stderr, "shunt: error ({}): {}\n", shunt::to_string(error.code()), error.what());
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "shunt: error: {}\n", error.what());
+  }
+  return 1;
+}

@@ -1,0 +1,12 @@
+// The verbs of the command line, one file each.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace shunt::cli {
+
+/// Each adds its verb, whose callback does the work and throws on failure.
+void add_info(CLI::App& app);
+void add_bench_shuffle(CLI::App& bench);
+
+}  // namespace shunt::cli

@@ -1,0 +1,60 @@
+#include "shunt/machine.hpp"
+
+#include <hwloc.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+
+#include "core/fail.hpp"
+
+namespace shunt {
+namespace {
+
+struct DestroyTopology {
+  void operator()(hwloc_topology_t topology) const { hwloc_topology_destroy(topology); }
+};
+using HwlocTopology = std::unique_ptr<hwloc_topology, DestroyTopology>;
+
+HwlocTopology load_topology() {
+  hwloc_topology_t raw = nullptr;
+  if (hwloc_topology_init(&raw) != 0) fail(ErrorCode::system, "hwloc: can't create a topology");
+  HwlocTopology topology(raw);
+  if (hwloc_topology_load(raw) != 0) fail(ErrorCode::system, "hwloc: can't read this machine's topology");
+  return topology;
+}
+
+std::size_t last_level_cache(hwloc_topology_t topology) {
+  for (const hwloc_obj_type_t type : {HWLOC_OBJ_L4CACHE, HWLOC_OBJ_L3CACHE, HWLOC_OBJ_L2CACHE})
+    if (const hwloc_obj_t cache = hwloc_get_obj_by_type(topology, type, 0)) return cache->attr->cache.size;
+  return 0;
+}
+
+std::string cpu_model(hwloc_topology_t topology) {
+  const hwloc_obj_t package = hwloc_get_obj_by_type(topology, HWLOC_OBJ_PACKAGE, 0);
+  const char* model = package ? hwloc_obj_get_info_by_name(package, "CPUModel") : nullptr;
+  return model ? model : "";
+}
+
+}  // namespace
+
+Machine Machine::detect() {
+  const HwlocTopology topology = load_topology();
+  const auto count = [&](hwloc_obj_type_t type) { return std::max(1, hwloc_get_nbobjs_by_type(topology.get(), type)); };
+
+  std::array<char, 256> hostname{};
+  gethostname(hostname.data(), hostname.size() - 1);
+
+  Machine machine;
+  machine.hostname = hostname.data();
+  machine.cpu = cpu_model(topology.get());
+  machine.packages = count(HWLOC_OBJ_PACKAGE);
+  machine.cores = count(HWLOC_OBJ_CORE);
+  machine.numa_nodes = count(HWLOC_OBJ_NUMANODE);
+  machine.last_level_cache_bytes = last_level_cache(topology.get());
+  machine.memory_bytes = hwloc_get_root_obj(topology.get())->total_memory;
+  return machine;
+}
+
+}  // namespace shunt

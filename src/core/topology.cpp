@@ -1,0 +1,53 @@
+#include "shunt/topology.hpp"
+
+#include <algorithm>
+
+#include "core/fail.hpp"
+#include "core/hash.hpp"
+
+namespace shunt {
+
+Topology Topology::single_node(std::int32_t num_ranks) { return virtual_nodes(num_ranks, 1); }
+
+Topology Topology::virtual_nodes(std::int32_t num_ranks, std::int32_t num_nodes) {
+  if (num_nodes < 1 || num_nodes > num_ranks)
+    fail(ErrorCode::invalid_argument, "topology: {} nodes for {} ranks, expected 1 to {}", num_nodes, num_ranks,
+         num_ranks);
+  std::vector<NodeId> nodes;
+  for (std::int64_t rank = 0; rank < num_ranks; ++rank)
+    nodes.emplace_back(static_cast<std::int32_t>(rank * num_nodes / num_ranks));
+  return from_nodes(std::move(nodes));
+}
+
+Topology Topology::from_nodes(std::vector<NodeId> nodes) {
+  if (nodes.empty()) fail(ErrorCode::invalid_argument, "topology: no ranks");
+  Topology topology;
+  topology.num_nodes_ = std::max_element(nodes.begin(), nodes.end())->value + 1;
+  for (std::int32_t node = 0; node < topology.num_nodes_; ++node)
+    if (std::find(nodes.begin(), nodes.end(), NodeId(node)) == nodes.end())
+      fail(ErrorCode::invalid_argument, "topology: node {} has no rank, though node {} has", node,
+           topology.num_nodes_ - 1);
+  if (std::min_element(nodes.begin(), nodes.end())->value < 0)
+    fail(ErrorCode::invalid_argument, "topology: a rank has a negative node");
+  topology.node_ = std::move(nodes);
+  return topology;
+}
+
+Topology Topology::subset(std::span<const RankId> ranks) const {
+  std::vector<std::int32_t> new_number(static_cast<std::size_t>(num_nodes_), -1);
+  for (const RankId rank : ranks) new_number[node(rank).index()] = 0;
+  std::int32_t next = 0;
+  for (std::int32_t& number : new_number)
+    if (number == 0) number = next++;
+  std::vector<NodeId> nodes;
+  for (const RankId rank : ranks) nodes.emplace_back(new_number[node(rank).index()]);
+  return from_nodes(std::move(nodes));
+}
+
+std::uint64_t Topology::hash() const {
+  Hasher hasher;
+  for (const NodeId node : node_) hasher.add(node.index());
+  return hasher.value();
+}
+
+}  // namespace shunt

@@ -1,0 +1,120 @@
+#include "engine/engine_impl.hpp"
+
+#include <atomic>
+#include <cstring>
+
+#include "core/fail.hpp"
+#include "core/hash.hpp"
+
+namespace shunt {
+namespace {
+
+class PendingOperation final : public Pending {
+ public:
+  PendingOperation(std::shared_ptr<Fabric> fabric, std::shared_ptr<Operation> operation)
+      : fabric_(std::move(fabric)), operation_(std::move(operation)) {}
+  void wait() override { fabric_->progress().wait(*operation_); }
+  [[nodiscard]] bool done() const override { return operation_->done(); }
+
+ private:
+  std::shared_ptr<Fabric> fabric_;
+  std::shared_ptr<Operation> operation_;
+};
+
+void check_summable(RankId rank, const char* name, DType dtype) {
+  if (dtype == fp8_e4m3)
+    fail(ErrorCode::invalid_argument, "rank {}: engine: {} can't be fp8_e4m3, expected f32, bf16 or f16", rank, name);
+}
+
+}  // namespace
+
+Engine::Impl::Impl(const World& engine_world, const EngineOptions& engine_options)
+    : world(engine_world.impl()), options(engine_options) {
+  if (options.hidden < 1)
+    fail(ErrorCode::invalid_argument, "rank {}: engine: hidden is {}, expected at least 1", rank(), options.hidden);
+  if (!options.expert_dtype) options.expert_dtype = options.dtype == fp8_e4m3 ? bf16 : options.dtype;
+  if (!options.result_dtype) options.result_dtype = options.expert_dtype;
+  if (!options.wire_dtype) options.wire_dtype = options.expert_dtype;
+  if (!options.deadline) options.deadline = world->fabric->environment().deadline;
+  check_summable(rank(), "expert_dtype", *options.expert_dtype);
+  check_summable(rank(), "result_dtype", *options.result_dtype);
+  check_summable(rank(), "wire_dtype", *options.wire_dtype);
+  static std::atomic<std::uint64_t> num_engines{0};
+  serial = ++num_engines;
+  key = Hasher().add(world->group->id).add(++world->num_engines).value();
+}
+
+EngineShape Engine::Impl::shape() const {
+  const auto byte = [](DType dtype) { return static_cast<std::uint32_t>(dtype); };
+  EngineShape shape;
+  shape.hidden = options.hidden;
+  shape.dtypes = byte(options.dtype) | byte(*options.expert_dtype) << 8 | byte(*options.result_dtype) << 16 |
+                 byte(*options.wire_dtype) << 24;
+  shape.flags = (options.reduction == Reduction::flat ? EngineShape::kFlat : 0) |
+                (options.companions.ids ? EngineShape::kIds : 0) |
+                (options.companions.weights ? EngineShape::kWeights : 0);
+  return shape;
+}
+
+RowFormat Engine::Impl::row_format(Layout layout) const {
+  const auto hidden = static_cast<std::size_t>(options.hidden);
+  return {hidden * size_of(options.dtype), options.dtype == fp8_e4m3 ? scales_per_row(hidden) : 0,
+          options.companions.ids, options.companions.weights && layout != Layout::token_unique};
+}
+
+const PlanData& Engine::Impl::check_plan(const Plan& plan, std::string_view operation) const {
+  if (!plan.data()) fail(ErrorCode::invalid_argument, "rank {}: {}: the plan is empty", rank(), operation);
+  if (plan.data()->engine != serial)
+    fail(ErrorCode::invalid_argument, "rank {}: {}: the plan was made by another engine", rank(), operation);
+  return *plan.data();
+}
+
+void Engine::Impl::check_tensor(std::string_view operation, std::string_view name, const ConstTensor& tensor,
+                                DType dtype, std::int64_t rows) const {
+  if (tensor.dtype != dtype)
+    fail(ErrorCode::invalid_argument, "rank {}: {}: {} is {}, expected {}", rank(), operation, name,
+         to_string(tensor.dtype), to_string(dtype));
+  if (tensor.rows != rows || tensor.cols != options.hidden)
+    fail(ErrorCode::invalid_argument, "rank {}: {}: {} is [{}, {}], expected [{}, {}]", rank(), operation, name,
+         tensor.rows, tensor.cols, rows, options.hidden);
+  if (tensor.rows > 0 && !tensor.data)
+    fail(ErrorCode::invalid_argument, "rank {}: {}: {} has no data", rank(), operation, name);
+}
+
+void Engine::Impl::check_dispatch_input(const PlanData& plan, const ConstTensor& x, const ConstTensor& scales) const {
+  const bool quantises = options.dtype == fp8_e4m3 && x.dtype != fp8_e4m3;
+  check_tensor("dispatch", "x", x, quantises ? x.dtype : options.dtype, plan.num_tokens);
+  if (x.dtype != fp8_e4m3) {
+    if (scales.data)
+      fail(ErrorCode::invalid_argument, "rank {}: dispatch: scales given, but x is {}", rank(), to_string(x.dtype));
+    return;
+  }
+  const auto blocks = static_cast<std::int64_t>(scales_per_row(static_cast<std::size_t>(options.hidden)));
+  if ((!scales.data && plan.num_tokens > 0) || scales.dtype != f32 || scales.rows != plan.num_tokens ||
+      (scales.cols != blocks && plan.num_tokens > 0))
+    fail(ErrorCode::invalid_argument, "rank {}: dispatch: fp8 x needs f32 scales [{}, {}], got {} [{}, {}]", rank(),
+         plan.num_tokens, blocks, to_string(scales.dtype), scales.rows, scales.cols);
+}
+
+Tensor Engine::Impl::expert_rows(const PlanData& plan) const {
+  Tensor tensor{nullptr, *options.expert_dtype, plan.num_rows(), options.hidden, nullptr};
+  const Block block = allocate(tensor.bytes());
+  tensor.data = block.data;
+  tensor.owner = block.owner;
+  return tensor;
+}
+
+Block Engine::Impl::show_to_peers(const ConstTensor& tensor) const {
+  if (tensor.data && offset_of(tensor.data, tensor.bytes()))
+    return {const_cast<std::byte*>(tensor.data), tensor.bytes(), tensor.owner};  // peers only read it
+  Block block = allocate(tensor.bytes());
+  if (tensor.bytes() > 0) std::memcpy(block.data, tensor.data, tensor.bytes());
+  return block;
+}
+
+std::shared_ptr<Pending> Engine::Impl::issue(const std::shared_ptr<Operation>& operation) {
+  world->fabric->progress().issue(operation, next_sequence);
+  return std::make_shared<PendingOperation>(world->fabric, operation);
+}
+
+}  // namespace shunt

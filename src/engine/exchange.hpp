@@ -1,0 +1,24 @@
+// Every rank shows its bytes to every other.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/fabric.hpp"
+#include "engine/operation.hpp"
+
+namespace shunt {
+
+/// Every member's bytes, by rank. They lie in the peers' memory: valid during the call only, and not to be trusted.
+using ReadAll = std::function<void(std::span<const std::span<const std::byte>>)>;
+
+/// Collective, blocking. `engine` and `next_sequence` place it in the order of some engine or world.
+void exchange(Fabric& fabric, const std::shared_ptr<const Group>& group, std::uint64_t engine,
+              std::uint32_t& next_sequence, std::chrono::milliseconds deadline, std::span<const std::byte> mine,
+              const ReadAll& read);
+
+}  // namespace shunt

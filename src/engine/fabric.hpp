@@ -1,0 +1,30 @@
+// What all worlds and engines on one transport share.
+#pragma once
+
+#include <memory>
+
+#include "engine/progress.hpp"
+#include "shunt/environment.hpp"
+#include "transport/transport.hpp"
+
+namespace shunt {
+
+class Fabric : public std::enable_shared_from_this<Fabric> {
+ public:
+  Fabric(std::shared_ptr<Transport> transport, const Environment& environment)
+      : environment_(environment), transport_(std::move(transport)), progress_(transport_) {}
+
+  [[nodiscard]] const Environment& environment() const { return environment_; }
+  [[nodiscard]] Transport& transport() const { return *transport_; }
+  [[nodiscard]] Progress& progress() { return progress_; }
+
+  /// As Transport::allocate; freed memory finds its way back to the machine.
+  Block allocate(std::size_t bytes);
+
+ private:
+  Environment environment_;
+  std::shared_ptr<Transport> transport_;
+  Progress progress_;
+};
+
+}  // namespace shunt

@@ -1,0 +1,20 @@
+#include "engine/operation.hpp"
+
+namespace shunt {
+
+std::string_view to_string(OpKind kind) {
+  switch (kind) {
+    case OpKind::exchange: return "plan";
+    case OpKind::dispatch: return "dispatch";
+    case OpKind::combine: return "combine";
+    case OpKind::dispatch_backward: return "dispatch_backward";
+    case OpKind::combine_backward: return "combine_backward";
+  }
+  return "unknown operation";
+}
+
+void Operation::rethrow() const {
+  if (state_.load(std::memory_order_acquire) == State::failed) throw *error_;
+}
+
+}  // namespace shunt

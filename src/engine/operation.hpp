@@ -1,0 +1,88 @@
+// One collective operation, from its issue to its completion on this rank.
+//
+// Every operation has the same life: all ranks announce themselves to each other; once all have, this rank does its
+// work, reading or writing its peers' announced memory; then it tells them that it is done with their memory; and it is
+// complete once all peers have said the same.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "shunt/error.hpp"
+#include "shunt/ids.hpp"
+
+namespace shunt {
+
+enum class OpKind : std::uint8_t { exchange, dispatch, combine, dispatch_backward, combine_backward };
+
+std::string_view to_string(OpKind kind);
+
+/// The ranks of a world, as ranks of the transport below it.
+struct Group {
+  std::vector<RankId> members;  ///< by rank in this world
+  RankId self;                  ///< in this world
+  std::uint64_t id = 0;         ///< equal on all members, different for other worlds
+
+  [[nodiscard]] std::int32_t size() const { return static_cast<std::int32_t>(members.size()); }
+};
+
+/// What a rank tells its peers when it issues an operation.
+struct Announcement {
+  OpKind kind = OpKind::exchange;
+  std::uint64_t plan_hash = 0;
+  std::uint64_t offset = 0;         ///< the block that peers read or write
+  std::uint64_t bytes = 0;          ///< its size
+  std::uint64_t second_offset = 0;  ///< combine_backward: the expert outputs that peers read
+};
+
+class Operation {
+ public:
+  /// Matches the operation with its peers': same engine, same place in the engine's order.
+  struct Key {
+    std::uint64_t engine = 0;
+    std::uint32_t sequence = 0;
+    bool operator==(const Key&) const = default;
+  };
+
+  Operation(std::shared_ptr<const Group> group, std::uint64_t engine, const Announcement& announcement,
+            std::chrono::milliseconds deadline)
+      : group_(std::move(group)), announcement_(announcement), deadline_(deadline) {
+    key_.engine = engine;
+  }
+  virtual ~Operation() = default;
+  Operation(const Operation&) = delete;
+  Operation& operator=(const Operation&) = delete;
+
+  /// This rank's share of the work. `peers` holds every member's announcement, this rank's own included.
+  virtual void run(std::span<const Announcement> peers) = 0;
+  /// Called once all peers are done with this rank's memory.
+  virtual void finish() {}
+
+  [[nodiscard]] const Group& group() const { return *group_; }
+  [[nodiscard]] const Key& key() const { return key_; }
+  [[nodiscard]] const Announcement& announcement() const { return announcement_; }
+  [[nodiscard]] bool done() const { return state_.load(std::memory_order_acquire) != State::pending; }
+  /// Throws the error that ended a failed operation; call once done().
+  void rethrow() const;
+
+ private:
+  friend class Progress;
+  enum class State : std::uint8_t { pending, complete, failed };
+
+  std::shared_ptr<const Group> group_;
+  Key key_;
+  Announcement announcement_;
+  std::chrono::milliseconds deadline_;
+  std::chrono::steady_clock::time_point issued_;
+  bool has_run_ = false;
+  std::optional<Error> error_;
+  std::atomic<State> state_{State::pending};  // release by Progress; partner: the acquire in done()
+};
+
+}  // namespace shunt

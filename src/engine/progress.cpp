@@ -1,0 +1,309 @@
+#include "engine/progress.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/fail.hpp"
+
+namespace shunt {
+namespace {
+
+// How often a waiting driver looks after silent peers and deadlines.
+constexpr std::chrono::milliseconds kPatience{100};
+// A world that has not moved for this long gives freed memory back (docs/adr/0003).
+constexpr std::chrono::milliseconds kIdleBeforeTrim{1000};
+// How long the last signals may take to find room in a peer's mailbox before this rank leaves without sending them.
+constexpr std::chrono::milliseconds kFarewell{2000};
+
+SignalRecord signal_record(const Operation& operation, Signal signal) {
+  const Announcement& a = operation.announcement();
+  return {operation.key().engine, operation.key().sequence, signal, a.kind, 0, a.plan_hash, a.offset, a.bytes,
+          a.second_offset};
+}
+
+std::string name_of(const Operation& operation) {
+  return fmt::format("{} #{}", to_string(operation.announcement().kind), operation.key().sequence);
+}
+
+Error error_of(const Fault& fault) { return {fault.code, fault.text}; }
+
+std::string list(const std::vector<RankId>& ranks) { return fmt::format("{}", fmt::join(ranks, ", ")); }
+
+}  // namespace
+
+Progress::Progress(std::shared_ptr<Transport> transport)
+    : transport_(std::move(transport)),
+      backlog_(static_cast<std::size_t>(transport_->size())),
+      arrivals_(transport_->size()) {
+  server_ = std::thread([this] { serve(); });
+}
+
+Progress::~Progress() {
+  stopping_ = true;
+  notify_server();
+  transport_->wake();
+  server_.join();
+  const auto deadline = Clock::now() + kFarewell;
+  while (backlog_size_ > 0 && !transport_->fault() && Clock::now() < deadline) {
+    flush_backlog();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+void Progress::issue(const std::shared_ptr<Operation>& operation, std::uint32_t& next_sequence) {
+  if (const auto fault = transport_->fault()) throw error_of(*fault);
+  {
+    const std::lock_guard lock(queue_mutex_);
+    operation->key_.sequence = next_sequence++;
+    operation->issued_ = Clock::now();
+    issued_.push_back(operation);
+    ++num_pending_;
+    for (const RankId peer : operation->group().members)
+      if (peer != transport_->rank()) post(peer, signal_record(*operation, Signal::announce));
+  }
+  // Somebody must see it: a waiter if there is one (its last act is to look for pending work), else the server.
+  if (num_waiters_ == 0)
+    notify_server();
+  else
+    transport_->wake();
+}
+
+void Progress::post(RankId peer, const SignalRecord& record) {
+  auto& queue = backlog_[peer.index()];
+  const bool overtakes_nobody = queue.empty();
+  if (overtakes_nobody && transport_->post(peer, std::as_bytes(std::span(&record, 1))) == Post::posted) return;
+  queue.push_back(record);
+  ++backlog_size_;
+}
+
+void Progress::flush_backlog() {
+  if (backlog_size_ == 0) return;
+  for (std::size_t peer = 0; peer < backlog_.size(); ++peer) {
+    auto& queue = backlog_[peer];
+    while (!queue.empty() &&
+           transport_->post(RankId(peer), std::as_bytes(std::span(&queue.front(), 1))) == Post::posted) {
+      queue.pop_front();
+      --backlog_size_;
+    }
+  }
+}
+
+void Progress::wait(Operation& operation) {
+  ++num_waiters_;
+  while (!operation.done()) {
+    const std::uint32_t seen = transport_->observe();
+    if (!try_advance() && !operation.done()) transport_->sleep(seen, kPatience);
+  }
+  --num_waiters_;
+  if (on_duty()) notify_server();
+  operation.rethrow();
+}
+
+// Whoever fails to enter raises room_contended_ and tries once more; so either that try succeeds, or the thread inside
+// leaves later than the flag was raised, sees it, and wakes those who sleep.
+bool Progress::try_advance() {
+  if (!room_mutex_.try_lock()) {
+    room_contended_ = true;
+    if (!room_mutex_.try_lock()) return false;
+  }
+  const bool moved = advance();
+  room_mutex_.unlock();
+  if (room_contended_.exchange(false)) transport_->wake();
+  return moved;
+}
+
+bool Progress::advance() {
+  {
+    const std::lock_guard lock(queue_mutex_);
+    live_.insert(live_.end(), issued_.begin(), issued_.end());
+    issued_.clear();
+    flush_backlog();
+  }
+  // Before receive(): what a peer sent before it left must be read before its absence counts.
+  std::vector<bool> had_left;
+  for (std::int32_t rank = 0; rank < transport_->size(); ++rank) had_left.push_back(transport_->has_left(RankId(rank)));
+
+  bool moved = receive();
+  if (const auto fault = transport_->fault()) {
+    moved |= !live_.empty();
+    fail_all(*fault);
+    return moved;
+  }
+  for (const auto& operation : live_) moved |= step(*operation);
+  std::erase_if(live_, [](const auto& operation) { return operation->done(); });
+  check_departures(had_left);
+  if (const auto now = Clock::now(); now - last_patience_check_ >= kPatience) {
+    last_patience_check_ = now;
+    check_patience();
+  }
+  return moved;
+}
+
+bool Progress::receive() {
+  bool received = false;
+  for (Message message; transport_->poll(message); received = true) {
+    if (message.bytes != sizeof(SignalRecord)) continue;
+    SignalRecord record{};
+    std::memcpy(&record, message.data.data(), sizeof(record));
+    auto& peer = arrivals_.of({record.engine, record.sequence})[message.from.index()];
+    if (record.signal == Signal::announce)
+      peer.announced = Announcement{record.kind, record.plan_hash, record.offset, record.bytes, record.second_offset};
+    else
+      peer.done = true;
+  }
+  return received;
+}
+
+bool Progress::step(Operation& operation) {
+  bool moved = false;
+  if (!operation.has_run_) {
+    if (!all_announced(operation) || !run(operation)) return false;
+    moved = true;
+  }
+  if (!all_done(operation)) return moved;
+  operation.finish();
+  complete(operation, std::nullopt);
+  return true;
+}
+
+bool Progress::all_announced(const Operation& operation) {
+  const auto& peers = arrivals_.of(operation.key());
+  bool all = true;
+  for (const RankId peer : operation.group().members) {
+    if (peer == transport_->rank()) continue;
+    const auto& announced = peers[peer.index()].announced;
+    if (announced && !matches(operation, peer, *announced)) return false;
+    all &= announced.has_value();
+  }
+  return all;
+}
+
+bool Progress::all_done(const Operation& operation) { return awaited_peers(operation).empty(); }
+
+bool Progress::matches(const Operation& operation, RankId peer, const Announcement& theirs) {
+  const Announcement& ours = operation.announcement();
+  if (theirs.kind == ours.kind && theirs.plan_hash == ours.plan_hash) return true;
+  const RankId self = transport_->rank();
+  const auto text = theirs.kind != ours.kind
+                        ? fmt::format("rank {} called {} where rank {} called {} (operation #{} of the engine)", peer,
+                                      to_string(theirs.kind), self, to_string(ours.kind), operation.key().sequence)
+                        : fmt::format("rank {} and rank {} called {} #{} with different plans", peer, self,
+                                      to_string(ours.kind), operation.key().sequence);
+  transport_->report(ErrorCode::mismatch, peer, text);
+  return false;
+}
+
+bool Progress::run(Operation& operation) {
+  const auto& peers = arrivals_.of(operation.key());
+  std::vector<Announcement> announcements;
+  for (const RankId member : operation.group().members)
+    announcements.push_back(member == transport_->rank() ? operation.announcement() : *peers[member.index()].announced);
+  try {
+    operation.run(announcements);
+  } catch (const Error& error) {
+    transport_->report(error.code(), transport_->rank(), error.what());
+    return false;
+  } catch (const std::exception& error) {
+    transport_->report(ErrorCode::peer_failed, transport_->rank(),
+                       fmt::format("rank {} failed in {}: {}", transport_->rank(), name_of(operation), error.what()));
+    return false;
+  }
+  operation.has_run_ = true;
+  const std::lock_guard lock(queue_mutex_);
+  for (const RankId peer : operation.group().members)
+    if (peer != transport_->rank()) post(peer, signal_record(operation, Signal::done));
+  return true;
+}
+
+void Progress::complete(Operation& operation, std::optional<Error> error) {
+  arrivals_.forget(operation.key());
+  operation.error_ = std::move(error);
+  // Release: partner of the acquire in Operation::done(); covers the output.
+  operation.state_.store(operation.error_ ? Operation::State::failed : Operation::State::complete,
+                         std::memory_order_release);
+  --num_pending_;
+  transport_->wake();
+}
+
+void Progress::fail_all(const Fault& fault) {
+  for (const auto& operation : live_) complete(*operation, error_of(fault));
+  live_.clear();
+}
+
+std::vector<RankId> Progress::awaited_peers(const Operation& operation) {
+  std::vector<RankId> awaited;
+  const auto& peers = arrivals_.of(operation.key());
+  for (const RankId peer : operation.group().members) {
+    if (peer == transport_->rank()) continue;
+    const auto& state = peers[peer.index()];
+    if (operation.has_run_ ? !state.done : !state.announced) awaited.push_back(peer);
+  }
+  return awaited;
+}
+
+void Progress::check_departures(const std::vector<bool>& had_left) {
+  for (const auto& operation : live_)
+    for (const RankId peer : awaited_peers(*operation))
+      if (had_left[peer.index()])
+        transport_->report(ErrorCode::peer_lost, peer,
+                           fmt::format("rank {} has left the world, but rank {} still waits for it in {}", peer,
+                                       transport_->rank(), name_of(*operation)));
+}
+
+void Progress::check_patience() {
+  for (const auto& operation : live_) {
+    const auto awaited = awaited_peers(*operation);
+    for (const RankId peer : awaited) transport_->suspect(peer);
+    if (!awaited.empty() && Clock::now() - operation->issued_ > operation->deadline_)
+      transport_->report(ErrorCode::deadline, awaited.front(),
+                         fmt::format("rank {}: {} took longer than {} ms; {}", transport_->rank(), name_of(*operation),
+                                     operation->deadline_.count(), describe_pending()));
+  }
+}
+
+std::string Progress::describe_pending() {
+  std::string text = "pending:";
+  for (const auto& operation : live_)
+    text += fmt::format(" {} waits for rank(s) {} to {};", name_of(*operation), list(awaited_peers(*operation)),
+                        operation->has_run_ ? "finish" : "call it");
+  return text;
+}
+
+void Progress::serve() {
+  while (!stopping_) {
+    wait_for_duty();
+    while (!stopping_ && on_duty()) {
+      const std::uint32_t seen = transport_->observe();
+      if (!try_advance() && on_duty()) transport_->sleep(seen, kPatience);
+    }
+  }
+}
+
+void Progress::wait_for_duty() {
+  std::unique_lock lock(duty_mutex_);
+  const auto needed = [this] { return stopping_ || on_duty(); };
+  while (!needed()) {
+    if (!trim_due_) {
+      duty_.wait(lock);
+    } else if (duty_.wait_for(lock, kIdleBeforeTrim) == std::cv_status::timeout) {
+      trim_due_ = false;
+      transport_->trim();
+    }
+  }
+}
+
+void Progress::note_release() {
+  if (transport_->committed_bytes() - transport_->live_bytes() <= kReserveBytes) return;
+  {
+    const std::lock_guard lock(duty_mutex_);
+    trim_due_ = true;
+  }
+  duty_.notify_one();
+}
+
+void Progress::notify_server() {
+  { const std::lock_guard lock(duty_mutex_); }
+  duty_.notify_one();
+}
+
+}  // namespace shunt

@@ -1,0 +1,89 @@
+// Drives a process's operations: on the thread of whoever waits, or else on a thread of its own.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "engine/arrivals.hpp"
+#include "engine/operation.hpp"
+#include "transport/transport.hpp"
+
+namespace shunt {
+
+/// One per transport; shared by all worlds and engines on it. All functions may be called from any thread.
+class Progress {
+ public:
+  explicit Progress(std::shared_ptr<Transport> transport);
+  /// Stops driving; operations still pending stay so.
+  ~Progress();
+
+  /// Announces the operation to its peers and returns; gives it the next place in `next_sequence`. Throws the world's
+  /// fault if it is poisoned.
+  void issue(const std::shared_ptr<Operation>& operation, std::uint32_t& next_sequence);
+
+  /// Drives until the operation is done; throws its error.
+  void wait(Operation& operation);
+
+  /// To be called when blocks were freed: gives them back to the machine once nothing has happened for a while.
+  void note_release();
+
+  [[nodiscard]] Transport& transport() const { return *transport_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  // Posting. queue_mutex_ is held for moments only, so that issue() never waits for rows to move.
+  void post(RankId peer, const SignalRecord& record);
+  void flush_backlog();
+
+  // Driving. room_mutex_ is held while one thread polls, runs and completes operations.
+  bool try_advance();
+  bool advance();
+  bool receive();
+  bool step(Operation& operation);
+  bool all_announced(const Operation& operation);
+  bool all_done(const Operation& operation);
+  bool run(Operation& operation);
+  void complete(Operation& operation, std::optional<Error> error);
+  void fail_all(const Fault& fault);
+  void check_patience();
+  void check_departures(const std::vector<bool>& had_left);
+  bool matches(const Operation& operation, RankId peer, const Announcement& theirs);
+  [[nodiscard]] std::vector<RankId> awaited_peers(const Operation& operation);
+  [[nodiscard]] std::string describe_pending();
+
+  // The thread that drives while nobody waits.
+  void serve();
+  void wait_for_duty();
+  [[nodiscard]] bool on_duty() const { return num_pending_ > 0 && num_waiters_ == 0; }
+  void notify_server();
+
+  std::shared_ptr<Transport> transport_;
+
+  std::mutex queue_mutex_;
+  std::vector<std::shared_ptr<Operation>> issued_;  // not yet seen by a driver
+  std::vector<std::deque<SignalRecord>> backlog_;   // by transport rank: what its mailbox had no room for
+  std::size_t backlog_size_ = 0;
+
+  std::mutex room_mutex_;
+  std::atomic<bool> room_contended_{false};
+  std::vector<std::shared_ptr<Operation>> live_;
+  Arrivals arrivals_;
+  Clock::time_point last_patience_check_;
+
+  std::atomic<std::int32_t> num_pending_{0};  // issued and not done
+  std::atomic<std::int32_t> num_waiters_{0};  // callers inside wait()
+
+  std::mutex duty_mutex_;
+  std::condition_variable duty_;
+  std::atomic<bool> stopping_{false};
+  bool trim_due_ = false;  // guarded by duty_mutex_
+  std::thread server_;
+};
+
+}  // namespace shunt

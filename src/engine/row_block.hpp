@@ -1,0 +1,53 @@
+// How rows and their companions lie in one block of a receiver's memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "shunt/rows.hpp"
+
+namespace shunt {
+
+/// What the rows of an engine carry; equal on all ranks.
+struct RowFormat {
+  std::size_t row_bytes = 0;
+  std::size_t scales_per_row = 0;  ///< 0: none
+  bool origins = false;
+  bool weights = false;
+};
+
+/// Rows first, then each companion as an array of its own, all aligned to cache lines. A pure function of format and
+/// counts, so that a sender finds its way in a receiver's block.
+class RowBlock {
+ public:
+  RowBlock(const RowFormat& format, std::int64_t num_rows, std::int64_t num_source_counts)
+      : format_(format), num_rows_(static_cast<std::size_t>(num_rows)) {
+    scales_ = after(0, num_rows_ * format.row_bytes);
+    origins_ = after(scales_, num_rows_ * format.scales_per_row * sizeof(float));
+    weights_ = after(origins_, format.origins ? num_rows_ * sizeof(RowOrigin) : 0);
+    source_counts_ = after(weights_, format.weights ? num_rows_ * sizeof(float) : 0);
+    bytes_ = after(source_counts_, static_cast<std::size_t>(num_source_counts) * sizeof(std::int32_t));
+  }
+
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }
+  [[nodiscard]] std::size_t num_rows() const { return num_rows_; }
+
+  [[nodiscard]] std::byte* row(std::byte* base, std::size_t slot) const { return base + slot * format_.row_bytes; }
+  [[nodiscard]] float* scales(std::byte* base, std::size_t slot) const {
+    return reinterpret_cast<float*>(base + scales_) + slot * format_.scales_per_row;
+  }
+  [[nodiscard]] RowOrigin* origins(std::byte* base) const { return reinterpret_cast<RowOrigin*>(base + origins_); }
+  [[nodiscard]] float* weights(std::byte* base) const { return reinterpret_cast<float*>(base + weights_); }
+  [[nodiscard]] std::int32_t* source_counts(std::byte* base) const {
+    return reinterpret_cast<std::int32_t*>(base + source_counts_);
+  }
+
+ private:
+  static std::size_t after(std::size_t begin, std::size_t bytes) { return (begin + bytes + 63) / 64 * 64; }
+
+  RowFormat format_;
+  std::size_t num_rows_;
+  std::size_t scales_, origins_, weights_, source_counts_, bytes_;
+};
+
+}  // namespace shunt

@@ -1,0 +1,123 @@
+// World::spawn: ranks as threads or as processes, and the one error that explains a failed run.
+#include <exception>
+#include <thread>
+#include <vector>
+
+#include "core/fail.hpp"
+#include "engine/world_impl.hpp"
+#include "engine/world_make.hpp"
+#include "shunt/world.hpp"
+#include "transport/inproc/join.hpp"
+#include "transport/shm/join.hpp"
+#include "transport/shm/launch.hpp"
+
+namespace shunt {
+
+/// One rank's run of the body, with what became of it.
+class RankRun {
+ public:
+  using Body = std::function<void(World&)>;
+
+  void operator()(const Body& body, std::shared_ptr<Transport> transport, const Topology& topology,
+                  const Environment& environment) {
+    const RankId rank = transport->rank();
+    Transport& end = *transport;
+    World world(make_world(std::move(transport), topology, environment));
+    try {
+      body(world);
+    } catch (const std::exception& thrown) {
+      fail_with(end, rank, thrown.what());
+    } catch (...) {
+      fail_with(end, rank, "an exception that is not a std::exception");
+    }
+  }
+
+  [[nodiscard]] const std::exception_ptr& error() const { return error_; }
+  /// This rank failed by itself, not because of another one.
+  [[nodiscard]] bool is_root() const { return is_root_; }
+
+ private:
+  void fail_with(Transport& transport, RankId rank, const std::string& text) {
+    error_ = std::current_exception();
+    transport.report(ErrorCode::peer_failed, rank, fmt::format("rank {} failed: {}", rank, text));
+    const auto fault = transport.fault();
+    is_root_ = fault && fault->culprit == rank;
+  }
+
+  std::exception_ptr error_;
+  bool is_root_ = false;
+};
+
+namespace {
+
+void spawn_threads(std::int32_t num_ranks, const RankRun::Body& body, const Topology& topology,
+                   const Environment& environment) {
+  auto ends = inproc::join(num_ranks);
+  std::vector<RankRun> runs(ends.size());
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 0; rank < ends.size(); ++rank)
+    threads.emplace_back(
+        [&, rank, end = std::move(ends[rank])]() mutable { runs[rank](body, std::move(end), topology, environment); });
+  for (std::thread& thread : threads) thread.join();
+
+  for (const RankRun& run : runs)
+    if (run.is_root()) std::rethrow_exception(run.error());
+  for (const RankRun& run : runs)
+    if (run.error()) std::rethrow_exception(run.error());
+}
+
+shm::Failure describe(RankId rank, const RankRun& run) {
+  try {
+    std::rethrow_exception(run.error());
+  } catch (const Error& error) {
+    return {rank, error.code(), error.what(), run.is_root()};
+  } catch (const std::exception& error) {
+    return {rank, ErrorCode::peer_failed, fmt::format("rank {} failed: {}", rank, error.what()), run.is_root()};
+  } catch (...) {
+    return {rank, ErrorCode::peer_failed, fmt::format("rank {} failed", rank), run.is_root()};
+  }
+}
+
+std::optional<shm::Failure> run_process(RankId rank, std::int32_t num_ranks, const std::string& job,
+                                        const RankRun::Body& body, const Topology& topology,
+                                        const Environment& environment) {
+  try {
+    shm::JoinOptions options{rank, num_ranks, job, environment.join, environment.liveness};
+    RankRun run;
+    run(body, shm::join(options), topology, environment);
+    if (run.error()) return describe(rank, run);
+    return std::nullopt;
+  } catch (const Error& error) {
+    return shm::Failure{rank, error.code(), error.what(), false};
+  }
+}
+
+void spawn_processes(std::int32_t num_ranks, const RankRun::Body& body, const Topology& topology,
+                     const Environment& environment) {
+  const auto failures = shm::launch(
+      num_ranks,
+      [&](RankId rank, const std::string& job) {
+        return run_process(rank, num_ranks, job, body, topology, environment);
+      },
+      environment.liveness + std::chrono::seconds(2));
+  for (const shm::Failure& failure : failures)
+    if (failure.is_root) throw Error(failure.code, failure.text);
+  if (!failures.empty()) throw Error(failures.front().code, failures.front().text);
+}
+
+}  // namespace
+
+void World::spawn(std::int32_t num_ranks, const std::function<void(World&)>& body, const SpawnOptions& options) {
+  if (num_ranks < 1) fail(ErrorCode::invalid_argument, "can't spawn {} ranks, expected at least 1", num_ranks);
+  const Topology topology =
+      options.topology ? *options.topology : Topology::virtual_nodes(num_ranks, options.environment.virtual_nodes);
+  if (topology.num_ranks() != num_ranks)
+    fail(ErrorCode::invalid_argument, "the topology has {} ranks, {} were to be spawned", topology.num_ranks(),
+         num_ranks);
+  if (options.kind == WorldKind::inproc)
+    spawn_threads(num_ranks, body, topology, options.environment);
+  else
+    spawn_processes(num_ranks, body, topology, options.environment);
+}
+
+}  // namespace shunt

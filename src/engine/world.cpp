@@ -1,0 +1,112 @@
+#include "shunt/world.hpp"
+
+#include <atomic>
+#include <cstring>
+#include <exception>
+
+#include "core/fail.hpp"
+#include "core/hash.hpp"
+#include "engine/exchange.hpp"
+#include "engine/world_impl.hpp"
+#include "engine/world_make.hpp"
+#include "transport/inproc/join.hpp"
+#include "transport/shm/join.hpp"
+
+namespace shunt {
+
+std::string_view to_string(WorldKind kind) { return kind == WorldKind::inproc ? "inproc" : "shm"; }
+
+std::shared_ptr<World::Impl> make_world(std::shared_ptr<Transport> transport, const Topology& topology,
+                                        const Environment& environment) {
+  auto group = std::make_shared<Group>();
+  for (std::int32_t rank = 0; rank < transport->size(); ++rank) group->members.emplace_back(rank);
+  group->self = transport->rank();
+  auto fabric = std::make_shared<Fabric>(std::move(transport), environment);
+  return std::make_shared<World::Impl>(World::Impl{std::move(fabric), std::move(group), topology});
+}
+
+World World::from_environment() {
+  const Environment environment = Environment::read();
+  if (!environment.launch) return World(make_world(inproc::join(1).front(), Topology::single_node(1), environment));
+
+  const Environment::Launch& launch = *environment.launch;
+  if (launch.local_size != launch.size)
+    fail(ErrorCode::unsupported,
+         "{} started {} of {} ranks on this host; this release joins the ranks of one host only", launch.convention,
+         launch.local_size, launch.size);
+  // All ranks make their worlds in the same order, so the n-th one of each meets the n-th of the others.
+  static std::atomic<int> num_worlds{0};
+  shm::JoinOptions options;
+  options.rank = RankId(launch.rank);
+  options.size = launch.size;
+  options.job = fmt::format("{}/{}/{}", launch.convention, launch.job, num_worlds++);
+  options.join_limit = environment.join;
+  options.liveness_limit = environment.liveness;
+  const Topology topology = Topology::virtual_nodes(launch.size, environment.virtual_nodes);
+  return World(make_world(shm::join(options), topology, environment));
+}
+
+World::World(std::shared_ptr<Impl> impl) : impl_(std::move(impl)), exceptions_at_birth_(std::uncaught_exceptions()) {}
+World::World(World&&) noexcept = default;
+
+World& World::operator=(World&& other) noexcept {
+  std::swap(impl_, other.impl_);
+  std::swap(exceptions_at_birth_, other.exceptions_at_birth_);
+  return *this;
+}
+
+World::~World() {
+  if (impl_ && std::uncaught_exceptions() > exceptions_at_birth_) {
+    Transport& transport = impl_->fabric->transport();
+    transport.report(ErrorCode::peer_failed, transport.rank(),
+                     fmt::format("rank {} left the world because of an exception", transport.rank()));
+  }
+}
+
+RankId World::rank() const { return impl_->group->self; }
+std::int32_t World::size() const { return impl_->group->size(); }
+const Topology& World::topology() const { return impl_->topology; }
+std::size_t World::committed_bytes() const { return impl_->fabric->transport().committed_bytes(); }
+std::size_t World::live_bytes() const { return impl_->fabric->transport().live_bytes(); }
+
+Tensor World::allocate(DType dtype, std::int64_t rows, std::int64_t cols) {
+  if (rows < 0 || cols < 0) fail(ErrorCode::invalid_argument, "rank {}: can't allocate [{}, {}]", rank(), rows, cols);
+  Tensor tensor{nullptr, dtype, rows, cols, nullptr};
+  const Block block = impl_->fabric->allocate(tensor.bytes());
+  tensor.data = block.data;
+  tensor.owner = block.owner;
+  return tensor;
+}
+
+void World::barrier() { (void)all_gather({}); }
+
+std::vector<std::vector<std::byte>> World::all_gather(std::span<const std::byte> mine) {
+  std::vector<std::vector<std::byte>> gathered;
+  exchange(*impl_->fabric, impl_->group, impl_->group->id, impl_->next_sequence, impl_->fabric->environment().deadline,
+           mine, [&](std::span<const std::span<const std::byte>> all) {
+             for (const auto bytes : all) gathered.emplace_back(bytes.begin(), bytes.end());
+           });
+  return gathered;
+}
+
+World World::split(std::int32_t colour) {
+  std::vector<RankId> chosen;  // as ranks of this world
+  std::int32_t next_rank = 0;
+  for (const auto& bytes : all_gather(std::as_bytes(std::span(&colour, 1)))) {
+    std::int32_t theirs = 0;
+    if (bytes.size() != sizeof(theirs))
+      fail(ErrorCode::mismatch, "rank {} called split where another rank called something else", rank());
+    std::memcpy(&theirs, bytes.data(), sizeof(theirs));
+    if (theirs == colour) chosen.emplace_back(next_rank);
+    ++next_rank;
+  }
+  auto group = std::make_shared<Group>();
+  for (const RankId rank : chosen) {
+    if (rank == impl_->group->self) group->self = RankId(group->members.size());
+    group->members.push_back(impl_->group->members[rank.index()]);
+  }
+  group->id = Hasher().add(impl_->group->id).add(impl_->num_splits++).add(static_cast<std::uint64_t>(colour)).value();
+  return World(std::make_shared<Impl>(Impl{impl_->fabric, std::move(group), impl_->topology.subset(chosen)}));
+}
+
+}  // namespace shunt

@@ -1,0 +1,23 @@
+// What a World holds.
+#pragma once
+
+#include <memory>
+#include <mutex>
+
+#include "engine/fabric.hpp"
+#include "engine/operation.hpp"
+#include "shunt/world.hpp"
+
+namespace shunt {
+
+struct World::Impl {
+  std::shared_ptr<Fabric> fabric;
+  std::shared_ptr<const Group> group;
+  Topology topology;
+
+  std::uint32_t next_sequence = 0;  // of the world's own collectives
+  std::uint32_t num_engines = 0;    // made so far; gives engines their identity
+  std::uint32_t num_splits = 0;
+};
+
+}  // namespace shunt

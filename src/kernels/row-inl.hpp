@@ -1,0 +1,53 @@
+// Walks over rows: the choice of format once per row, and the writing of a row group by group.
+
+#if defined(SHUNT_KERNELS_ROW_INL_HPP) == defined(HWY_TARGET_TOGGLE)
+#ifdef SHUNT_KERNELS_ROW_INL_HPP
+#undef SHUNT_KERNELS_ROW_INL_HPP
+#else
+#define SHUNT_KERNELS_ROW_INL_HPP
+#endif
+
+#include <algorithm>
+
+#include "core/fail.hpp"
+#include "kernels/group-inl.hpp"
+#include "kernels/store.hpp"
+#include "shunt/dtype.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace shunt {
+namespace HWY_NAMESPACE {
+
+// Calls body with the format of a floating-point row.
+template <class Body>
+auto with_format(DType dtype, const Body& body) {
+  switch (dtype) {
+    case DType::f32: return body(F32Format());
+    case DType::bf16: return body(Bf16Format());
+    case DType::f16: return body(F16Format());
+    case DType::fp8_e4m3: break;
+  }
+  fail(ErrorCode::internal, "a kernel for floating-point rows was given {}", to_string(dtype));
+}
+
+// Writes what produce(first, Whole or Part) returns for each group of the row. A streamed row is cut so that its whole
+// groups start at cache lines.
+template <class Format, class Produce>
+HWY_INLINE void write_row(std::byte* row, std::size_t hidden, Store how, const Produce& produce) {
+  const auto write = [&]<class Way>(Way, std::size_t first, auto extent)
+                         HWY_ATTR { store<Format, Way>(produce(first, extent), row, first, extent); };
+  std::size_t first = 0;
+  if (how == Store::streaming && bytes_to_line(row) % kElementBytes<Format> == 0) {
+    first = std::min(bytes_to_line(row) / kElementBytes<Format>, hidden);
+    if (first > 0) write(ThroughCache(), 0, Part{first});
+    for (; first + kGroup <= hidden; first += kGroup) write(PastCache(), first, Whole());
+  }
+  for (; first + kGroup <= hidden; first += kGroup) write(ThroughCache(), first, Whole());
+  if (first < hidden) write(ThroughCache(), first, Part{hidden - first});
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace shunt
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,20 @@
+// How rows are written: through the cache, or past it.
+#pragma once
+
+#include <cstddef>
+
+namespace shunt {
+
+enum class Store {
+  cached,
+  /// Does not read the target's lines and does not displace the cache. Visible to others only after flush_streaming().
+  streaming,
+};
+
+/// The faster way to write `bytes` in one operation on this machine. bench/kernels chose the threshold.
+Store choose_store(std::size_t bytes);
+
+/// Orders this thread's streaming stores before its later stores, so that a release signal covers them too.
+void flush_streaming();
+
+}  // namespace shunt

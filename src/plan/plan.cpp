@@ -1,0 +1,61 @@
+#include "shunt/plan.hpp"
+
+#include <array>
+
+#include "core/fail.hpp"
+#include "plan/count_traffic.hpp"
+#include "plan/plan_data.hpp"
+
+namespace shunt {
+namespace {
+
+constexpr std::array kLayouts = {Layout::expert_major, Layout::token_unique, Layout::padded};
+
+const PlanData& made(const std::shared_ptr<const PlanData>& data) {
+  if (!data) fail(ErrorCode::invalid_argument, "plan: empty; Engine::plan makes one");
+  return *data;
+}
+
+}  // namespace
+
+std::string_view to_string(Layout layout) {
+  switch (layout) {
+    case Layout::expert_major: return "expert_major";
+    case Layout::token_unique: return "token_unique";
+    case Layout::padded: return "padded";
+  }
+  return "unknown";
+}
+
+Layout parse_layout(std::string_view name) {
+  for (const Layout layout : kLayouts)
+    if (to_string(layout) == name) return layout;
+  fail(ErrorCode::invalid_argument, "unknown layout '{}': expected expert_major, token_unique or padded", name);
+}
+
+Layout Plan::layout() const { return made(data_).options.layout; }
+std::int64_t Plan::num_tokens() const { return made(data_).num_tokens; }
+std::int32_t Plan::topk() const { return made(data_).topk; }
+
+std::int64_t Plan::num_rows() const { return made(data_).num_rows(); }
+std::int64_t Plan::num_expert_rows() const { return made(data_).num_expert_rows; }
+std::span<const std::int64_t> Plan::expert_offsets() const { return made(data_).expert_offsets; }
+std::span<const std::int64_t> Plan::expert_counts() const { return made(data_).expert_counts; }
+
+std::span<const std::int32_t> Plan::unique_of_expert_row() const { return made(data_).unique_of_expert_row; }
+std::span<const std::int32_t> Plan::expert_rows_of_unique() const { return made(data_).expert_rows_of_unique; }
+std::span<const std::int32_t> Plan::unique_experts() const { return made(data_).unique_experts; }
+std::span<const float> Plan::unique_weights() const { return made(data_).unique_weights; }
+
+std::int64_t Plan::num_dropped() const { return made(data_).num_dropped; }
+Traffic Plan::traffic(std::size_t row_bytes) const {
+  const PlanData& plan = made(data_);
+  if (plan.options.layout == Layout::padded)
+    fail(ErrorCode::invalid_argument, "plan: rank {}: traffic is unknown in layout padded, no counts are exchanged",
+         plan.self);
+  return count_traffic(plan.counts, plan.first_physical, plan.topology, plan.options.layout, row_bytes);
+}
+
+std::uint64_t Plan::hash() const { return made(data_).hash; }
+
+}  // namespace shunt

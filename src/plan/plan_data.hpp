@@ -1,0 +1,73 @@
+// What a plan holds on one rank.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "shunt/expert_map.hpp"
+#include "shunt/plan.hpp"
+#include "shunt/topology.hpp"
+
+namespace shunt {
+
+/// Where one row of this rank goes. In a token's list targets stand in the order of the reduction tree: by node, rank,
+/// logical expert.
+struct Target {
+  RankId rank;
+  Slot slot;
+  std::int32_t choice;  ///< index in the token's top-k; −1 in `token_unique`, where a row serves several
+  float weight;         ///< 1 in `token_unique`
+};
+
+/// Counts of all ranks, as gathered.
+struct GlobalCounts {
+  std::int32_t num_ranks = 0;
+  std::int32_t num_physical = 0;
+  std::int32_t num_nodes = 0;
+  std::vector<std::uint32_t> rows;             ///< [ranks, physical experts]
+  std::vector<std::uint32_t> tokens_per_rank;  ///< [ranks, ranks]: distinct tokens of source for destination
+  std::vector<std::uint32_t> tokens_per_node;  ///< [ranks, nodes]
+  std::vector<std::uint32_t> routed_tokens;    ///< [ranks]: tokens with at least one expert
+};
+
+struct PlanData {
+  PlanOptions options;
+  Topology topology;
+  RankId self;
+  std::int32_t topk = 0;
+  std::int32_t num_local_experts = 0;
+  std::vector<std::int32_t> first_physical;  ///< [ranks + 1]: a rank's physical experts, as in the expert map
+  std::int64_t num_tokens = 0;
+  std::int64_t num_dropped = 0;
+  std::uint64_t hash = 0;
+  std::uint64_t engine = 0;  ///< the engine that made it, as that engine counts itself
+
+  // As a source.
+  std::vector<std::uint32_t> first_target;  ///< [tokens + 1]
+  std::vector<Target> targets;
+
+  // As a receiver.
+  std::vector<std::int64_t> rows_of_rank;  ///< [ranks]: num_rows() of every rank, to find a peer's companions
+  std::int64_t num_expert_rows = 0;
+  std::vector<std::int64_t> expert_offsets;
+  std::vector<std::int64_t> expert_counts;
+  std::vector<std::int32_t> unique_of_expert_row;
+  std::vector<std::int32_t> expert_rows_of_unique;
+  std::vector<std::int32_t> unique_experts;
+  std::vector<float> unique_weights;
+
+  GlobalCounts counts;  ///< empty for `padded`
+
+  /// `padded`: rows this rank sends to each physical expert, [physical experts].
+  std::vector<std::int32_t> padded_send_counts;
+
+  [[nodiscard]] std::span<const Target> targets_of(std::int64_t token) const {
+    const auto begin = first_target[static_cast<std::size_t>(token)];
+    const auto end = first_target[static_cast<std::size_t>(token) + 1];
+    return std::span(targets).subspan(begin, end - begin);
+  }
+  [[nodiscard]] std::int64_t num_rows() const { return rows_of_rank[self.index()]; }
+};
+
+}  // namespace shunt

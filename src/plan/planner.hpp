@@ -1,0 +1,54 @@
+// Makes a plan in rounds: each rank proposes bytes, receives every rank's bytes, and goes on. How they are exchanged is
+// the engine's business, so that planning itself needs no transport.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "plan/plan_data.hpp"
+#include "shunt/expert_map.hpp"
+#include "shunt/routing.hpp"
+#include "shunt/topology.hpp"
+
+namespace shunt {
+
+/// What all ranks must agree on besides map, topology and plan options; compared in the first round.
+struct EngineShape {
+  std::int64_t hidden = 0;
+  std::uint32_t dtypes = 0;  ///< row, expert, result and wire dtype, one byte each
+  std::uint32_t flags = 0;   ///< of kFlat, kIds, kWeights
+
+  static constexpr std::uint32_t kFlat = 1;
+  static constexpr std::uint32_t kIds = 2;
+  static constexpr std::uint32_t kWeights = 4;
+};
+
+class Planner {
+ public:
+  /// Validates the routing: throws Error(invalid_argument) that names `self`, the token and the cause. The arguments
+  /// are kept by reference until finish().
+  Planner(const Routing& routing, const ExpertMap& map, const Topology& topology, RankId self,
+          const PlanOptions& options, const EngineShape& shape);
+  ~Planner();
+  Planner(Planner&&) noexcept;
+  Planner& operator=(Planner&&) noexcept;
+
+  /// False once the plan can be finished: at once for `padded`, after one round, or after two with a capacity limit.
+  [[nodiscard]] bool needs_round() const;
+
+  /// This rank's bytes for the coming round; valid until accept().
+  [[nodiscard]] std::span<const std::byte> proposal() const;
+
+  /// Every rank's bytes, in rank order, this rank's own included. They come from other processes and are checked:
+  /// throws Error(mismatch) that names both ranks and what differs.
+  void accept(std::span<const std::span<const std::byte>> proposals);
+
+  [[nodiscard]] std::shared_ptr<PlanData> finish();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace shunt

@@ -1,0 +1,15 @@
+// Checks of what a caller asks for, before the routing's entries are read.
+#pragma once
+
+#include "shunt/expert_map.hpp"
+#include "shunt/plan.hpp"
+#include "shunt/routing.hpp"
+#include "shunt/topology.hpp"
+
+namespace shunt {
+
+/// Throws Error(invalid_argument) that names `self` and the cause.
+void check_request(const Routing& routing, const ExpertMap& map, const Topology& topology, RankId self,
+                   const PlanOptions& options);
+
+}  // namespace shunt

@@ -1,0 +1,84 @@
+#include "plan/slots.hpp"
+
+#include <limits>
+#include <span>
+
+#include "core/fail.hpp"
+
+namespace shunt {
+namespace {
+
+void check_fits(std::int64_t rows, RankId receiver, RankId self) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+  if (rows > kMost)
+    fail(ErrorCode::invalid_argument, "plan: rank {}: rank {} would receive {} rows or more, expected at most {}", self,
+         receiver, rows, kMost);
+}
+
+std::int64_t align_up(std::int64_t value, std::int64_t alignment) {
+  return (value + alignment - 1) / alignment * alignment;
+}
+
+struct ColumnSums {
+  std::vector<std::int64_t> all;     // over all sources
+  std::vector<std::int64_t> before;  // over sources before `self`
+};
+
+// `matrix` is [sources, columns].
+ColumnSums sum_columns(std::span<const std::uint32_t> matrix, std::size_t num_sources, RankId self) {
+  const std::size_t columns = matrix.size() / num_sources;
+  ColumnSums sums{std::vector<std::int64_t>(columns), {}};
+  for (std::size_t source = 0; source < num_sources; ++source) {
+    if (source == self.index()) sums.before = sums.all;
+    for (std::size_t column = 0; column < columns; ++column) sums.all[column] += matrix[source * columns + column];
+  }
+  return sums;
+}
+
+}  // namespace
+
+ExpertRows expert_rows(const GlobalCounts& counts, const ExpertMap& map, RankId self, std::int32_t alignment) {
+  ColumnSums sums = sum_columns(counts.rows, static_cast<std::size_t>(counts.num_ranks), self);
+  ExpertRows rows;
+  for (std::int32_t r = 0; r < map.num_ranks(); ++r) {
+    const RankId rank(r);
+    std::int64_t end = 0;
+    for (std::int32_t local = 0; local < map.num_local(rank); ++local) {
+      const auto expert = rows.offsets.size();
+      rows.offsets.push_back(end);
+      rows.first_slot.push_back(static_cast<std::int32_t>(end + sums.before[expert]));
+      end = align_up(end + sums.all[expert], alignment);
+      check_fits(end, rank, self);
+    }
+    rows.rows_of_rank.push_back(end);
+  }
+  rows.totals = std::move(sums.all);
+  return rows;
+}
+
+ExpertRows padded_rows(const ExpertMap& map, RankId self, std::int64_t max_tokens) {
+  ExpertRows rows;
+  const std::int64_t block = map.num_ranks() * max_tokens;
+  for (std::int32_t r = 0; r < map.num_ranks(); ++r) {
+    const std::int32_t num_local = map.num_local(RankId(r));
+    for (std::int32_t local = 0; local < num_local; ++local) {
+      rows.offsets.push_back(local * block);
+      rows.first_slot.push_back(static_cast<std::int32_t>(local * block + self.value * max_tokens));
+    }
+    rows.rows_of_rank.push_back(num_local * block);
+  }
+  return rows;
+}
+
+UniqueRows unique_rows(const GlobalCounts& counts, RankId self) {
+  ColumnSums sums = sum_columns(counts.tokens_per_rank, static_cast<std::size_t>(counts.num_ranks), self);
+  UniqueRows rows;
+  for (std::size_t rank = 0; rank < sums.all.size(); ++rank) {
+    check_fits(sums.all[rank], RankId(rank), self);
+    rows.first_slot.push_back(static_cast<std::int32_t>(sums.before[rank]));
+  }
+  rows.rows_of_rank = std::move(sums.all);
+  return rows;
+}
+
+}  // namespace shunt

@@ -1,0 +1,39 @@
+#include "transport/local/bell.hpp"
+
+#include "transport/local/futex.hpp"
+
+namespace shunt {
+namespace {
+
+void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+}  // namespace
+
+// ring() and sleep() are the two halves of Dekker's pattern: each writes its word, then reads the other's. All four
+// accesses are seq_cst, so at least one side sees the other: either the sleeper finds rings_ changed, or the ringer
+// finds sleepers_ raised and makes the system call.
+
+void Bell::ring() {
+  rings_.fetch_add(1, std::memory_order_seq_cst);
+  if (sleepers_.load(std::memory_order_seq_cst) != 0) futex_wake_all(rings_);
+}
+
+void Bell::sleep(std::uint32_t seen, std::chrono::microseconds limit) {
+  const auto start = std::chrono::steady_clock::now();
+  while (std::chrono::steady_clock::now() - start < std::min(kSpin, limit)) {
+    if (observe() != seen) return;
+    relax();
+  }
+  if (limit <= kSpin) return;
+  sleepers_.fetch_add(1, std::memory_order_seq_cst);
+  if (rings_.load(std::memory_order_seq_cst) == seen) futex_wait(rings_, seen, limit - kSpin);
+  sleepers_.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+}  // namespace shunt

@@ -1,0 +1,107 @@
+#include "transport/local/local_transport.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/fail.hpp"
+#include "transport/local/fault_word.hpp"
+
+namespace shunt {
+
+LocalTransport::LocalTransport(RankId rank, Segments segments) : rank_(rank) {
+  const std::size_t control_bytes = Control::bytes(static_cast<std::int32_t>(segments->size()));
+  home_ = std::make_shared<Home>(std::move(segments), rank, control_bytes);
+}
+
+LocalTransport::~LocalTransport() {
+  leave();
+  // Its thread may be reporting: it must end before anything that report() uses.
+  liveness_.reset();
+}
+
+Block LocalTransport::allocate(std::size_t bytes) {
+  const std::uint64_t offset = home_->pool.allocate(bytes);
+  std::byte* data = segment(rank_).base() + offset;
+  return {data, bytes,
+          std::shared_ptr<const void>(data, [home = home_, offset](const void*) { home->pool.release(offset); })};
+}
+
+std::optional<std::uint64_t> LocalTransport::offset_of(const std::byte* data, std::size_t bytes) const {
+  const Segment& own = segment(rank_);
+  if (data < own.base() || data >= own.base() + own.bytes()) return std::nullopt;
+  const auto offset = static_cast<std::uint64_t>(data - own.base());
+  if (bytes > own.bytes() - offset) return std::nullopt;
+  return offset;
+}
+
+std::byte* LocalTransport::peer_pointer(RankId peer, std::uint64_t offset, std::size_t bytes) const {
+  const Segment& theirs = segment(peer);
+  if (offset < Control::bytes(size()) || offset > theirs.bytes() || bytes > theirs.bytes() - offset)
+    fail(ErrorCode::mismatch, "rank {}: rank {} announced {} bytes at offset {}, outside its pool", rank_, peer, bytes,
+         offset);
+  return theirs.base() + offset;
+}
+
+Post LocalTransport::post(RankId peer, std::span<const std::byte> message) {
+  Control& theirs = control(peer);
+  const Post result = theirs.mailboxes()[rank_.index()].post(message);
+  if (result == Post::posted) theirs.bell.ring();
+  return result;
+}
+
+bool LocalTransport::poll(Message& message) {
+  const auto num_ranks = static_cast<std::size_t>(size());
+  Mailbox* mailboxes = control(rank_).mailboxes();
+  for (std::size_t i = 0; i < num_ranks; ++i) {
+    const std::size_t from = next_mailbox_;
+    next_mailbox_ = (next_mailbox_ + 1) % num_ranks;
+    if (mailboxes[from].poll(message)) {
+      message.from = RankId(from);
+      return true;
+    }
+  }
+  return false;
+}
+
+void LocalTransport::report(ErrorCode code, RankId culprit, const std::string& text) {
+  const std::lock_guard lock(report_mutex_);
+  std::atomic<std::uint64_t>& cell = control(RankId(0)).world_fault;
+  if (cell.load(std::memory_order_acquire) != 0) return;
+  auto& own_text = control(rank_).fault_text;
+  const std::size_t length = std::min(text.size(), own_text.size() - 1);
+  std::memcpy(own_text.data(), text.data(), length);
+  own_text[length] = '\0';
+  std::uint64_t none = 0;
+  // Release: partner of the acquire in fault(); covers the text.
+  cell.compare_exchange_strong(none, FaultWord{code, culprit, rank_}.pack(), std::memory_order_acq_rel);
+  ring_all();
+}
+
+std::optional<Fault> LocalTransport::fault() const {
+  const std::uint64_t word = control(RankId(0)).world_fault.load(std::memory_order_acquire);
+  if (word == 0) return std::nullopt;
+  const FaultWord fault = FaultWord::unpack(word);
+  if (fault.reporter.value >= size() || fault.culprit.value >= size())
+    return Fault{ErrorCode::internal, rank_, rank_, "the world's fault record is damaged"};
+  const auto& text = control(fault.reporter).fault_text;
+  return Fault{fault.code, fault.culprit, fault.reporter, std::string(text.data(), strnlen(text.data(), text.size()))};
+}
+
+void LocalTransport::suspect(RankId peer) {
+  if (liveness_) liveness_->suspect(peer);
+}
+
+bool LocalTransport::has_left(RankId peer) const {
+  // Acquire: partner of the release in leave(); whoever sees a peer gone can poll all that it sent.
+  return control(peer).left.load(std::memory_order_acquire) != 0;
+}
+
+void LocalTransport::leave() {
+  if (control(rank_).left.exchange(1, std::memory_order_release) == 0) ring_all();
+}
+
+void LocalTransport::ring_all() const {
+  for (std::int32_t rank = 0; rank < size(); ++rank) control(RankId(rank)).bell.ring();
+}
+
+}  // namespace shunt

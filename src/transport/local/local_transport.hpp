@@ -1,0 +1,76 @@
+// The protocol that `inproc` and `shm` share: rows, mailboxes, bells and faults in memory that all ranks map.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "transport/local/control.hpp"
+#include "transport/local/pool.hpp"
+#include "transport/local/segment.hpp"
+#include "transport/transport.hpp"
+
+namespace shunt {
+
+/// Finds out whether a silent peer is alive. Threads need none of this; processes do.
+class Liveness {
+ public:
+  virtual ~Liveness() = default;
+  /// As Transport::suspect.
+  virtual void suspect(RankId peer) = 0;
+};
+
+class LocalTransport final : public Transport {
+ public:
+  /// Every rank's segment in rank order, all at least Control::bytes() large and zero at first.
+  using Segments = std::shared_ptr<std::vector<Segment>>;
+
+  LocalTransport(RankId rank, Segments segments);
+  ~LocalTransport() override;
+  /// Call before the first operation; the object may report() from its own thread until it is destroyed here.
+  void watch_with(std::unique_ptr<Liveness> liveness) { liveness_ = std::move(liveness); }
+
+  [[nodiscard]] RankId rank() const override { return rank_; }
+  [[nodiscard]] std::int32_t size() const override { return static_cast<std::int32_t>(home_->segments->size()); }
+
+  Block allocate(std::size_t bytes) override;
+  [[nodiscard]] std::optional<std::uint64_t> offset_of(const std::byte* data, std::size_t bytes) const override;
+  [[nodiscard]] std::byte* peer_pointer(RankId peer, std::uint64_t offset, std::size_t bytes) const override;
+  [[nodiscard]] std::size_t committed_bytes() const override { return home_->pool.committed_bytes(); }
+  [[nodiscard]] std::size_t live_bytes() const override { return home_->pool.live_bytes(); }
+  bool trim() override { return home_->pool.trim(); }
+
+  Post post(RankId peer, std::span<const std::byte> message) override;
+  bool poll(Message& message) override;
+
+  [[nodiscard]] std::uint32_t observe() const override { return control(rank_).bell.observe(); }
+  void sleep(std::uint32_t seen, std::chrono::microseconds limit) override { control(rank_).bell.sleep(seen, limit); }
+  void wake() override { control(rank_).bell.ring(); }
+
+  void report(ErrorCode code, RankId culprit, const std::string& text) override;
+  [[nodiscard]] std::optional<Fault> fault() const override;
+  void suspect(RankId peer) override;
+  [[nodiscard]] bool has_left(RankId peer) const override;
+  void leave() override;
+
+ private:
+  /// Outlives the transport as long as a block does.
+  struct Home {
+    Home(Segments all, RankId self, std::size_t control_bytes)
+        : segments(std::move(all)), pool((*segments)[self.index()], control_bytes) {}
+    Segments segments;
+    Pool pool;
+  };
+
+  [[nodiscard]] const Segment& segment(RankId rank) const { return (*home_->segments)[rank.index()]; }
+  [[nodiscard]] Control& control(RankId rank) const { return *reinterpret_cast<Control*>(segment(rank).base()); }
+  void ring_all() const;
+
+  RankId rank_;
+  std::shared_ptr<Home> home_;
+  std::unique_ptr<Liveness> liveness_;
+  std::mutex report_mutex_;
+  std::size_t next_mailbox_ = 0;  // poll() takes turns, so that a busy peer can't silence the others
+};
+
+}  // namespace shunt

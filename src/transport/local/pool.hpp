@@ -1,0 +1,53 @@
+// Hands out blocks of a rank's own segment and decides which freed pages to keep.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+
+#include "transport/local/segment.hpp"
+#include "transport/transport.hpp"
+
+namespace shunt {
+
+/// Memory held from the machine never exceeds the peak of live bytes since the last trim() plus kReserveBytes: freed
+/// pages are kept warm for the next block, as page faults cost as much as a shuffle, but never beyond that peak.
+class Pool {
+ public:
+  /// Manages [control_bytes, segment.bytes()), which must outlive the pool. The first pages are committed here.
+  Pool(Segment& segment, std::size_t control_bytes);
+
+  /// Offset of a block of at least `bytes`, aligned to a page. Throws Error(system) when there is no room.
+  std::uint64_t allocate(std::size_t bytes);
+  void release(std::uint64_t offset);
+
+  [[nodiscard]] std::size_t live_bytes() const;
+  [[nodiscard]] std::size_t committed_bytes() const;
+  /// Forgets the peak and gives back what exceeds the reserve; true if something did.
+  bool trim();
+
+ private:
+  struct FreeRange {
+    std::size_t bytes;
+    bool warm;  // pages are committed
+  };
+  using FreeRanges = std::map<std::uint64_t, FreeRange>;
+
+  std::uint64_t take_warm(std::size_t bytes);
+  std::uint64_t take_cold(std::size_t bytes);
+  std::uint64_t take(FreeRanges::iterator range, std::size_t bytes);
+  void insert_free(std::uint64_t offset, FreeRange range);
+  void cool_until(std::size_t most_warm);
+
+  mutable std::mutex mutex_;
+  Segment& segment_;
+  std::size_t control_bytes_;
+  FreeRanges free_;                            // neighbours of equal warmth are merged
+  std::map<std::uint64_t, std::size_t> live_;  // offset → bytes
+  std::size_t live_bytes_ = 0;
+  std::size_t warm_bytes_ = 0;
+  std::size_t peak_live_bytes_ = 0;
+};
+
+}  // namespace shunt

@@ -1,0 +1,104 @@
+#include "transport/local/segment.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/fail.hpp"
+
+namespace shunt {
+namespace {
+
+constexpr std::size_t kGiB = std::size_t{1} << 30;
+// Of the 128 TiB that an x86-64 process can address, and of the 1.5 TiB that ThreadSanitizer leaves to mappings.
+#if defined(__SANITIZE_THREAD__)
+constexpr std::size_t kAddressSpaceForSegments = 512 * kGiB;
+#else
+constexpr std::size_t kAddressSpaceForSegments = 32 * 1024 * kGiB;
+#endif
+
+std::byte* map(std::size_t bytes, int flags, int fd) {
+  void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags | MAP_NORESERVE, fd, 0);
+  if (base == MAP_FAILED) fail_errno("can't reserve {} bytes of address space for a segment", bytes);
+  // A core file needs none of this.
+  madvise(base, bytes, MADV_DONTDUMP);
+  return static_cast<std::byte*>(base);
+}
+
+}  // namespace
+
+std::size_t Segment::default_bytes(std::int32_t num_ranks) {
+  const auto memory =
+      static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const std::size_t rounded = (memory + kGiB - 1) / kGiB * kGiB;
+  return std::max(kGiB,
+                  std::min(rounded, kAddressSpaceForSegments / static_cast<std::size_t>(num_ranks) / kGiB * kGiB));
+}
+
+Segment Segment::anonymous(std::size_t bytes) {
+  std::byte* base = map(bytes, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+  madvise(base, bytes, MADV_HUGEPAGE);
+  return {base, bytes, -1};
+}
+
+Segment Segment::shareable(std::size_t bytes, const std::string& name) {
+  const int fd = memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (fd < 0) fail_errno("memfd_create");
+  Segment segment(nullptr, 0, fd);
+  // The whole size at once: a sparse file costs nothing, and no peer can be hit by a page beyond its end. Sealed, so
+  // that no peer can shorten it either.
+  if (ftruncate(fd, static_cast<off_t>(bytes)) != 0) fail_errno("can't size a segment to {} bytes", bytes);
+  if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) fail_errno("can't seal a segment");
+  segment.base_ = map(bytes, MAP_SHARED, fd);
+  segment.bytes_ = bytes;
+  madvise(segment.base_, bytes, MADV_HUGEPAGE);
+  return segment;
+}
+
+Segment Segment::attach(int fd) {
+  Segment segment(nullptr, 0, fd);
+  struct stat status {};
+  if (fstat(fd, &status) != 0) fail_errno("can't read a peer's segment");
+  const int seals = fcntl(fd, F_GET_SEALS);
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) fail(ErrorCode::mismatch, "a peer's segment is not a sealed memfd");
+  segment.base_ = map(static_cast<std::size_t>(status.st_size), MAP_SHARED, fd);
+  segment.bytes_ = static_cast<std::size_t>(status.st_size);
+  return segment;
+}
+
+Segment::Segment(Segment&& other) noexcept
+    : base_(std::exchange(other.base_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)),
+      fd_(std::exchange(other.fd_, -1)) {}
+
+Segment& Segment::operator=(Segment&& other) noexcept {
+  std::swap(base_, other.base_);
+  std::swap(bytes_, other.bytes_);
+  std::swap(fd_, other.fd_);
+  return *this;
+}
+
+Segment::~Segment() {
+  if (base_) munmap(base_, bytes_);
+  if (fd_ >= 0) close(fd_);
+}
+
+void Segment::commit(std::size_t offset, std::size_t bytes) {
+  // Anonymous pages come with the first touch, under the kernel's overcommit rules like any allocation.
+  if (fd_ < 0) return;
+  if (fallocate(fd_, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) != 0)
+    fail_errno("no memory for a block of {} bytes", bytes);
+}
+
+void Segment::decommit(std::size_t offset, std::size_t bytes) {
+  const int failed = fd_ < 0 ? madvise(base_ + offset, bytes, MADV_DONTNEED)
+                             : fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+                                         static_cast<off_t>(bytes));
+  if (failed) fail_errno("can't give back {} bytes of a segment", bytes);
+}
+
+}  // namespace shunt

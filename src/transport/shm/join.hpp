@@ -1,0 +1,26 @@
+// Ranks as processes of one host.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "transport/transport.hpp"
+
+namespace shunt::shm {
+
+struct JoinOptions {
+  RankId rank;
+  std::int32_t size = 1;
+  /// The same for all ranks of the world and for no other world on this host.
+  std::string job;
+  std::chrono::milliseconds join_limit{60'000};
+  std::chrono::milliseconds liveness_limit{5'000};
+};
+
+/// Meets the other ranks: rank 0 listens on an abstract socket (which has no name in the file system), the others
+/// connect, and each rank gets every peer's segment and a socket to every peer. Only processes of the same user are let
+/// in. Throws Error(deadline) that names the ranks that did not come.
+std::shared_ptr<Transport> join(const JoinOptions& options);
+
+}  // namespace shunt::shm

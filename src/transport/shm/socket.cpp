@@ -1,0 +1,131 @@
+#include "transport/shm/socket.hpp"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "core/fail.hpp"
+
+namespace shunt::shm {
+namespace {
+
+constexpr int kType = SOCK_SEQPACKET | SOCK_CLOEXEC;
+
+struct AbstractAddress {
+  sockaddr_un address{};
+  socklen_t length = 0;
+
+  explicit AbstractAddress(const std::string& name) {
+    address.sun_family = AF_UNIX;
+    // A leading zero byte makes the name abstract.
+    const std::size_t kept = std::min(name.size(), sizeof(address.sun_path) - 1);
+    std::memcpy(address.sun_path + 1, name.data(), kept);
+    length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + kept);
+  }
+  [[nodiscard]] const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
+};
+
+bool same_user(int fd) {
+  ucred peer{};
+  socklen_t length = sizeof(peer);
+  return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
+}
+
+bool wait_readable(int fd, Deadline deadline) {
+  for (;;) {
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    pollfd entry = {fd, POLLIN, 0};
+    const int ready = poll(&entry, 1, static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 1'000'000)));
+    if (ready > 0) return true;
+    if (ready == 0 && left.count() <= 0) return false;
+    if (ready < 0 && errno != EINTR) return false;
+  }
+}
+
+}  // namespace
+
+Descriptor::~Descriptor() {
+  if (fd_ >= 0) close(fd_);
+}
+
+Descriptor listen_at(const std::string& name) {
+  Descriptor listener(socket(AF_UNIX, kType, 0));
+  if (!listener.valid()) fail_errno("can't open a socket");
+  const AbstractAddress address(name);
+  if (bind(listener.get(), address.get(), address.length) != 0)
+    fail_errno("can't listen as '{}' (is another world with this job's name being made?)", name);
+  if (listen(listener.get(), SOMAXCONN) != 0) fail_errno("can't listen as '{}'", name);
+  return listener;
+}
+
+std::optional<Descriptor> connect_to(const std::string& name) {
+  Descriptor socket_(socket(AF_UNIX, kType, 0));
+  if (!socket_.valid()) fail_errno("can't open a socket");
+  const AbstractAddress address(name);
+  if (connect(socket_.get(), address.get(), address.length) != 0) return std::nullopt;
+  if (!same_user(socket_.get())) fail(ErrorCode::system, "another user listens as '{}'", name);
+  return socket_;
+}
+
+std::optional<Descriptor> accept_from(const Descriptor& listener, Deadline deadline) {
+  while (wait_readable(listener.get(), deadline)) {
+    Descriptor accepted(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (accepted.valid() && same_user(accepted.get())) return accepted;
+  }
+  return std::nullopt;
+}
+
+std::pair<Descriptor, Descriptor> socket_pair() {
+  std::array<int, 2> ends{};
+  if (socketpair(AF_UNIX, kType, 0, ends.data()) != 0) fail_errno("can't open a pair of sockets");
+  return {Descriptor(ends[0]), Descriptor(ends[1])};
+}
+
+bool send_parcel(const Descriptor& socket, const Parcel& parcel, int first_fd, int second_fd) {
+  std::array<int, 2> fds = {first_fd, second_fd};
+  const std::size_t num_fds = (first_fd >= 0 ? 1u : 0u) + (second_fd >= 0 ? 1u : 0u);
+  iovec body = {const_cast<Parcel*>(&parcel), sizeof(parcel)};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(fds))> ancillary{};
+  msghdr message{};
+  message.msg_iov = &body;
+  message.msg_iovlen = 1;
+  if (num_fds > 0) {
+    message.msg_control = ancillary.data();
+    message.msg_controllen = CMSG_SPACE(num_fds * sizeof(int));
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(num_fds * sizeof(int));
+    std::memcpy(CMSG_DATA(header), fds.data(), num_fds * sizeof(int));
+  }
+  return sendmsg(socket.get(), &message, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof(parcel));
+}
+
+std::optional<ReceivedParcel> receive_parcel(const Descriptor& socket, Deadline deadline) {
+  if (!wait_readable(socket.get(), deadline)) return std::nullopt;
+  ReceivedParcel received;
+  iovec body = {&received.parcel, sizeof(received.parcel)};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(2 * sizeof(int))> ancillary{};
+  msghdr message{};
+  message.msg_iov = &body;
+  message.msg_iovlen = 1;
+  message.msg_control = ancillary.data();
+  message.msg_controllen = ancillary.size();
+  const ssize_t bytes = recvmsg(socket.get(), &message, MSG_CMSG_CLOEXEC);
+  if (cmsghdr* header = CMSG_FIRSTHDR(&message); header && header->cmsg_type == SCM_RIGHTS) {
+    std::array<int, 2> fds = {-1, -1};
+    std::memcpy(fds.data(), CMSG_DATA(header), std::min(sizeof(fds), header->cmsg_len - CMSG_LEN(0)));
+    received.first = Descriptor(fds[0]);
+    received.second = Descriptor(fds[1]);
+  }
+  if (bytes != static_cast<ssize_t>(sizeof(received.parcel))) return std::nullopt;
+  return received;
+}
+
+}  // namespace shunt::shm

@@ -1,0 +1,85 @@
+#include "shunt/environment.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <map>
+#include <string>
+
+#include "shunt/error.hpp"
+
+namespace shunt {
+namespace {
+
+/// Sets variables for one test; every launch variable not named is unset.
+class EnvironmentTest : public testing::Test {
+ protected:
+  static constexpr const char* kAll[] = {"SHUNT_LIVENESS_MS",
+                                         "SHUNT_DEADLINE_MS",
+                                         "SHUNT_JOIN_MS",
+                                         "SHUNT_VIRTUAL_NODES",
+                                         "SHUNT_RANK",
+                                         "SHUNT_WORLD_SIZE",
+                                         "SHUNT_JOB",
+                                         "OMPI_COMM_WORLD_RANK",
+                                         "SLURM_PROCID",
+                                         "OMPI_COMM_WORLD_SIZE",
+                                         "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                         "SLURM_NTASKS",
+                                         "RANK",
+                                         "WORLD_SIZE",
+                                         "LOCAL_WORLD_SIZE",
+                                         "MASTER_ADDR",
+                                         "MASTER_PORT",
+                                         "PMIX_NAMESPACE"};
+
+  void SetUp() override {
+    for (const char* name : kAll) unsetenv(name);
+  }
+  static void set(const std::map<std::string, std::string>& variables) {
+    for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
+  }
+};
+
+TEST_F(EnvironmentTest, HasNoLaunchWithoutALauncher) { EXPECT_FALSE(Environment::read().launch.has_value()); }
+
+TEST_F(EnvironmentTest, KnowsEveryLaunchConvention) {
+  const std::map<std::string, std::map<std::string, std::string>> conventions = {
+      {"shunt", {{"SHUNT_RANK", "1"}, {"SHUNT_WORLD_SIZE", "3"}, {"SHUNT_JOB", "j"}}},
+      {"mpirun", {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "3"}, {"PMIX_NAMESPACE", "j"}}},
+      {"srun", {{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "3"}}},
+      {"env", {{"RANK", "1"}, {"WORLD_SIZE", "3"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}}},
+  };
+  for (const auto& [name, variables] : conventions) {
+    SetUp();
+    set(variables);
+    const auto launch = Environment::read().launch;
+    ASSERT_TRUE(launch.has_value()) << name;
+    EXPECT_EQ(launch->convention, name);
+    EXPECT_EQ(launch->rank, 1);
+    EXPECT_EQ(launch->size, 3);
+    EXPECT_EQ(launch->local_size, 3);
+  }
+}
+
+TEST_F(EnvironmentTest, NamesTheVariableThatCantBeRead) {
+  for (const char* value : {"soon", "-1", "0", "1e3", "99999999999999999999"}) {
+    set({{"SHUNT_LIVENESS_MS", value}});
+    try {
+      Environment::read();
+      FAIL() << "accepted " << value;
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr("SHUNT_LIVENESS_MS"));
+      EXPECT_THAT(error.what(), testing::HasSubstr(value));
+    }
+  }
+}
+
+TEST_F(EnvironmentTest, RejectsARankOutsideTheWorld) {
+  set({{"RANK", "3"}, {"WORLD_SIZE", "3"}});
+  EXPECT_THROW(Environment::read(), Error);
+}
+
+}  // namespace
+}  // namespace shunt

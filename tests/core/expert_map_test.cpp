@@ -1,0 +1,67 @@
+#include "shunt/expert_map.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "shunt/error.hpp"
+
+namespace shunt {
+namespace {
+
+TEST(ExpertMap, ContiguousSpreadsCountsThatDontDivide) {
+  const ExpertMap map = ExpertMap::contiguous(10, 4);
+  EXPECT_EQ(map.num_local(RankId(0)), 3);
+  EXPECT_EQ(map.num_local(RankId(1)), 3);
+  EXPECT_EQ(map.num_local(RankId(2)), 2);
+  EXPECT_EQ(map.num_local(RankId(3)), 2);
+  EXPECT_FALSE(map.has_replicas());
+}
+
+TEST(ExpertMap, MoreRanksThanExpertsLeavesRanksEmpty) {
+  const ExpertMap map = ExpertMap::contiguous(2, 7);
+  EXPECT_EQ(map.num_local(RankId(1)), 1);
+  EXPECT_EQ(map.num_local(RankId(2)), 0);
+}
+
+TEST(ExpertMap, LocalExpertsAscendWhateverTheOrderGiven) {
+  const ExpertMap map = ExpertMap::from_placement(3, {{ExpertId(2), ExpertId(0)}, {ExpertId(1)}});
+  EXPECT_EQ(map.logical(PhysicalId(0)), ExpertId(0));
+  EXPECT_EQ(map.logical(PhysicalId(1)), ExpertId(2));
+  EXPECT_EQ(map.rank(PhysicalId(2)), RankId(1));
+}
+
+TEST(ExpertMap, ReplicasTakeTurnsOverTokens) {
+  const ExpertMap map = ExpertMap::from_placement(2, {{ExpertId(0), ExpertId(1)}, {ExpertId(0)}});
+  EXPECT_TRUE(map.has_replicas());
+  std::set<PhysicalId> chosen;
+  for (std::int32_t token = 0; token < 2; ++token) chosen.insert(map.choose(ExpertId(0), RankId(0), TokenId(token)));
+  EXPECT_EQ(chosen.size(), 2u);
+  EXPECT_NE(map.choose(ExpertId(0), RankId(0), TokenId(0)), map.choose(ExpertId(0), RankId(1), TokenId(0)));
+}
+
+TEST(ExpertMap, NamesWhatIsWrong) {
+  const auto message = [](std::int32_t experts, const std::vector<std::vector<ExpertId>>& placement) -> std::string {
+    try {
+      ExpertMap::from_placement(experts, placement);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_THAT(message(2, {{ExpertId(0)}}), testing::HasSubstr("expert 1 is on no rank"));
+  EXPECT_THAT(message(1, {{ExpertId(0), ExpertId(0)}}), testing::HasSubstr("expert 0 twice"));
+  EXPECT_THAT(message(1, {{ExpertId(0)}, {ExpertId(1)}}), testing::HasSubstr("rank 1 lists expert 1"));
+}
+
+TEST(ExpertMap, HashTellsMapsApart) {
+  EXPECT_EQ(ExpertMap::contiguous(8, 2).hash(), ExpertMap::contiguous(8, 2).hash());
+  EXPECT_NE(ExpertMap::contiguous(8, 2).hash(), ExpertMap::contiguous(8, 4).hash());
+  const auto swapped = ExpertMap::from_placement(2, {{ExpertId(1)}, {ExpertId(0)}});
+  EXPECT_NE(ExpertMap::contiguous(2, 2).hash(), swapped.hash());
+}
+
+}  // namespace
+}  // namespace shunt

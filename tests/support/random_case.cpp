@@ -1,0 +1,111 @@
+#include "support/random_case.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+namespace shunt::testing {
+namespace {
+
+class Dice {
+ public:
+  explicit Dice(std::mt19937_64& generator) : generator_(generator) {}
+
+  std::int32_t between(std::int32_t least, std::int32_t most) {
+    return least + static_cast<std::int32_t>(generator_() % static_cast<std::uint64_t>(most - least + 1));
+  }
+  bool one_in(std::int32_t n) { return between(1, n) == 1; }
+  float weight() { return static_cast<float>(between(-1000, 1000)) / 512.0f; }
+
+  template <class T>
+  T pick(std::initializer_list<T> values) {
+    return values.begin()[between(0, static_cast<std::int32_t>(values.size()) - 1)];
+  }
+  std::vector<std::int32_t> permutation(std::int32_t size) {
+    std::vector<std::int32_t> values(static_cast<std::size_t>(size));
+    std::iota(values.begin(), values.end(), 0);
+    for (std::int32_t i = size - 1; i > 0; --i)
+      std::swap(values[static_cast<std::size_t>(i)], values[static_cast<std::size_t>(between(0, i))]);
+    return values;
+  }
+
+ private:
+  std::mt19937_64& generator_;
+};
+
+Topology random_topology(Dice& dice, const CaseLimits& limits) {
+  const std::int32_t ranks = dice.between(1, limits.ranks);
+  const std::int32_t nodes = dice.between(1, std::min(ranks, limits.nodes));
+  if (dice.one_in(2)) return Topology::virtual_nodes(ranks, nodes);
+  std::vector<NodeId> node_of(static_cast<std::size_t>(ranks));
+  const auto order = dice.permutation(ranks);
+  for (std::int32_t i = 0; i < ranks; ++i)
+    node_of[static_cast<std::size_t>(order[static_cast<std::size_t>(i)])] =
+        NodeId(i < nodes ? i : dice.between(0, nodes - 1));
+  return Topology::from_nodes(node_of);
+}
+
+ExpertMap random_map(Dice& dice, std::int32_t experts, std::int32_t ranks) {
+  if (dice.one_in(3)) return ExpertMap::contiguous(experts, ranks);
+  const std::int32_t replicas_percent = dice.pick({0, 10, 60});
+  std::vector<std::vector<ExpertId>> placement(static_cast<std::size_t>(ranks));
+  for (std::int32_t expert = 0; expert < experts; ++expert) {
+    const std::int32_t home = dice.between(0, ranks - 1);
+    for (std::int32_t rank = 0; rank < ranks; ++rank)
+      if (rank == home || dice.between(1, 100) <= replicas_percent)
+        placement[static_cast<std::size_t>(rank)].emplace_back(expert);
+  }
+  return ExpertMap::from_placement(experts, placement);
+}
+
+RankRouting random_routing(Dice& dice, std::int32_t tokens, std::int32_t topk, std::int32_t experts) {
+  const std::int32_t drop_percent = dice.pick({0, 0, 15, 90});
+  const bool has_weights = !dice.one_in(4);
+  RankRouting routing;
+  for (std::int32_t token = 0; token < tokens; ++token) {
+    const auto order = dice.permutation(std::max(experts, topk));
+    for (std::int32_t choice = 0; choice < topk; ++choice) {
+      const std::int32_t expert = order[static_cast<std::size_t>(choice)];
+      routing.experts.push_back(expert >= experts || dice.between(1, 100) <= drop_percent ? -1 : expert);
+      if (has_weights) routing.weights.push_back(dice.weight());
+    }
+  }
+  return routing;
+}
+
+PlanOptions random_options(Dice& dice, std::int32_t most_tokens) {
+  PlanOptions options;
+  options.layout = dice.pick({Layout::expert_major, Layout::token_unique, Layout::padded});
+  if (options.layout == Layout::padded) {
+    options.max_tokens = std::max(1, most_tokens + dice.between(0, 3));
+  } else {
+    options.alignment = dice.pick({1, 1, 2, 3, 8});
+    if (dice.one_in(3)) options.capacity = dice.between(1, 2 + most_tokens);
+  }
+  return options;
+}
+
+}  // namespace
+
+std::vector<Routing> RandomCase::routings() const {
+  std::vector<Routing> all;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) all.push_back(routing(RankId(rank)));
+  return all;
+}
+
+RandomCase random_case(std::mt19937_64& generator, const CaseLimits& limits) {
+  Dice dice(generator);
+  const Topology topology = random_topology(dice, limits);
+  const std::int32_t experts = dice.between(1, limits.experts);
+  const std::int32_t topk = dice.between(1, limits.topk);
+  std::vector<RankRouting> ranks;
+  std::int32_t most_tokens = 0;
+  for (std::int32_t rank = 0; rank < topology.num_ranks(); ++rank) {
+    const std::int32_t tokens = dice.one_in(5) ? 0 : dice.between(0, limits.tokens);
+    most_tokens = std::max(most_tokens, tokens);
+    ranks.push_back(random_routing(dice, tokens, topk, experts));
+  }
+  const ExpertMap map = random_map(dice, experts, topology.num_ranks());
+  return {topology, map, random_options(dice, most_tokens), topk, std::move(ranks)};
+}
+
+}  // namespace shunt::testing

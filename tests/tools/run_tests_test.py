@@ -1,0 +1,49 @@
+"""Gives run_tests reports as ctest writes them, and compares its closing line and exit status."""
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+RUN_TESTS = pathlib.Path(__file__).resolve().parents[2] / "tools" / "run_tests"
+
+PASSED = '<testcase status="run"/>'
+FAILED = '<testcase status="fail"><failure message=""/></testcase>'
+SKIPPED = '<testcase status="notrun"><skipped message="SKIP_REGULAR_EXPRESSION_MATCHED"/></testcase>'
+NOT_BUILT = '<testcase status="notrun"><skipped message="Unable to find executable"/></testcase>'
+
+
+class RunTests(unittest.TestCase):
+    def run_tests(self, *cases, ctest_status=0):
+        """(exit status, last line) of run_tests where ctest reports these cases."""
+        with tempfile.TemporaryDirectory() as folder:
+            tree = pathlib.Path(folder)
+            (tree / "tools").mkdir()
+            (tree / "build" / "release").mkdir(parents=True)
+            shutil.copy(RUN_TESTS, tree / "tools")
+            ctest = tree / "ctest"
+            ctest.write_text(f"#!/bin/sh\necho '<testsuite>{''.join(cases)}</testsuite>' > \"$6\"\nexit {ctest_status}\n")
+            ctest.chmod(0o755)
+            run = subprocess.run([tree / "tools" / "run_tests", "release"], capture_output=True, text=True,
+                                 env={**os.environ, "PATH": f"{tree}:{os.environ['PATH']}"})
+            return run.returncode, run.stdout.splitlines()[-1]
+
+    def test_counts_each_outcome(self):
+        self.assertEqual(self.run_tests(PASSED, PASSED, SKIPPED), (0, "2 passed, 0 failed, 1 skipped"))
+
+    def test_fails_where_a_test_failed(self):
+        self.assertEqual(self.run_tests(PASSED, FAILED), (1, "1 passed, 1 failed, 0 skipped"))
+
+    def test_a_test_that_was_not_built_is_a_failure(self):
+        self.assertEqual(self.run_tests(PASSED, NOT_BUILT), (1, "1 passed, 1 failed, 0 skipped"))
+
+    def test_fails_where_nothing_passed(self):
+        self.assertEqual(self.run_tests(SKIPPED), (1, "0 passed, 0 failed, 1 skipped"))
+
+    def test_fails_where_ctest_failed(self):
+        self.assertEqual(self.run_tests(PASSED, ctest_status=8), (1, "1 passed, 0 failed, 0 skipped"))
+
+
+if __name__ == "__main__":
+    unittest.main()

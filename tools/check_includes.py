@@ -1,0 +1,84 @@
+"""The layers of the design, as rules on #include lines."""
+import re
+
+# module → the modules it may include besides itself. The public headers obey the same table.
+ALLOWED = {
+    "core": set(),
+    "plan": {"core"},
+    "transport": {"core"},
+    "kernels": {"core"},
+    "graph": {"core"},
+    "placement": {"plan", "core"},
+    "engine": {"plan", "transport", "kernels", "core"},
+    "runtime": {"graph", "engine", "core"},
+    "sim": {"plan", "placement", "graph", "core"},
+}
+ALLOWED["capi"] = set(ALLOWED)
+ALLOWED["umbrella"] = set(ALLOWED) - {"capi"}
+ALLOWED["cli"] = set(ALLOWED)
+
+PUBLIC_HEADERS = {
+    "core": ["dtype.hpp", "environment.hpp", "error.hpp", "expert_map.hpp", "float_formats.hpp", "ids.hpp",
+             "machine.hpp", "routing.hpp", "tensor.hpp", "topology.hpp"],
+    "plan": ["plan.hpp", "traffic.hpp"],
+    "transport": ["world.hpp"],
+    "engine": ["engine.hpp", "ticket.hpp"],
+    "capi": ["shunt.h"],
+    "umbrella": ["shunt.hpp"],
+}
+MODULE_OF = {header: module for module, headers in PUBLIC_HEADERS.items() for header in headers}
+
+SUFFIXES = {".c", ".h", ".cpp", ".hpp", ".cu", ".cuh"}
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+
+
+def includes(path):
+    """(line number, is quoted, path) of every include."""
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        if match := INCLUDE.match(line):
+            yield number, match[1] == '"', match[2]
+
+
+def target_module(include):
+    """The module that an include reaches; None for a third party's header or an unlisted one of ours."""
+    folder, _, rest = include.partition("/")
+    if folder == "shunt":
+        return MODULE_OF.get(rest)
+    return folder if folder in ALLOWED else None
+
+
+def check_module(module, path):
+    for number, quoted, include in includes(path):
+        target = target_module(include)
+        if target is None:
+            if quoted and not include.startswith(("../", "shunt/")):
+                yield f"{number}: \"{include}\": ours are written \"module/file\" or \"shunt/file\", others' <so>"
+        elif target != module and target not in ALLOWED[module]:
+            yield f"{number}: {module} may not include {target} ({include})"
+
+
+def check_example(path):
+    for number, _, include in includes(path):
+        if not include.startswith("shunt/") and target_module(include):
+            yield f"{number}: examples include public headers only, not {include}"
+
+
+def check(root, path):
+    """What is wrong with the includes of one file of the tree."""
+    if path.suffix not in SUFFIXES:
+        return
+    for number, _, include in includes(path):
+        if include.startswith("../"):
+            yield f"{number}: includes start at src/ or include/, not at ../"
+
+    match path.relative_to(root).parts:
+        case ("src", module, _, *_) if module in ALLOWED:
+            yield from check_module(module, path)
+        case ("src", _, _, *_):
+            yield "its module is not in the table of tools/check_includes.py"
+        case ("include", "shunt", *rest) if "/".join(rest) in MODULE_OF:
+            yield from check_module(MODULE_OF["/".join(rest)], path)
+        case ("include", *_):
+            yield "no module of tools/check_includes.py lists this public header"
+        case ("examples", *_):
+            yield from check_example(path)
