@@ -7,6 +7,7 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <numeric>
@@ -92,11 +93,29 @@ void copy_then_read(benchmark::State& state, Store store) {
   set_rate(state, 3 * source.bytes());
 }
 
+using Words = const std::uint64_t*;
+
+// Line after line of all rows, as reduce_row reads them.
+std::uint64_t sum_lines(const std::array<Words, kTopK>& rows) {
+  constexpr std::size_t kLineWords = 8;
+  std::array<std::uint64_t, kLineWords> sums{};
+  for (std::size_t line = 0; line < kRowBytes / sizeof(std::uint64_t); line += kLineWords)
+    for (const Words row : rows)
+      for (std::size_t i = 0; i < kLineWords; ++i) sums[i] += row[line + i];
+  return std::accumulate(sums.begin(), sums.end(), std::uint64_t{0});
+}
+
 void read_rows(benchmark::State& state) {
   Rows rows(mebibytes(state));
-  for (auto _ : state)
-    for (std::size_t i = 0; i < rows.num(); ++i) benchmark::DoNotOptimize(sum_words(rows.shuffled(i)));
-  set_rate(state, rows.bytes());
+  const std::size_t num_tokens = rows.num() / kTopK;
+  for (auto _ : state) {
+    for (std::size_t token = 0; token < num_tokens; ++token) {
+      std::array<Words, kTopK> words;
+      for (std::size_t k = 0; k < kTopK; ++k) words[k] = reinterpret_cast<Words>(rows.shuffled(token * kTopK + k));
+      benchmark::DoNotOptimize(sum_lines(words));
+    }
+  }
+  set_rate(state, num_tokens * kTopK * kRowBytes);
 }
 
 void reduce_rows(benchmark::State& state, Store store) {
@@ -162,8 +181,11 @@ BENCHMARK_CAPTURE(copy_rows, streaming, Store::streaming)->Arg(kBeyondCacheMiB);
 BENCHMARK(read_rows)->Arg(kBeyondCacheMiB);
 BENCHMARK_CAPTURE(reduce_rows, cached, Store::cached)->Arg(kBeyondCacheMiB);
 BENCHMARK_CAPTURE(reduce_rows, streaming, Store::streaming)->Arg(kBeyondCacheMiB);
-BENCHMARK_CAPTURE(copy_then_read, cached, Store::cached)->RangeMultiplier(2)->Range(2, 128);
-BENCHMARK_CAPTURE(copy_then_read, streaming, Store::streaming)->RangeMultiplier(2)->Range(2, 128);
+BENCHMARK_CAPTURE(copy_then_read, cached, Store::cached)->DenseRange(4, 20, 2)->RangeMultiplier(2)->Range(32, 128);
+BENCHMARK_CAPTURE(copy_then_read, streaming, Store::streaming)
+    ->DenseRange(4, 20, 2)
+    ->RangeMultiplier(2)
+    ->Range(32, 128);
 BENCHMARK_CAPTURE(scale_in_cache, bf16, bf16);
 BENCHMARK_CAPTURE(scale_in_cache, f16, f16);
 BENCHMARK_CAPTURE(dot_in_cache, bf16, bf16);

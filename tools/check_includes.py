@@ -21,8 +21,7 @@ PUBLIC_HEADERS = {
     "core": ["dtype.hpp", "environment.hpp", "error.hpp", "expert_map.hpp", "float_formats.hpp", "ids.hpp",
              "machine.hpp", "routing.hpp", "tensor.hpp", "topology.hpp"],
     "plan": ["plan.hpp", "traffic.hpp"],
-    "transport": ["world.hpp"],
-    "engine": ["engine.hpp", "ticket.hpp"],
+    "engine": ["engine.hpp", "rows.hpp", "ticket.hpp", "world.hpp"],
     "capi": ["shunt.h"],
     "umbrella": ["shunt.hpp"],
 }

@@ -1,13 +1,87 @@
+// shunt info: what is in this build, what this machine offers and, if asked, how fast it is.
 #include <fmt/format.h>
 
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/machine_speed.hpp"
 #include "cli/verbs.hpp"
+#include "cli/write_file.hpp"
 #include "shunt/machine.hpp"
 
 namespace shunt::cli {
+namespace {
+
+struct Part {
+  const char* name;
+  bool found;
+  const char* note;
+};
+
+constexpr Part kParts[] = {
+    {"inproc", true, "ranks as threads"},
+    {"shm", true, "ranks as processes of one host"},
+    {"mpi", SHUNT_HAVE_MPI, "the baseline of `bench shuffle`, and a launcher"},
+    {"ucx", SHUNT_HAVE_UCX, "not used by this release yet"},
+    {"cuda", SHUNT_HAVE_CUDA, "not used by this release yet"},
+    {"nccl", SHUNT_HAVE_NCCL, "not used by this release yet"},
+};
+
+struct Arguments {
+  bool measure = false;
+  std::int32_t ranks = 2;
+  std::string json;
+};
+
+void run(const Arguments& arguments) {
+  const Machine machine = Machine::detect();
+  nlohmann::ordered_json report;
+  fmt::print("shunt {}\n\nin this build\n", SHUNT_VERSION);
+  for (const Part& part : kParts) {
+    fmt::print("  {:<8}{:<5}{}\n", part.name, part.found ? "yes" : "no", part.note);
+    report["build"][part.name] = part.found;
+  }
+  constexpr double kMiB = 1 << 20;
+  const auto cache_mib = static_cast<double>(machine.last_level_cache_bytes) / kMiB;
+  const auto memory_gib = static_cast<double>(machine.memory_bytes) / kMiB / 1024;
+  fmt::print(
+      "\nthis machine\n  host    {}\n  cpu     {}\n  cores   {} in {} package(s), {} NUMA node(s)\n  cache   {:.0f} "
+      "MiB (last level)\n  memory  {:.1f} GiB\n",
+      machine.hostname, machine.cpu, machine.cores, machine.packages, machine.numa_nodes, cache_mib, memory_gib);
+  report["machine"] = {{"host", machine.hostname},
+                       {"cpu", machine.cpu},
+                       {"cores", machine.cores},
+                       {"packages", machine.packages},
+                       {"numa_nodes", machine.numa_nodes},
+                       {"last_level_cache_bytes", machine.last_level_cache_bytes},
+                       {"memory_bytes", machine.memory_bytes}};
+
+  if (arguments.measure) {
+    const MachineSpeed speed = measure_machine(arguments.ranks);
+    fmt::print(
+        "\nmeasured with {} ranks as processes, all at once\n  copy    {:.1f} GB/s read + written ({:.1f} memcpy, "
+        "{:.1f} streaming)\n"
+        "  write   {:.1f} GB/s\n  read    {:.1f} GB/s\n  latency {:.1f} µs for a barrier\n",
+        arguments.ranks, std::max(speed.memcpy_gbps, speed.streaming_gbps), speed.memcpy_gbps, speed.streaming_gbps,
+        speed.write_gbps, speed.read_gbps, speed.barrier_us);
+    report["measured"] = {
+        {"ranks", arguments.ranks},       {"memcpy_gbps", speed.memcpy_gbps}, {"streaming_gbps", speed.streaming_gbps},
+        {"write_gbps", speed.write_gbps}, {"read_gbps", speed.read_gbps},     {"barrier_us", speed.barrier_us}};
+  }
+  if (!arguments.json.empty()) write_file(arguments.json, report.dump(2) + "\n");
+}
+
+}  // namespace
 
 void add_info(CLI::App& app) {
+  auto arguments = std::make_shared<Arguments>();
   CLI::App* info = app.add_subcommand("info", "What is in this build and what this machine offers");
-  info->callback([] { fmt::print("{}\n", Machine::detect().hostname); });
+  info->add_flag("--measure", arguments->measure, "Also measure copy rates and the latency between ranks (seconds)");
+  info->add_option("--ranks", arguments->ranks, "Ranks that measure at once")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024));
+  info->add_option("--json", arguments->json, "Write all of it to this file");
+  info->callback([arguments] { run(*arguments); });
 }
 
 }  // namespace shunt::cli

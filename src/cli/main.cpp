@@ -16,6 +16,8 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", SHUNT_VERSION);
   app.require_subcommand(1);
   shunt::cli::add_info(app);
+  CLI::App* bench = app.add_subcommand("bench", "Measure, beside what you would use otherwise")->require_subcommand(1);
+  shunt::cli::add_bench_shuffle(*bench);
   try {
     CLI11_PARSE(app, argc, argv);
     return 0;

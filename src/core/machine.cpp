@@ -53,7 +53,8 @@ Machine Machine::detect() {
   machine.cores = count(HWLOC_OBJ_CORE);
   machine.numa_nodes = count(HWLOC_OBJ_NUMANODE);
   machine.last_level_cache_bytes = last_level_cache(topology.get());
-  machine.memory_bytes = hwloc_get_root_obj(topology.get())->total_memory;
+  // Not hwloc's sum over NUMA nodes, which leaves out memory that was added while the machine ran.
+  machine.memory_bytes = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   return machine;
 }
 

@@ -61,7 +61,7 @@ Ticket<Rows> Engine::dispatch(const Plan& plan, const ConstTensor& x, const Disp
   rows.plan = plan;
   rows.rows = {nullptr, engine.options.dtype, data.num_rows(), engine.options.hidden, nullptr};
 
-  const bool wants_out = options.out.data != nullptr;
+  const bool wants_out = is_given(options.out);
   if (wants_out) engine.check_tensor("dispatch", "out", options.out, rows.rows.dtype, rows.rows.rows);
   const bool only_rows =
       format.scales_per_row == 0 && !format.origins && !format.weights && data.options.layout != Layout::padded;
@@ -102,7 +102,7 @@ Ticket<Tensor> Engine::Impl::pull(OpKind kind, const Plan& plan, const ConstTens
   check_tensor(name, kind == OpKind::combine ? "expert_out" : "grad_rows", rows, *options.expert_dtype,
                data.num_rows());
   Tensor out = pull_options.out;
-  if (out.data) {
+  if (is_given(out)) {
     check_tensor(name, "out", out, *options.result_dtype, data.num_tokens);
   } else {
     out = {nullptr, *options.result_dtype, data.num_tokens, options.hidden, nullptr};

@@ -85,7 +85,7 @@ void Engine::Impl::check_dispatch_input(const PlanData& plan, const ConstTensor&
   const bool quantises = options.dtype == fp8_e4m3 && x.dtype != fp8_e4m3;
   check_tensor("dispatch", "x", x, quantises ? x.dtype : options.dtype, plan.num_tokens);
   if (x.dtype != fp8_e4m3) {
-    if (scales.data)
+    if (is_given(scales))
       fail(ErrorCode::invalid_argument, "rank {}: dispatch: scales given, but x is {}", rank(), to_string(x.dtype));
     return;
   }

@@ -13,6 +13,9 @@
 
 namespace shunt {
 
+/// A shape without memory is a mistake to be refused, not a tensor that was left out.
+inline bool is_given(const ConstTensor& tensor) { return tensor.data || tensor.rows != 0; }
+
 struct Engine::Impl {
   Impl(const World& world, const EngineOptions& options);
 

@@ -4,11 +4,11 @@ namespace shunt {
 
 Block Fabric::allocate(std::size_t bytes) {
   Block block = transport_->allocate(bytes);
-  std::shared_ptr<const void> inner = std::move(block.owner);
-  block.owner = std::shared_ptr<const void>(block.data, [inner, fabric = weak_from_this()](const void*) mutable {
-    inner.reset();
-    if (const auto alive = fabric.lock()) alive->progress().note_release();
-  });
+  block.owner = std::shared_ptr<const void>(
+      block.data, [inner = std::move(block.owner), duty = progress_.duty()](const void*) mutable {
+        inner.reset();
+        duty->note_release();
+      });
   return block;
 }
 

@@ -9,7 +9,7 @@
 
 namespace shunt {
 
-class Fabric : public std::enable_shared_from_this<Fabric> {
+class Fabric {
  public:
   Fabric(std::shared_ptr<Transport> transport, const Environment& environment)
       : environment_(environment), transport_(std::move(transport)), progress_(transport_) {}

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "core/fail.hpp"
 
@@ -22,7 +23,9 @@ SignalRecord signal_record(const Operation& operation, Signal signal) {
 }
 
 std::string name_of(const Operation& operation) {
-  return fmt::format("{} #{}", to_string(operation.announcement().kind), operation.key().sequence);
+  const bool of_world = operation.key().engine == operation.group().id;
+  const std::string_view kind = of_world ? "barrier, all_gather or split" : to_string(operation.announcement().kind);
+  return fmt::format("{} #{}", kind, operation.key().sequence);
 }
 
 Error error_of(const Fault& fault) { return {fault.code, fault.text}; }
@@ -102,12 +105,13 @@ void Progress::wait(Operation& operation) {
 // Whoever fails to enter raises room_contended_ and tries once more; so either that try succeeds, or the thread inside
 // leaves later than the flag was raised, sees it, and wakes those who sleep.
 bool Progress::try_advance() {
-  if (!room_mutex_.try_lock()) {
+  std::unique_lock room(room_mutex_, std::try_to_lock);
+  if (!room) {
     room_contended_ = true;
-    if (!room_mutex_.try_lock()) return false;
+    if (!room.try_lock()) return false;
   }
   const bool moved = advance();
-  room_mutex_.unlock();
+  room.unlock();
   if (room_contended_.exchange(false)) transport_->wake();
   return moved;
 }
@@ -272,38 +276,40 @@ std::string Progress::describe_pending() {
 void Progress::serve() {
   while (!stopping_) {
     wait_for_duty();
-    while (!stopping_ && on_duty()) {
+    for (;;) {
       const std::uint32_t seen = transport_->observe();
-      if (!try_advance() && on_duty()) transport_->sleep(seen, kPatience);
+      // After observe(): whoever ends the duty rings later, and so ends the sleep.
+      if (stopping_ || !on_duty()) break;
+      if (!try_advance()) transport_->sleep(seen, kPatience);
     }
   }
 }
 
 void Progress::wait_for_duty() {
-  std::unique_lock lock(duty_mutex_);
-  const auto needed = [this] { return stopping_ || on_duty(); };
-  while (!needed()) {
-    if (!trim_due_) {
-      duty_.wait(lock);
-    } else if (duty_.wait_for(lock, kIdleBeforeTrim) == std::cv_status::timeout) {
-      trim_due_ = false;
+  std::unique_lock lock(duty_->mutex_);
+  while (!stopping_ && !on_duty()) {
+    if (!duty_->trim_due_) {
+      duty_->changed_.wait(lock);
+    } else if (duty_->changed_.wait_for(lock, kIdleBeforeTrim) == std::cv_status::timeout && num_pending_ == 0) {
+      duty_->trim_due_ = false;
+      lock.unlock();
       transport_->trim();
+      lock.lock();
     }
   }
 }
 
-void Progress::note_release() {
-  if (transport_->committed_bytes() - transport_->live_bytes() <= kReserveBytes) return;
+void Progress::Duty::note_release() {
   {
-    const std::lock_guard lock(duty_mutex_);
-    trim_due_ = true;
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(trim_due_, true)) return;
   }
-  duty_.notify_one();
+  changed_.notify_one();
 }
 
 void Progress::notify_server() {
-  { const std::lock_guard lock(duty_mutex_); }
-  duty_.notify_one();
+  { const std::lock_guard lock(duty_->mutex_); }
+  duty_->changed_.notify_one();
 }
 
 }  // namespace shunt

@@ -18,6 +18,20 @@ namespace shunt {
 /// One per transport; shared by all worlds and engines on it. All functions may be called from any thread.
 class Progress {
  public:
+  /// What the server thread sleeps on. Blocks share it, because the thread itself may free the last of them: a
+  /// reference to more than this could make it destroy, and wait for, itself.
+  class Duty {
+   public:
+    /// To be called when a block was freed: memory goes back to the machine once nothing has happened for a while.
+    void note_release();
+
+   private:
+    friend class Progress;
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    bool trim_due_ = false;
+  };
+
   explicit Progress(std::shared_ptr<Transport> transport);
   /// Stops driving; operations still pending stay so.
   ~Progress();
@@ -29,9 +43,7 @@ class Progress {
   /// Drives until the operation is done; throws its error.
   void wait(Operation& operation);
 
-  /// To be called when blocks were freed: gives them back to the machine once nothing has happened for a while.
-  void note_release();
-
+  [[nodiscard]] const std::shared_ptr<Duty>& duty() const { return duty_; }
   [[nodiscard]] Transport& transport() const { return *transport_; }
 
  private:
@@ -79,10 +91,8 @@ class Progress {
   std::atomic<std::int32_t> num_pending_{0};  // issued and not done
   std::atomic<std::int32_t> num_waiters_{0};  // callers inside wait()
 
-  std::mutex duty_mutex_;
-  std::condition_variable duty_;
+  std::shared_ptr<Duty> duty_ = std::make_shared<Duty>();
   std::atomic<bool> stopping_{false};
-  bool trim_due_ = false;  // guarded by duty_mutex_
   std::thread server_;
 };
 

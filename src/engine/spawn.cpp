@@ -18,17 +18,17 @@ class RankRun {
  public:
   using Body = std::function<void(World&)>;
 
-  void operator()(const Body& body, std::shared_ptr<Transport> transport, const Topology& topology,
+  void operator()(const Body& body, const std::shared_ptr<Transport>& transport, const Topology& topology,
                   const Environment& environment) {
-    const RankId rank = transport->rank();
-    Transport& end = *transport;
-    World world(make_world(std::move(transport), topology, environment));
+    // Outside of the try block: a world that is destroyed by an exception reports it without its text.
+    std::optional<World> world;
     try {
-      body(world);
+      world = World(make_world(transport, topology, environment));
+      body(*world);
     } catch (const std::exception& thrown) {
-      fail_with(end, rank, thrown.what());
+      fail_with(*transport, thrown.what());
     } catch (...) {
-      fail_with(end, rank, "an exception that is not a std::exception");
+      fail_with(*transport, "an exception that is not a std::exception");
     }
   }
 
@@ -37,7 +37,8 @@ class RankRun {
   [[nodiscard]] bool is_root() const { return is_root_; }
 
  private:
-  void fail_with(Transport& transport, RankId rank, const std::string& text) {
+  void fail_with(Transport& transport, const std::string& text) {
+    const RankId rank = transport.rank();
     error_ = std::current_exception();
     transport.report(ErrorCode::peer_failed, rank, fmt::format("rank {} failed: {}", rank, text));
     const auto fault = transport.fault();
@@ -52,13 +53,15 @@ namespace {
 
 void spawn_threads(std::int32_t num_ranks, const RankRun::Body& body, const Topology& topology,
                    const Environment& environment) {
-  auto ends = inproc::join(num_ranks);
-  std::vector<RankRun> runs(ends.size());
-  std::vector<std::thread> threads;
-  for (std::size_t rank = 0; rank < ends.size(); ++rank)
-    threads.emplace_back(
-        [&, rank, end = std::move(ends[rank])]() mutable { runs[rank](body, std::move(end), topology, environment); });
-  for (std::thread& thread : threads) thread.join();
+  std::vector<RankRun> runs(static_cast<std::size_t>(num_ranks));
+  {
+    // If a thread can't be started, the ends that have none leave first, so that the join below does not wait for ranks
+    // that wait for them.
+    std::vector<std::jthread> threads;
+    auto ends = inproc::join(num_ranks);
+    for (std::size_t rank = 0; rank < runs.size(); ++rank)
+      threads.emplace_back([&, rank, end = std::move(ends[rank])] { runs[rank](body, end, topology, environment); });
+  }
 
   for (const RankRun& run : runs)
     if (run.is_root()) std::rethrow_exception(run.error());
@@ -78,13 +81,15 @@ shm::Failure describe(RankId rank, const RankRun& run) {
   }
 }
 
-std::optional<shm::Failure> run_process(RankId rank, std::int32_t num_ranks, const std::string& job,
+std::optional<shm::Failure> run_process(const shm::JoinOptions& options, const std::function<void()>& joined,
                                         const RankRun::Body& body, const Topology& topology,
                                         const Environment& environment) {
+  const RankId rank = options.rank;
   try {
-    shm::JoinOptions options{rank, num_ranks, job, environment.join, environment.liveness};
+    const auto transport = shm::join(options);
+    joined();
     RankRun run;
-    run(body, shm::join(options), topology, environment);
+    run(body, transport, topology, environment);
     if (run.error()) return describe(rank, run);
     return std::nullopt;
   } catch (const Error& error) {
@@ -96,8 +101,9 @@ void spawn_processes(std::int32_t num_ranks, const RankRun::Body& body, const To
                      const Environment& environment) {
   const auto failures = shm::launch(
       num_ranks,
-      [&](RankId rank, const std::string& job) {
-        return run_process(rank, num_ranks, job, body, topology, environment);
+      [&](RankId rank, const std::string& job, const std::function<void()>& joined) {
+        const shm::JoinOptions options{rank, num_ranks, job, environment.join, environment.liveness};
+        return run_process(options, joined, body, topology, environment);
       },
       environment.liveness + std::chrono::seconds(2));
   for (const shm::Failure& failure : failures)

@@ -79,7 +79,7 @@ HWY_INLINE void narrow_block(const std::byte* source, std::size_t first, std::si
     return;
   }
   for_each_group(first, end, [=](std::size_t i, auto extent) HWY_ATTR {
-    store<E4m3Format, ThroughCache>(multiply(splat(factor), load<Format>(source, i, extent)), elements, i, extent);
+    store<E4m3Format>(multiply(splat(factor), load<Format>(source, i, extent)), elements, i, extent);
   });
 }
 

@@ -92,7 +92,7 @@ HWY_INLINE Group load(const std::byte* row, std::size_t first, Part part) {
 
 // Way: ThroughCache or PastCache.
 template <class Format, class Way>
-HWY_INLINE void store(const Group& group, std::byte* row, std::size_t first, Whole) {
+HWY_INLINE void store(const Group& group, std::byte* row, std::size_t first) {
   using Bits = typename Format::Bits;
   std::byte* const to = row + first * sizeof(Bits);
   if constexpr (sizeof(Bits) == sizeof(float)) {
@@ -104,10 +104,15 @@ HWY_INLINE void store(const Group& group, std::byte* row, std::size_t first, Who
   }
 }
 
-template <class Format, class Way>
+template <class Format>
+HWY_INLINE void store(const Group& group, std::byte* row, std::size_t first, Whole) {
+  store<Format, ThroughCache>(group, row, first);
+}
+
+template <class Format>
 HWY_INLINE void store(const Group& group, std::byte* row, std::size_t first, Part part) {
   std::array<std::byte, kGroup * kElementBytes<Format>> padded;
-  store<Format, ThroughCache>(group, padded.data(), 0, Whole());
+  store<Format>(group, padded.data(), 0, Whole());
   std::memcpy(row + first * kElementBytes<Format>, padded.data(), part.count * kElementBytes<Format>);
 }
 

@@ -30,20 +30,28 @@ auto with_format(DType dtype, const Body& body) {
   fail(ErrorCode::internal, "a kernel for floating-point rows was given {}", to_string(dtype));
 }
 
+// Rows have at most a part at either end, so its code is kept out of the loops.
+template <class Format, class Produce>
+HWY_NOINLINE void write_part(std::byte* row, std::size_t first, Part part, const Produce& produce) {
+  store<Format>(produce(first, part), row, first, part);
+}
+
 // Writes what produce(first, Whole or Part) returns for each group of the row. A streamed row is cut so that its whole
 // groups start at cache lines.
 template <class Format, class Produce>
-HWY_INLINE void write_row(std::byte* row, std::size_t hidden, Store how, const Produce& produce) {
-  const auto write = [&]<class Way>(Way, std::size_t first, auto extent)
-                         HWY_ATTR { store<Format, Way>(produce(first, extent), row, first, extent); };
-  std::size_t first = 0;
-  if (how == Store::streaming && bytes_to_line(row) % kElementBytes<Format> == 0) {
-    first = std::min(bytes_to_line(row) / kElementBytes<Format>, hidden);
-    if (first > 0) write(ThroughCache(), 0, Part{first});
-    for (; first + kGroup <= hidden; first += kGroup) write(PastCache(), first, Whole());
+void write_row(std::byte* row, std::size_t hidden, Store how, const Produce& produce) {
+  const bool past_cache = how == Store::streaming && bytes_to_line(row) % kElementBytes<Format> == 0;
+  std::size_t first = past_cache ? std::min(bytes_to_line(row) / kElementBytes<Format>, hidden) : 0;
+  if (first > 0) write_part<Format>(row, 0, Part{first}, produce);
+  for (; first + kGroup <= hidden; first += kGroup) {
+    const Group group = produce(first, Whole());
+    if (past_cache) {
+      store<Format, PastCache>(group, row, first);
+    } else {
+      store<Format, ThroughCache>(group, row, first);
+    }
   }
-  for (; first + kGroup <= hidden; first += kGroup) write(ThroughCache(), first, Whole());
-  if (first < hidden) write(ThroughCache(), first, Part{hidden - first});
+  if (first < hidden) write_part<Format>(row, first, Part{hidden - first}, produce);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -8,8 +8,10 @@
 namespace shunt {
 
 Store choose_store(std::size_t bytes) {
-  static const std::size_t threshold = Machine::detect().last_level_cache_bytes / 2;
-  return !kThreadSanitizer && bytes >= threshold ? Store::streaming : Store::cached;
+  // bench_kernels, copy_then_read, 32 MiB of cache (Zen 4): 8 MiB are 1.1 times faster through the cache, 10 MiB 1.1
+  // times and 16 MiB 1.6 times faster past it.
+  static const std::size_t threshold = Machine::detect().last_level_cache_bytes / 4;
+  return !kThreadSanitizer && bytes > threshold ? Store::streaming : Store::cached;
 }
 
 void flush_streaming() { hwy::FlushStream(); }

@@ -20,19 +20,24 @@ void fill_expert_targets(PlanData& plan, const Demand& demand, const Routing& ro
 void fill_unique_targets(PlanData& plan, const Demand& demand, const ExpertMap& map,
                          std::span<const std::int32_t> first_slot) {
   std::vector<std::int32_t> next_slot(first_slot.begin(), first_slot.end());
-  plan.first_target.reserve(demand.first_entry.size());
-  plan.first_target.push_back(0);
-  plan.targets.reserve(demand.entries.size());
+  plan.first_target.resize(demand.first_entry.size());
+  plan.targets.resize(demand.entries.size());
+  std::size_t end = 0;
   for (std::size_t token = 0; token < demand.num_tokens(); ++token) {
     RankId last_rank;
     for (const DemandEntry entry : demand.entries_of(token)) {
       const RankId rank = map.rank(entry.expert);
-      if (rank == last_rank) continue;
-      plan.targets.push_back({.rank = rank, .slot = Slot(next_slot[rank.index()]++), .choice = -1, .weight = 1.0f});
+      // Overwritten until the rank changes: whether it does is a coin toss that no branch predicts.
+      const bool is_new = rank != last_rank;
+      end += is_new;
+      auto& next = next_slot[rank.index()];
+      next += is_new;
+      plan.targets[end - 1] = {.rank = rank, .slot = Slot(next - 1), .choice = -1, .weight = 1.0f};
       last_rank = rank;
     }
-    plan.first_target.push_back(static_cast<std::uint32_t>(plan.targets.size()));
+    plan.first_target[token + 1] = static_cast<std::uint32_t>(end);
   }
+  plan.targets.resize(end);
 }
 
 }  // namespace shunt

@@ -42,7 +42,7 @@ void write_lists(std::span<std::uint32_t> words, std::span<const ListExtent> ext
     for (const DemandEntry entry : demand.entries_of(token)) {
       const RankId rank = map.rank(entry.expert);
       Cursor& cursor = cursors[rank.index()];
-      if (rank != last_rank) words[cursor.token++] = 0;
+      cursor.token += rank != last_rank;
       ++words[cursor.token - 1];
       const std::size_t choice =
           token * static_cast<std::size_t>(routing.topk) + static_cast<std::size_t>(entry.choice);

@@ -52,7 +52,7 @@ struct ListExtent {
 /// [ranks]
 std::vector<ListExtent> list_extents(const SourceCounts& counts, const ExpertMap& map);
 
-/// Writes the lists for all ranks; `words` has room for the last extent's end.
+/// Writes the lists for all ranks; `words` is zero and has room for the last extent's end.
 void write_lists(std::span<std::uint32_t> words, std::span<const ListExtent> extents, const Demand& demand,
                  const Routing& routing, const ExpertMap& map);
 

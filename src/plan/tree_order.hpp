@@ -38,6 +38,6 @@ class TreeOrder {
 /// kSortSlack keys behind the last.
 std::vector<DemandEntry> sort_in_tree_order(std::span<const std::int32_t> keys,
                                             std::span<const std::uint32_t> first_entry, const TreeOrder& order);
-constexpr std::size_t kSortSlack = 4;
+constexpr std::size_t kSortSlack = 8;
 
 }  // namespace shunt

@@ -81,7 +81,7 @@ class Transport {
 
   /// Changes whenever something may have happened for this rank: a message, a fault, a wake-up.
   [[nodiscard]] virtual std::uint32_t observe() const = 0;
-  /// Returns once observe() differs from `seen`, or after the time limit. Spins briefly, then sleeps.
+  /// Returns once observe() differs from `seen`, after the time limit, or, rarely, early. Spins briefly, then sleeps.
   virtual void sleep(std::uint32_t seen, std::chrono::microseconds limit) = 0;
   /// Ends every sleep() of this rank.
   virtual void wake() = 0;

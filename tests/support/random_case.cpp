@@ -1,36 +1,11 @@
 #include "support/random_case.hpp"
 
 #include <algorithm>
-#include <numeric>
 
-namespace shunt::testing {
+#include "support/dice.hpp"
+
+namespace shunt::test {
 namespace {
-
-class Dice {
- public:
-  explicit Dice(std::mt19937_64& generator) : generator_(generator) {}
-
-  std::int32_t between(std::int32_t least, std::int32_t most) {
-    return least + static_cast<std::int32_t>(generator_() % static_cast<std::uint64_t>(most - least + 1));
-  }
-  bool one_in(std::int32_t n) { return between(1, n) == 1; }
-  float weight() { return static_cast<float>(between(-1000, 1000)) / 512.0f; }
-
-  template <class T>
-  T pick(std::initializer_list<T> values) {
-    return values.begin()[between(0, static_cast<std::int32_t>(values.size()) - 1)];
-  }
-  std::vector<std::int32_t> permutation(std::int32_t size) {
-    std::vector<std::int32_t> values(static_cast<std::size_t>(size));
-    std::iota(values.begin(), values.end(), 0);
-    for (std::int32_t i = size - 1; i > 0; --i)
-      std::swap(values[static_cast<std::size_t>(i)], values[static_cast<std::size_t>(between(0, i))]);
-    return values;
-  }
-
- private:
-  std::mt19937_64& generator_;
-};
 
 Topology random_topology(Dice& dice, const CaseLimits& limits) {
   const std::int32_t ranks = dice.between(1, limits.ranks);
@@ -94,7 +69,11 @@ std::vector<Routing> RandomCase::routings() const {
 
 RandomCase random_case(std::mt19937_64& generator, const CaseLimits& limits) {
   Dice dice(generator);
-  const Topology topology = random_topology(dice, limits);
+  return random_case(generator, random_topology(dice, limits), limits);
+}
+
+RandomCase random_case(std::mt19937_64& generator, const Topology& topology, const CaseLimits& limits) {
+  Dice dice(generator);
   const std::int32_t experts = dice.between(1, limits.experts);
   const std::int32_t topk = dice.between(1, limits.topk);
   std::vector<RankRouting> ranks;
@@ -108,4 +87,4 @@ RandomCase random_case(std::mt19937_64& generator, const CaseLimits& limits) {
   return {topology, map, random_options(dice, most_tokens), topk, std::move(ranks)};
 }
 
-}  // namespace shunt::testing
+}  // namespace shunt::test

@@ -10,7 +10,7 @@
 #include "shunt/routing.hpp"
 #include "shunt/topology.hpp"
 
-namespace shunt::testing {
+namespace shunt::test {
 
 struct RankRouting {
   std::vector<std::int32_t> experts;
@@ -44,4 +44,7 @@ struct CaseLimits {
 /// alignment, capacity, every layout. Equal generator states and limits give equal cases.
 RandomCase random_case(std::mt19937_64& generator, const CaseLimits& limits = {});
 
-}  // namespace shunt::testing
+/// On these ranks and nodes, so that many cases can share a world; limits.ranks and limits.nodes do not count.
+RandomCase random_case(std::mt19937_64& generator, const Topology& topology, const CaseLimits& limits = {});
+
+}  // namespace shunt::test

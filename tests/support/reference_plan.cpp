@@ -5,7 +5,7 @@
 #include <set>
 #include <tuple>
 
-namespace shunt::testing {
+namespace shunt::test {
 namespace {
 
 // One routed entry that no limit dropped.
@@ -267,4 +267,4 @@ std::string difference(const PlanData& a, const PlanData& b) {
   return "";
 }
 
-}  // namespace shunt::testing
+}  // namespace shunt::test

@@ -12,7 +12,7 @@
 #include "shunt/routing.hpp"
 #include "shunt/topology.hpp"
 
-namespace shunt::testing {
+namespace shunt::test {
 
 /// The plans of all ranks, without hash. `routings` is [ranks] and valid.
 std::vector<PlanData> reference_plans(std::span<const Routing> routings, const ExpertMap& map, const Topology& topology,
@@ -21,4 +21,4 @@ std::vector<PlanData> reference_plans(std::span<const Routing> routings, const E
 /// Empty if the plans are equal but for the hash, else the name of the first field that differs.
 std::string difference(const PlanData& a, const PlanData& b);
 
-}  // namespace shunt::testing
+}  // namespace shunt::test

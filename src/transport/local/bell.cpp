@@ -1,5 +1,7 @@
 #include "transport/local/bell.hpp"
 
+#include <algorithm>
+
 #include "transport/local/futex.hpp"
 
 namespace shunt {

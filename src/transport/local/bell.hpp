@@ -15,7 +15,8 @@ class alignas(64) Bell {
   /// Skips the system call when nobody sleeps.
   void ring();
 
-  /// Returns once observe() differs from `seen`, or after the limit. Spins for at most kSpin first.
+  /// Returns once observe() differs from `seen`, after the limit, or, when a signal arrives, early. Spins for at most
+  /// kSpin first.
   void sleep(std::uint32_t seen, std::chrono::microseconds limit);
 
   /// Long enough for a peer that is about to ring, short enough not to starve one that shares the core.

@@ -28,7 +28,8 @@ Block LocalTransport::allocate(std::size_t bytes) {
 
 std::optional<std::uint64_t> LocalTransport::offset_of(const std::byte* data, std::size_t bytes) const {
   const Segment& own = segment(rank_);
-  if (data < own.base() || data >= own.base() + own.bytes()) return std::nullopt;
+  const std::byte* pool = own.base() + Control::bytes(size());
+  if (data < pool || data >= own.base() + own.bytes()) return std::nullopt;
   const auto offset = static_cast<std::uint64_t>(data - own.base());
   if (bytes > own.bytes() - offset) return std::nullopt;
   return offset;

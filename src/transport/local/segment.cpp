@@ -21,6 +21,9 @@ constexpr std::size_t kAddressSpaceForSegments = 512 * kGiB;
 constexpr std::size_t kAddressSpaceForSegments = 32 * 1024 * kGiB;
 #endif
 
+// A signal makes fallocate undo what it has done and give up. Small steps make headway even under a profiler's signals.
+constexpr std::size_t kCommitStep = std::size_t{2} << 20;
+
 std::byte* map(std::size_t bytes, int flags, int fd) {
   void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags | MAP_NORESERVE, fd, 0);
   if (base == MAP_FAILED) fail_errno("can't reserve {} bytes of address space for a segment", bytes);
@@ -90,8 +93,17 @@ Segment::~Segment() {
 void Segment::commit(std::size_t offset, std::size_t bytes) {
   // Anonymous pages come with the first touch, under the kernel's overcommit rules like any allocation.
   if (fd_ < 0) return;
-  if (fallocate(fd_, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) != 0)
-    fail_errno("no memory for a block of {} bytes", bytes);
+  for (std::size_t done = 0; done < bytes;) {
+    const std::size_t step = std::min(kCommitStep, bytes - done);
+    if (fallocate(fd_, 0, static_cast<off_t>(offset + done), static_cast<off_t>(step)) == 0) {
+      done += step;
+    } else if (errno != EINTR) {
+      const int cause = errno;
+      if (done > 0) decommit(offset, done);
+      errno = cause;
+      fail_errno("no memory for a block of {} bytes", bytes);
+    }
+  }
 }
 
 void Segment::decommit(std::size_t offset, std::size_t bytes) {

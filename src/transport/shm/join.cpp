@@ -1,5 +1,9 @@
 #include "transport/shm/join.hpp"
 
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
 #include <thread>
 #include <vector>
 
@@ -20,85 +24,126 @@ struct Peer {
   Descriptor socket;
 };
 
-std::string meeting_place(const std::string& job) { return "shunt/" + job; }
+// A rank that has found rank 0 waits a little longer than rank 0 does, so that it hears who is missing.
+constexpr std::chrono::milliseconds kPatienceWithHost{1000};
 
+/// The user is part of it: equal job names of two users are two jobs.
 std::uint64_t hash_of(const std::string& job) {
-  return Hasher().add_all<char>(std::span<const char>(job.data(), job.size())).value();
+  return Hasher().add(std::uint64_t{geteuid()}).add_all<char>(std::span<const char>(job.data(), job.size())).value();
 }
 
-std::string missing_ranks(const std::vector<Descriptor>& connections) {
-  std::string text;
-  for (std::size_t rank = 1; rank < connections.size(); ++rank)
-    if (!connections[rank].valid()) text += fmt::format("{}{}", text.empty() ? "" : ", ", rank);
-  return text;
-}
+/// Of fixed length, as socket names are short and job names may not be.
+std::string meeting_place(const std::string& job) { return fmt::format("shunt/{:016x}", hash_of(job)); }
 
-/// Rank 0's side of the meeting: the connection and segment of every other rank.
+/// Rank 0's side of the meeting.
 class Host {
  public:
   Host(const JoinOptions& options, Deadline deadline)
-      : options_(options),
-        deadline_(deadline),
-        listener_(listen_at(meeting_place(options.job))),
-        connections_(static_cast<std::size_t>(options.size)),
-        segments_(connections_.size()) {}
+      : options_(options), deadline_(deadline), listener_(listen_at(meeting_place(options.job))) {}
 
+  /// Every other rank's socket and segment, by rank.
   std::vector<Peer> meet(const Segment& own) {
-    gather();
-    std::vector<Peer> peers(connections_.size());
-    for (std::size_t i = 0; i < connections_.size(); ++i)
-      for (std::size_t j = i + 1; j < connections_.size(); ++j) introduce(i, j, own, peers);
-    for (std::size_t rank = 1; rank < peers.size(); ++rank) peers[rank].segment = std::move(segments_[rank]);
-    return peers;
+    try {
+      gather();
+      return introduce_all(own);
+    } catch (const Error& error) {
+      refuse_all(error);
+      throw;
+    }
   }
 
  private:
+  /// A process that has connected. It has no rank until it has said who it is; one that stays silent delays nobody.
+  struct Guest {
+    Descriptor connection;
+    RankId rank;
+    Descriptor segment;
+  };
+
   void gather() {
-    for (std::int32_t missing = options_.size - 1; missing > 0;) {
-      auto connection = accept_from(listener_, deadline_);
-      if (!connection)
+    while (!missing_ranks().empty()) {
+      std::vector<pollfd> entries = {{listener_.get(), POLLIN, 0}};
+      for (const Guest& guest : guests_) entries.push_back({guest.connection.get(), POLLIN, 0});
+      if (!wait_readable(entries, deadline_))
         fail(ErrorCode::deadline, "rank 0 waited {} ms in vain for these of {} ranks: {}", options_.join_limit.count(),
-             options_.size, missing_ranks(connections_));
-      auto received = receive_parcel(*connection, deadline_);
-      if (!received || received->parcel.job_hash != hash_of(options_.job)) continue;
-      const Parcel& parcel = received->parcel;
-      if (parcel.size != options_.size)
-        fail(ErrorCode::mismatch, "rank {} believes in {} ranks, rank 0 in {}", parcel.rank, parcel.size,
-             options_.size);
-      if (parcel.rank < 1 || parcel.rank >= options_.size ||
-          connections_[static_cast<std::size_t>(parcel.rank)].valid())
-        fail(ErrorCode::mismatch, "a second process says that it is rank {}", parcel.rank);
-      connections_[static_cast<std::size_t>(parcel.rank)] = std::move(*connection);
-      segments_[static_cast<std::size_t>(parcel.rank)] = std::move(received->first);
-      --missing;
+             options_.size, fmt::join(missing_ranks(), ", "));
+      for (std::size_t i = 0; i < guests_.size(); ++i)
+        if (entries[i + 1].revents != 0 && !admit(guests_[i])) guests_[i].connection = Descriptor();
+      std::erase_if(guests_, [](const Guest& guest) { return !guest.connection.valid(); });
+      if (entries.front().revents == 0) continue;
+      if (auto connection = accept_from(listener_)) guests_.push_back({std::move(*connection), RankId(), Descriptor()});
     }
   }
 
-  /// Gives i and j a socket to each other and each other's segment.
-  void introduce(std::size_t i, std::size_t j, const Segment& own, std::vector<Peer>& peers) {
-    auto [end_i, end_j] = socket_pair();
-    const auto tell = [&](std::size_t to, std::size_t about, int segment, int socket) {
-      const Parcel parcel{hash_of(options_.job), static_cast<std::int32_t>(about), options_.size};
-      if (!send_parcel(connections_[to], parcel, segment, socket))
-        fail(ErrorCode::peer_lost, "rank {} ended while the ranks were meeting", to);
-    };
-    if (i == 0) {
-      peers[j].socket = std::move(end_i);
-      tell(j, 0, own.fd(), end_j.get());
-    } else {
-      tell(i, j, segments_[j].get(), end_i.get());
-      tell(j, i, segments_[i].get(), end_j.get());
+  [[nodiscard]] std::vector<std::int32_t> missing_ranks() const {
+    std::vector<std::int32_t> missing;
+    for (std::int32_t rank = 1; rank < options_.size; ++rank)
+      if (!is_here(RankId(rank))) missing.push_back(rank);
+    return missing;
+  }
+
+  [[nodiscard]] bool is_here(RankId rank) const {
+    return std::any_of(guests_.begin(), guests_.end(), [&](const Guest& guest) { return guest.rank == rank; });
+  }
+
+  /// Hears who the guest is; false for one that does not belong to the job.
+  bool admit(Guest& guest) {
+    // A rank that has said who it is says nothing more: its connection has closed.
+    if (guest.rank.valid()) fail(ErrorCode::peer_lost, "rank {} ended while the ranks were meeting", guest.rank);
+    auto received = receive_parcel(guest.connection, deadline_);
+    if (!received || received->parcel.job_hash != hash_of(options_.job) || !received->first.valid()) return false;
+    const Parcel& parcel = received->parcel;
+    if (parcel.size != options_.size)
+      fail(ErrorCode::mismatch, "rank {} believes in {} ranks, rank 0 in {}", parcel.rank, parcel.size, options_.size);
+    const RankId rank(parcel.rank);
+    if (rank.value < 1 || rank.value >= options_.size || is_here(rank))
+      fail(ErrorCode::mismatch, "a second process says that it is rank {}", rank);
+    guest.rank = rank;
+    guest.segment = std::move(received->first);
+    return true;
+  }
+
+  std::vector<Peer> introduce_all(const Segment& own) {
+    std::erase_if(guests_, [](const Guest& guest) { return !guest.rank.valid(); });
+    std::sort(guests_.begin(), guests_.end(), [](const Guest& a, const Guest& b) { return a.rank < b.rank; });
+    std::vector<Peer> peers(guests_.size() + 1);
+    for (std::size_t i = 0; i < guests_.size(); ++i) {
+      auto [ours, theirs] = socket_pair();
+      tell(guests_[i], RankId(0), own.fd(), theirs);
+      peers[i + 1].socket = std::move(ours);
+      for (std::size_t j = i + 1; j < guests_.size(); ++j) introduce(guests_[i], guests_[j]);
     }
+    for (std::size_t i = 0; i < guests_.size(); ++i) peers[i + 1].segment = std::move(guests_[i].segment);
+    return peers;
+  }
+
+  /// Gives both a socket to each other and each other's segment.
+  void introduce(const Guest& a, const Guest& b) {
+    const auto [socket_a, socket_b] = socket_pair();
+    tell(a, b.rank, b.segment.get(), socket_a);
+    tell(b, a.rank, a.segment.get(), socket_b);
+  }
+
+  void tell(const Guest& guest, RankId about, int segment, const Descriptor& socket) {
+    const Parcel parcel{.job_hash = hash_of(options_.job), .rank = about.value, .size = options_.size};
+    if (!send_parcel(guest.connection, parcel, segment, socket.get()))
+      fail(ErrorCode::peer_lost, "rank {} ended while the ranks were meeting", guest.rank);
+  }
+
+  void refuse_all(const Error& error) {
+    Parcel parcel{.job_hash = hash_of(options_.job), .size = options_.size, .refusal_code = error.code()};
+    std::strncpy(parcel.refusal.data(), error.what(), parcel.refusal.size() - 1);
+    for (const Guest& guest : guests_) (void)send_parcel(guest.connection, parcel);
   }
 
   const JoinOptions& options_;
   Deadline deadline_;
   Descriptor listener_;
-  std::vector<Descriptor> connections_;
-  std::vector<Descriptor> segments_;
+  std::vector<Guest> guests_;
 };
 
-Descriptor find_host(const JoinOptions& options, Deadline deadline) {
+Descriptor find_host(const JoinOptions& options) {
+  const Deadline deadline = Clock::now() + options.join_limit;
   for (;;) {
     if (auto connection = connect_to(meeting_place(options.job))) return std::move(*connection);
     if (Clock::now() >= deadline)
@@ -108,37 +153,58 @@ Descriptor find_host(const JoinOptions& options, Deadline deadline) {
   }
 }
 
-std::vector<Peer> meet_at_host(const JoinOptions& options, Deadline deadline, const Segment& own) {
-  const Descriptor host = find_host(options, deadline);
+ReceivedParcel hear_from_host(const Descriptor& host, const JoinOptions& options, Deadline deadline) {
+  auto received = receive_parcel(host, deadline);
+  if (!received && Clock::now() >= deadline)
+    fail(ErrorCode::deadline, "rank {} has met rank 0, which then said nothing for {} ms", options.rank,
+         options.join_limit.count());
+  if (!received || received->parcel.job_hash != hash_of(options.job))
+    fail(ErrorCode::peer_lost, "rank {}: rank 0 ended while the ranks were meeting", options.rank);
+  if (auto& refusal = received->parcel.refusal; refusal.front() != '\0') {
+    refusal.back() = '\0';
+    throw Error(received->parcel.refusal_code, refusal.data());
+  }
+  return std::move(*received);
+}
+
+std::vector<Peer> meet_at_host(const JoinOptions& options, const Segment& own) {
+  const Descriptor host = find_host(options);
+  const Deadline deadline = Clock::now() + options.join_limit + kPatienceWithHost;
+  const Parcel self{.job_hash = hash_of(options.job), .rank = options.rank.value, .size = options.size};
+  if (!send_parcel(host, self, own.fd()))
+    fail(ErrorCode::peer_lost, "rank {}: rank 0 ended while the ranks were meeting", options.rank);
   std::vector<Peer> peers(static_cast<std::size_t>(options.size));
-  if (!send_parcel(host, {hash_of(options.job), options.rank.value, options.size}, own.fd()))
-    fail(ErrorCode::peer_lost, "rank 0 ended while the ranks were meeting");
   for (std::int32_t i = 1; i < options.size; ++i) {
-    auto received = receive_parcel(host, deadline);
-    const bool sound = received && received->parcel.job_hash == hash_of(options.job) && received->parcel.rank >= 0 &&
-                       received->parcel.rank < options.size && received->first.valid() && received->second.valid();
-    if (!sound)
-      fail(ErrorCode::peer_lost, "rank {}: rank 0 gave up the meeting (another rank missing or mismatched?)",
-           options.rank);
-    Peer& peer = peers[static_cast<std::size_t>(received->parcel.rank)];
-    peer.segment = std::move(received->first);
-    peer.socket = std::move(received->second);
+    ReceivedParcel received = hear_from_host(host, options, deadline);
+    const std::int32_t about = received.parcel.rank;
+    if (about < 0 || about >= options.size || !received.first.valid() || !received.second.valid())
+      fail(ErrorCode::mismatch, "rank {}: rank 0 introduced a rank {} of {}", options.rank, about, options.size);
+    peers[static_cast<std::size_t>(about)] = {std::move(received.first), std::move(received.second)};
   }
   return peers;
+}
+
+/// A peer's segment must have room for what this rank will read and write there.
+Segment attach_segment(Descriptor& descriptor, std::int32_t num_ranks, RankId peer) {
+  if (!descriptor.valid()) fail(ErrorCode::mismatch, "rank 0 introduced no rank {}", peer);
+  Segment segment = Segment::attach(descriptor.release());
+  if (segment.bytes() < Control::bytes(num_ranks))
+    fail(ErrorCode::mismatch, "the segment of rank {} has {} bytes only", peer, segment.bytes());
+  return segment;
 }
 
 }  // namespace
 
 std::shared_ptr<Transport> join(const JoinOptions& options) {
-  const Deadline deadline = Clock::now() + options.join_limit;
   Segment own = Segment::shareable(Segment::default_bytes(options.size), fmt::format("shunt-rank-{}", options.rank));
   std::vector<Peer> peers =
-      options.rank.value == 0 ? Host(options, deadline).meet(own) : meet_at_host(options, deadline, own);
+      options.rank.value == 0 ? Host(options, Clock::now() + options.join_limit).meet(own) : meet_at_host(options, own);
 
   auto segments = std::make_shared<std::vector<Segment>>();
   std::vector<Descriptor> sockets;
   for (std::size_t rank = 0; rank < peers.size(); ++rank) {
-    segments->push_back(RankId(rank) == options.rank ? std::move(own) : Segment::attach(peers[rank].segment.release()));
+    segments->push_back(RankId(rank) == options.rank ? std::move(own)
+                                                     : attach_segment(peers[rank].segment, options.size, RankId(rank)));
     sockets.push_back(std::move(peers[rank].socket));
   }
   auto transport = std::make_shared<LocalTransport>(options.rank, std::move(segments));

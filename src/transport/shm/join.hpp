@@ -20,7 +20,9 @@ struct JoinOptions {
 
 /// Meets the other ranks: rank 0 listens on an abstract socket (which has no name in the file system), the others
 /// connect, and each rank gets every peer's segment and a socket to every peer. Only processes of the same user are let
-/// in. Throws Error(deadline) that names the ranks that did not come.
+/// in, and one that is silent or talks nonsense delays nobody. Throws, on every rank that has found rank 0, the same
+/// Error: deadline, naming the ranks that did not come; mismatch, naming the rank that is there twice or believes in
+/// another size.
 std::shared_ptr<Transport> join(const JoinOptions& options);
 
 }  // namespace shunt::shm

@@ -1,15 +1,16 @@
 #include "transport/shm/launch.hpp"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <climits>
 #include <cstdio>
 #include <cstring>
 
@@ -19,19 +20,15 @@
 namespace shunt::shm {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-/// A failure on its way from a child to the launcher; one write, smaller than PIPE_BUF, so never torn.
+/// What a child tells the launcher. One write each, never torn; two of them fit the smallest pipe, so none has to wait.
 struct Report {
-  ErrorCode code;
-  bool is_root;
-  std::array<char, 2048> text;
+  enum class Stage { started, joined, returned, failed };
+  Stage stage = Stage::started;
+  ErrorCode code = ErrorCode::internal;
+  bool is_root = false;
+  std::array<char, 1900> text = {};
 };
-
-struct Child {
-  pid_t pid = -1;
-  Descriptor report;  // readable end; its end of file means that the child is gone
-};
+static_assert(2 * sizeof(Report) <= PIPE_BUF);
 
 std::string random_job() {
   std::array<unsigned char, 16> bytes{};
@@ -41,95 +38,156 @@ std::string random_job() {
   return text;
 }
 
-[[noreturn]] void run_child(const RankBody& body, RankId rank, const std::string& job, pid_t launcher, int report_fd) {
+void send_report(const Descriptor& pipe, const Report& report) { (void)!write(pipe.get(), &report, sizeof(report)); }
+
+Report report_of(const Failure& failure) {
+  Report report{Report::Stage::failed, failure.code, failure.is_root, {}};
+  std::strncpy(report.text.data(), failure.text.c_str(), report.text.size() - 1);
+  return report;
+}
+
+/// Nothing may be thrown out of here: the launcher's own code would go on in the child.
+[[noreturn]] void run_child(const RankBody& body, RankId rank, const std::string& job, pid_t launcher,
+                            const Descriptor& pipe) noexcept {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != launcher) _exit(1);  // the launcher died before the line above
-  const auto failure = body(rank, job);
-  if (failure) {
-    Report report{failure->code, failure->is_root, {}};
-    std::strncpy(report.text.data(), failure->text.c_str(), report.text.size() - 1);
-    (void)!write(report_fd, &report, sizeof(report));
+  Report last{.stage = Report::Stage::returned};
+  try {
+    const auto failure = body(rank, job, [&] { send_report(pipe, {.stage = Report::Stage::joined}); });
+    if (failure) last = report_of(*failure);
+  } catch (const std::exception& error) {
+    last = report_of({rank, ErrorCode::internal, fmt::format("rank {} failed: {}", rank, error.what()), true});
   }
-  // The launcher's atexit handlers and static objects are not this process's business.
   std::fflush(nullptr);
-  _exit(failure ? 1 : 0);
+  send_report(pipe, last);
+  // The launcher's atexit handlers and static objects are not this process's business.
+  _exit(last.stage == Report::Stage::returned ? 0 : 1);
 }
 
-Child start(const RankBody& body, RankId rank, const std::string& job) {
-  std::array<int, 2> ends{};
-  if (pipe2(ends.data(), O_CLOEXEC) != 0) fail_errno("can't open a pipe");
-  Descriptor readable(ends[0]);
-  Descriptor writable(ends[1]);
-  std::fflush(nullptr);  // else buffered output would be printed by both
-  const pid_t launcher = getpid();
-  const pid_t pid = fork();
-  if (pid < 0) fail_errno("can't start rank {}", rank);
-  if (pid == 0) run_child(body, rank, job, launcher, writable.get());
-  return {pid, std::move(readable)};
-}
-
-/// Kills what is left, so that a failure in starting leaves nobody behind.
-class Family {
+class Child {
  public:
-  ~Family() {
-    kill_all();
-    for (Child& child : children_)
-      if (child.pid > 0) waitpid(child.pid, nullptr, 0);
+  static Child start(const RankBody& body, RankId rank, const std::string& job) {
+    std::array<int, 2> ends{};
+    if (pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) fail_errno("can't open a pipe");
+    Child child;
+    child.rank_ = rank;
+    child.pipe_ = Descriptor(ends[0]);
+    const Descriptor writable(ends[1]);
+    std::fflush(nullptr);  // else buffered output would be printed by both
+    const pid_t launcher = getpid();
+    child.pid_ = fork();
+    if (child.pid_ < 0) fail_errno("can't start rank {}", rank);
+    if (child.pid_ == 0) run_child(body, rank, job, launcher, writable);
+    child.process_ = Descriptor(static_cast<int>(syscall(SYS_pidfd_open, child.pid_, 0)));
+    if (child.process_.valid()) return child;
+    const int cause = errno;
+    child.kill();
+    child.wait_for_end();
+    errno = cause;
+    fail_errno("can't watch rank {}", rank);
   }
 
-  void add(Child child) { children_.push_back(std::move(child)); }
-  void kill_all() {
-    for (const Child& child : children_)
-      if (child.pid > 0) kill(child.pid, SIGKILL);
-  }
-  [[nodiscard]] bool empty() const {
-    return std::none_of(children_.begin(), children_.end(), [](const Child& child) { return child.pid > 0; });
+  Child(Child&& other) noexcept = default;
+  Child& operator=(Child&&) = delete;
+  /// Leaves nobody behind.
+  ~Child() {
+    if (!running()) return;
+    kill();
+    wait_for_end();
   }
 
-  /// Waits until some child has ended or the deadline has passed; appends what went wrong.
-  void await(Clock::time_point deadline, std::vector<Failure>& failures) {
-    std::vector<pollfd> entries;
-    for (const Child& child : children_) entries.push_back({child.pid > 0 ? child.report.get() : -1, POLLIN, 0});
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
-    if (poll(entries.data(), entries.size(), static_cast<int>(std::clamp<std::int64_t>(left, 0, 3'600'000))) <= 0) return;
-    for (std::size_t i = 0; i < children_.size(); ++i)
-      if (entries[i].revents != 0) reap(RankId(i), children_[i], failures);
+  [[nodiscard]] bool running() const { return process_.valid(); }
+  /// Readable once the process has ended, whoever else holds its pipe.
+  [[nodiscard]] int process() const { return process_.get(); }
+
+  [[nodiscard]] bool has_joined() {
+    read_reports();
+    return last_.stage != Report::Stage::started;
+  }
+
+  void kill() {
+    was_killed_here_ = true;
+    ::kill(pid_, SIGKILL);
+  }
+
+  /// To be called once process() is readable.
+  std::optional<Failure> reap() {
+    const int status = wait_for_end();
+    read_reports();
+    if (last_.stage == Report::Stage::returned) return std::nullopt;
+    if (last_.stage == Report::Stage::failed) return Failure{rank_, last_.code, last_.text.data(), last_.is_root};
+    return Failure{rank_, ErrorCode::peer_lost, fmt::format("rank {} {}", rank_, describe_end(status)),
+                   !was_killed_here_};
   }
 
  private:
-  static void reap(RankId rank, Child& child, std::vector<Failure>& failures) {
-    Report report{};
-    const bool reported = read(child.report.get(), &report, sizeof(report)) == static_cast<ssize_t>(sizeof(report));
+  Child() = default;
+
+  int wait_for_end() {
     int status = 0;
-    waitpid(child.pid, &status, 0);
-    child.pid = -1;
-    if (reported)
-      failures.push_back({rank, report.code, report.text.data(), report.is_root});
-    else if (WIFSIGNALED(status))
-      failures.push_back({rank, ErrorCode::peer_lost,
-                          fmt::format("rank {} was killed by signal {} ({})", rank, WTERMSIG(status), strsignal(WTERMSIG(status))),
-                          true});
-    else if (WEXITSTATUS(status) != 0)
-      failures.push_back({rank, ErrorCode::peer_lost, fmt::format("rank {} exited with status {}", rank, WEXITSTATUS(status)), true});
+    while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+    }
+    process_ = Descriptor();
+    return status;
   }
 
-  std::vector<Child> children_;
+  void read_reports() {
+    for (Report report; read(pipe_.get(), &report, sizeof(report)) == static_cast<ssize_t>(sizeof(report));)
+      last_ = report;
+  }
+
+  [[nodiscard]] std::string describe_end(int status) const {
+    if (was_killed_here_) return "had to be ended after another rank had failed";
+    if (WIFSIGNALED(status))
+      return fmt::format("was killed by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)));
+    return fmt::format("exited with status {} before its body returned", WEXITSTATUS(status));
+  }
+
+  RankId rank_;
+  pid_t pid_ = -1;
+  bool was_killed_here_ = false;
+  Descriptor process_;  // a pidfd; none once the child has been waited for
+  Descriptor pipe_;     // readable end
+  Report last_;
 };
+
+using Children = std::vector<Child>;
+
+bool any_running(const Children& children) {
+  return std::any_of(children.begin(), children.end(), [](const Child& child) { return child.running(); });
+}
+
+/// Waits until some child has ended or the deadline has passed; appends what went wrong.
+void await_end(Children& children, Deadline deadline, std::vector<Failure>& failures) {
+  std::vector<pollfd> entries;
+  for (const Child& child : children) entries.push_back({child.running() ? child.process() : -1, POLLIN, 0});
+  if (!wait_readable(entries, deadline)) return;
+  for (std::size_t i = 0; i < children.size(); ++i) {
+    if (entries[i].revents == 0) continue;
+    if (auto failure = children[i].reap()) failures.push_back(std::move(*failure));
+  }
+}
 
 }  // namespace
 
 std::vector<Failure> launch(std::int32_t num_ranks, const RankBody& body, std::chrono::milliseconds grace) {
   const std::string job = random_job();
-  Family family;
-  for (std::int32_t rank = 0; rank < num_ranks; ++rank) family.add(start(body, RankId(rank), job));
+  Children children;
+  children.reserve(static_cast<std::size_t>(num_ranks));
+  for (std::int32_t rank = 0; rank < num_ranks; ++rank) children.push_back(Child::start(body, RankId(rank), job));
 
   std::vector<Failure> failures;
-  auto deadline = Clock::time_point::max();
-  while (!family.empty()) {
-    if (!failures.empty() && deadline == Clock::time_point::max()) deadline = Clock::now() + grace;
-    if (Clock::now() >= deadline) family.kill_all();
-    family.await(deadline, failures);
-  }
+  while (any_running(children) && failures.empty()) await_end(children, Deadline::max(), failures);
+
+  // Who is still joining would wait for the failed rank in vain, and nobody but us can tell it.
+  for (Child& child : children)
+    if (child.running() && !child.has_joined()) child.kill();
+  const Deadline deadline = std::chrono::steady_clock::now() + grace;
+  while (any_running(children) && std::chrono::steady_clock::now() < deadline) await_end(children, deadline, failures);
+
+  for (Child& child : children)
+    if (child.running()) child.kill();
+  while (any_running(children)) await_end(children, Deadline::max(), failures);
   return failures;
 }
 

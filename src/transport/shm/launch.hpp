@@ -20,11 +20,14 @@ struct Failure {
   bool is_root = false;  ///< this rank failed by itself, not because of another one
 };
 
-/// What a rank's body says of its end; nothing: all went well.
-using RankBody = std::function<std::optional<Failure>(RankId rank, const std::string& job)>;
+/// Runs in the rank's process and says how it ended; nothing: all went well. It calls `joined` once its peers can tell
+/// it of faults.
+using RankBody =
+    std::function<std::optional<Failure>(RankId rank, const std::string& job, const std::function<void()>& joined)>;
 
-/// Forks one process per rank and runs the body there; `job` names a new world. Returns when all have ended. If one fails,
-/// the others get `grace` to end by themselves and are then killed. If this process dies, they die with it.
+/// Forks one process per rank and runs the body there; `job` names a new world. Returns when all have ended. If one
+/// fails, those that have joined get `grace` to end by themselves and are then killed, the others at once. A rank whose
+/// process ends before its body has returned has failed. If this process dies, they die with it.
 std::vector<Failure> launch(std::int32_t num_ranks, const RankBody& body, std::chrono::milliseconds grace);
 
 }  // namespace shunt::shm

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "core/fail.hpp"
 
@@ -13,8 +14,11 @@ namespace {
 constexpr char kPing = '?';
 constexpr char kAlive = '!';
 
-// However long this process itself was stopped between two calls of suspect(), it counts as at most this much silence.
-constexpr std::chrono::milliseconds kMostSilencePerCall{1000};
+// However long this process itself was stopped between two calls of suspect(), it counts as at most this much silence,
+// and never as the whole limit: after a stop of all ranks the answers need a moment too.
+std::chrono::steady_clock::duration most_silence_per_call(std::chrono::milliseconds limit) {
+  return std::min(std::chrono::milliseconds(1000), limit / 2);
+}
 
 void send_byte(const Descriptor& socket, char byte) {
   // A full buffer or a vanished peer shows in other ways.
@@ -75,16 +79,16 @@ void Sentinel::suspect(RankId peer) {
   if (!state.ping_outstanding) {
     state.ping_outstanding = true;
     state.last_asked = now;
-    state.silent = std::chrono::milliseconds(0);
+    state.silent = Clock::duration::zero();
     send_byte(state.socket, kPing);
     return;
   }
-  state.silent +=
-      std::min(kMostSilencePerCall, std::chrono::duration_cast<std::chrono::milliseconds>(now - state.last_asked));
+  state.silent += std::min(most_silence_per_call(limit_), now - state.last_asked);
   state.last_asked = now;
   if (state.silent >= limit_)
     transport_.report(ErrorCode::peer_lost, peer,
-                      fmt::format("rank {} has not answered for {} ms (stopped?)", peer, state.silent.count()));
+                      fmt::format("rank {} has not answered for {} ms (stopped?)", peer,
+                                  std::chrono::duration_cast<std::chrono::milliseconds>(state.silent).count()));
 }
 
 }  // namespace shunt::shm

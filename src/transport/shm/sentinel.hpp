@@ -29,7 +29,7 @@ class Sentinel final : public Liveness {
     Descriptor socket;
     bool ping_outstanding = false;
     Clock::time_point last_asked;
-    std::chrono::milliseconds silent{0};
+    Clock::duration silent{0};
   };
 
   void run();

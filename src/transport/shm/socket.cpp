@@ -1,6 +1,5 @@
 #include "transport/shm/socket.hpp"
 
-#include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -36,18 +35,6 @@ bool same_user(int fd) {
   return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
 }
 
-bool wait_readable(int fd, Deadline deadline) {
-  for (;;) {
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-    pollfd entry = {fd, POLLIN, 0};
-    const int ready = poll(&entry, 1, static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 1'000'000)));
-    if (ready > 0) return true;
-    if (ready == 0 && left.count() <= 0) return false;
-    if (ready < 0 && errno != EINTR) return false;
-  }
-}
-
 }  // namespace
 
 Descriptor::~Descriptor() {
@@ -73,12 +60,23 @@ std::optional<Descriptor> connect_to(const std::string& name) {
   return socket_;
 }
 
-std::optional<Descriptor> accept_from(const Descriptor& listener, Deadline deadline) {
-  while (wait_readable(listener.get(), deadline)) {
-    Descriptor accepted(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (accepted.valid() && same_user(accepted.get())) return accepted;
+std::optional<Descriptor> accept_from(const Descriptor& listener) {
+  Descriptor accepted(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  if (!accepted.valid() && errno != EINTR && errno != ECONNABORTED) fail_errno("can't accept a connection");
+  if (!accepted.valid() || !same_user(accepted.get())) return std::nullopt;
+  return accepted;
+}
+
+bool wait_readable(std::span<pollfd> entries, Deadline deadline) {
+  for (;;) {
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    const int ready =
+        poll(entries.data(), entries.size(), static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 1'000'000)));
+    if (ready > 0) return true;
+    if (ready == 0 && left.count() <= 0) return false;
+    if (ready < 0 && errno != EINTR) fail_errno("can't poll {} sockets", entries.size());
   }
-  return std::nullopt;
 }
 
 std::pair<Descriptor, Descriptor> socket_pair() {
@@ -104,11 +102,16 @@ bool send_parcel(const Descriptor& socket, const Parcel& parcel, int first_fd, i
     header->cmsg_len = CMSG_LEN(num_fds * sizeof(int));
     std::memcpy(CMSG_DATA(header), fds.data(), num_fds * sizeof(int));
   }
-  return sendmsg(socket.get(), &message, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof(parcel));
+  ssize_t sent = 0;
+  do sent = sendmsg(socket.get(), &message, MSG_NOSIGNAL);
+  while (sent < 0 && errno == EINTR);
+  if (sent < 0 && errno != EPIPE && errno != ECONNRESET) fail_errno("can't send {} descriptors", num_fds);
+  return sent == static_cast<ssize_t>(sizeof(parcel));
 }
 
 std::optional<ReceivedParcel> receive_parcel(const Descriptor& socket, Deadline deadline) {
-  if (!wait_readable(socket.get(), deadline)) return std::nullopt;
+  pollfd entry = {socket.get(), POLLIN, 0};
+  if (!wait_readable(std::span(&entry, 1), deadline)) return std::nullopt;
   ReceivedParcel received;
   iovec body = {&received.parcel, sizeof(received.parcel)};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(2 * sizeof(int))> ancillary{};
@@ -118,7 +121,8 @@ std::optional<ReceivedParcel> receive_parcel(const Descriptor& socket, Deadline 
   message.msg_control = ancillary.data();
   message.msg_controllen = ancillary.size();
   const ssize_t bytes = recvmsg(socket.get(), &message, MSG_CMSG_CLOEXEC);
-  if (cmsghdr* header = CMSG_FIRSTHDR(&message); header && header->cmsg_type == SCM_RIGHTS) {
+  if (cmsghdr* header = CMSG_FIRSTHDR(&message);
+      bytes >= 0 && header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
     std::array<int, 2> fds = {-1, -1};
     std::memcpy(fds.data(), CMSG_DATA(header), std::min(sizeof(fds), header->cmsg_len - CMSG_LEN(0)));
     received.first = Descriptor(fds[0]);

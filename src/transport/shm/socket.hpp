@@ -1,11 +1,17 @@
 // Sequenced-packet Unix sockets that pass descriptors.
 #pragma once
 
+#include <poll.h>
+
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
+
+#include "shunt/error.hpp"
 
 namespace shunt::shm {
 
@@ -36,18 +42,23 @@ class Descriptor {
 Descriptor listen_at(const std::string& name);
 /// Empty while nobody listens there.
 std::optional<Descriptor> connect_to(const std::string& name);
-/// The next connection of this user's processes; others are turned away. Empty once the deadline has passed.
-std::optional<Descriptor> accept_from(const Descriptor& listener, Deadline deadline);
+/// A connection that is waiting to be accepted; empty if it was another user's, who is turned away.
+std::optional<Descriptor> accept_from(const Descriptor& listener);
 std::pair<Descriptor, Descriptor> socket_pair();
 
-/// What travels while ranks meet: who says it, about whom, and up to two descriptors.
+/// Waits until one of them can be read or has been closed by the other side; false once the deadline has passed.
+bool wait_readable(std::span<pollfd> entries, Deadline deadline);
+
+/// What travels while ranks meet, with up to two descriptors: who speaks or is spoken of, or why the meeting failed.
 struct Parcel {
   std::uint64_t job_hash = 0;
   std::int32_t rank = 0;
   std::int32_t size = 0;
+  ErrorCode refusal_code = ErrorCode::internal;
+  std::array<char, 492> refusal = {};  ///< empty: no refusal
 };
 
-/// False when the other side is gone.
+/// False when the other side is gone; throws Error(system) when the machine refuses.
 bool send_parcel(const Descriptor& socket, const Parcel& parcel, int first_fd = -1, int second_fd = -1);
 
 struct ReceivedParcel {

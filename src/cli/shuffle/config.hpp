@@ -1,0 +1,47 @@
+// What `shunt bench shuffle` is asked to measure.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "shunt/dtype.hpp"
+#include "shunt/expert_map.hpp"
+#include "shunt/plan.hpp"
+#include "shunt/topology.hpp"
+
+namespace shunt::cli {
+
+struct ShuffleConfig {
+  std::int32_t ranks = 2;
+  std::int32_t nodes = 1;
+  std::int64_t tokens = 4096;  ///< per rank
+  std::int64_t hidden = 2048;
+  std::int32_t experts = 64;
+  std::int32_t topk = 8;
+  DType dtype = bf16;
+  Layout layout = Layout::expert_major;
+  std::string routing = "uniform";
+  std::string world = "shm";  ///< inproc, shm, or env for ranks that a launcher has started
+  std::vector<std::string> systems = {"shunt", "mpi_alltoallv", "unfused"};
+  int iterations = 10;
+  int warmup = 2;
+  std::uint64_t seed = 1;
+  bool progress = false;
+  std::string json;  ///< file to write; empty: none
+
+  /// Throws Error(invalid_argument) that names the option.
+  void check() const;
+
+  [[nodiscard]] Topology topology() const { return Topology::virtual_nodes(ranks, nodes); }
+  [[nodiscard]] ExpertMap map() const { return ExpertMap::contiguous(experts, ranks); }
+  [[nodiscard]] DType expert_dtype() const { return dtype == fp8_e4m3 ? bf16 : dtype; }
+  [[nodiscard]] std::size_t row_bytes() const { return static_cast<std::size_t>(hidden) * size_of(dtype); }
+  [[nodiscard]] bool wants(const std::string& system) const;
+
+  /// The "config" of the JSON report.
+  [[nodiscard]] nlohmann::ordered_json to_json(const std::string& world_name) const;
+};
+
+}  // namespace shunt::cli

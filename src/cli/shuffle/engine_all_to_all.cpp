@@ -1,0 +1,65 @@
+#include "cli/shuffle/engine_all_to_all.hpp"
+
+#include <cstring>
+#include <numeric>
+
+#include "shunt/engine.hpp"
+
+namespace shunt::cli {
+namespace {
+
+class EngineAllToAll final : public AllToAll {
+ public:
+  EngineAllToAll(World& world, const ShuffleConfig& config)
+      : world_(world),
+        hidden_(config.hidden),
+        dtype_(config.expert_dtype()),
+        one_expert_per_rank_(ExpertMap::contiguous(world.size(), world.size())),
+        engine_(world, {.hidden = hidden_, .dtype = dtype_}) {}
+
+  [[nodiscard]] std::string name() const override { return "unfused"; }
+
+  std::vector<std::int32_t> all_gather(std::span<const std::int32_t> mine) override {
+    std::vector<std::int32_t> all;
+    for (const auto& bytes : world_.all_gather(std::as_bytes(mine))) {
+      all.resize(all.size() + mine.size());
+      std::memcpy(all.data() + all.size() - mine.size(), bytes.data(), bytes.size());
+    }
+    return all;
+  }
+
+  Buffers prepare(std::span<const std::int32_t> send_counts, std::span<const std::int32_t> receive_counts) override {
+    std::vector<std::int32_t> destinations;
+    for (std::size_t rank = 0; rank < send_counts.size(); ++rank)
+      destinations.insert(destinations.end(), static_cast<std::size_t>(send_counts[rank]),
+                          static_cast<std::int32_t>(rank));
+    plan_ = engine_.plan({.experts = destinations, .weights = {}, .topk = 1}, one_expert_per_rank_);
+    const auto num_received = std::accumulate(receive_counts.begin(), receive_counts.end(), std::int64_t{0});
+    if (!send_.data || send_.rows != plan_.num_tokens() || receive_.rows != num_received) {
+      send_ = world_.allocate(dtype_, plan_.num_tokens(), hidden_);
+      receive_ = world_.allocate(dtype_, num_received, hidden_);
+    }
+    return {send_.data, receive_.data};
+  }
+
+  void forward() override { (void)engine_.dispatch(plan_, send_, {.scales = {}, .out = receive_}).wait(); }
+  void backward() override { (void)engine_.combine(plan_, receive_, {.out = send_}).wait(); }
+
+ private:
+  World& world_;
+  std::int64_t hidden_;
+  DType dtype_;
+  ExpertMap one_expert_per_rank_;
+  Engine engine_;
+  Plan plan_;
+  Tensor send_;
+  Tensor receive_;
+};
+
+}  // namespace
+
+std::shared_ptr<AllToAll> make_engine_all_to_all(World& world, const ShuffleConfig& config) {
+  return std::make_shared<EngineAllToAll>(world, config);
+}
+
+}  // namespace shunt::cli

@@ -1,0 +1,162 @@
+#include "cli/shuffle/measure.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+
+#include "cli/ceilings.hpp"
+#include "cli/shuffle/engine_all_to_all.hpp"
+#include "cli/shuffle/mpi_all_to_all.hpp"
+#include "cli/shuffle/shunt_system.hpp"
+#include "cli/shuffle/staged_system.hpp"
+#include "cli/shuffle/verifier.hpp"
+#include "cli/shuffle/workload.hpp"
+#include "cli/timings.hpp"
+#include "core/fail.hpp"
+
+namespace shunt::cli {
+namespace {
+
+/// One system as it is timed; a baseline may have variants, of which the better one counts.
+struct Contestant {
+  std::unique_ptr<System> system;
+  Layout layout;
+  SumOrder order;
+  std::string key;  // unique
+};
+
+class Benchmark {
+ public:
+  Benchmark(World& world, const ShuffleConfig& config)
+      : world_(world), config_(config), workload_(config), tokens_(workload_.tokens(world.rank().index())) {
+    auto shunt = std::make_unique<ShuntSystem>(world, config_, workload_, tokens_);
+    shunt_ = shunt.get();
+    contestants_.push_back({std::move(shunt), config_.layout, SumOrder::tree, "shunt"});
+    if (config_.wants("mpi_alltoallv")) {
+      if (const std::string why = why_no_mpi(); !why.empty())
+        result_.skipped["mpi_alltoallv"] = why;
+      else
+        add_staged(make_mpi_all_to_all(config_));
+    }
+    if (config_.wants("unfused")) add_staged(make_engine_all_to_all(world, config_));
+  }
+
+  ShuffleResult run() {
+    verify();
+    for (int i = -config_.warmup; i < config_.iterations; ++i) {
+      if (i == 0) timings_.clear();
+      show_progress(fmt::format("iteration {} of {}", std::max(i + 1, 0), config_.iterations));
+      measure_once();
+    }
+    show_progress("");
+    timings_.take_slowest(world_);
+    summarise();
+    return result_;
+  }
+
+ private:
+  void add_staged(const std::shared_ptr<AllToAll>& all_to_all) {
+    for (const Store store : {Store::cached, Store::streaming})
+      contestants_.push_back({std::make_unique<StagedSystem>(world_, config_, workload_, tokens_, all_to_all, store),
+                              Layout::expert_major, SumOrder::routing,
+                              all_to_all->name() + (store == Store::cached ? " cached" : " streaming")});
+  }
+
+  void verify() {
+    const Verifier verifier(config_, workload_, world_.rank().index());
+    for (const Contestant& contestant : contestants_) {
+      show_progress("verifying " + contestant.key);
+      System& system = *contestant.system;
+      system.plan();
+      const ConstTensor rows = system.dispatch();
+      verifier.check_dispatch(contestant.key, contestant.layout, rows,
+                              &system == shunt_ ? shunt_->rows().scales : std::span<const float>());
+      verifier.fill_expert_out(contestant.layout, system.expert_out());
+      verifier.check_combine(contestant.key, contestant.layout, contestant.order, system.combine());
+    }
+  }
+
+  void measure_once() {
+    for (const Contestant& contestant : contestants_) {
+      System& system = *contestant.system;
+      timings_.time(world_, contestant.key + " plan", [&] { system.plan(); });
+      timings_.time(world_, contestant.key + " dispatch", [&] { (void)system.dispatch(); });
+      (void)system.expert_out();
+      timings_.time(world_, contestant.key + " combine", [&] { (void)system.combine(); });
+    }
+    timings_.time(world_, "memcpy", [&] { copied_bytes_ = ceilings_.copy_with_memcpy(); });
+    timings_.time(world_, "streaming copy", [&] { ceilings_.copy_streaming(); });
+    timings_.time(world_, "write", [&] { written_bytes_ = ceilings_.write_streaming(); });
+    timings_.time(world_, "read", [&] { read_bytes_ = ceilings_.read(); });
+  }
+
+  void summarise() {
+    for (const Contestant& contestant : contestants_) summarise(contestant);
+    const auto gbps = [&](std::size_t bytes_per_rank, const std::string& name) {
+      return static_cast<double>(bytes_per_rank) * config_.ranks / timings_.median(name) / 1e6;
+    };
+    result_.copy_ceiling_gbps = std::max(gbps(copied_bytes_, "memcpy"), gbps(copied_bytes_, "streaming copy"));
+    result_.write_ceiling_gbps = gbps(written_bytes_, "write");
+    result_.read_ceiling_gbps = gbps(read_bytes_, "read");
+
+    const SystemResult& shunt = result_.systems.front();
+    const auto efficiency = [&](std::uint64_t bytes, double ms) {
+      return static_cast<double>(bytes) / ms / 1e6 / result_.copy_ceiling_gbps;
+    };
+    result_.dispatch_efficiency = efficiency(shunt.moved_bytes, shunt.dispatch_ms);
+    const auto expert_row_bytes = static_cast<std::uint64_t>(config_.hidden) * size_of(config_.expert_dtype());
+    result_.combine_efficiency =
+        efficiency(shunt.moved_bytes / config_.row_bytes() * expert_row_bytes, shunt.combine_ms);
+  }
+
+  void summarise(const Contestant& contestant) {
+    const System& system = *contestant.system;
+    const auto row_bytes = &system == shunt_ ? config_.row_bytes() : tokens_.row_bytes();
+    const auto counts = workload_.count_rows(system.sends_once_per_rank());
+    SystemResult result;
+    result.name = system.name();
+    result.plan_ms = timings_.median(contestant.key + " plan");
+    result.dispatch_ms = timings_.median(contestant.key + " dispatch");
+    result.combine_ms = timings_.median(contestant.key + " combine");
+    result.wire_bytes = counts.between_ranks * row_bytes;
+    result.cross_node_bytes = counts.between_nodes * row_bytes;
+    result.moved_bytes =
+        system.rows_touched(static_cast<std::uint64_t>(config_.tokens) * static_cast<std::uint64_t>(config_.ranks),
+                            counts.delivered) *
+        row_bytes;
+
+    if (result_.systems.empty() || result_.systems.back().name != result.name) {
+      result_.systems.push_back(result);
+    } else {
+      SystemResult& better = result_.systems.back();
+      better.plan_ms = std::min(better.plan_ms, result.plan_ms);
+      better.dispatch_ms = std::min(better.dispatch_ms, result.dispatch_ms);
+      better.combine_ms = std::min(better.combine_ms, result.combine_ms);
+    }
+  }
+
+  void show_progress(const std::string& text) const {
+    if (!config_.progress || world_.rank().value != 0) return;
+    fmt::print(stderr, "\r\x1b[K{}", text);
+    std::fflush(stderr);
+  }
+
+  World& world_;
+  const ShuffleConfig& config_;
+  Workload workload_;
+  Tensor tokens_;
+  Ceilings ceilings_;
+  std::vector<Contestant> contestants_;
+  ShuntSystem* shunt_ = nullptr;
+  Timings timings_;
+  std::size_t copied_bytes_ = 0;
+  std::size_t written_bytes_ = 0;
+  std::size_t read_bytes_ = 0;
+  ShuffleResult result_;
+};
+
+}  // namespace
+
+ShuffleResult measure(World& world, const ShuffleConfig& config) { return Benchmark(world, config).run(); }
+
+}  // namespace shunt::cli

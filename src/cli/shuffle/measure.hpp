@@ -1,0 +1,37 @@
+// Runs the benchmark on one rank.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "cli/shuffle/config.hpp"
+#include "shunt/world.hpp"
+
+namespace shunt::cli {
+
+/// Milliseconds, medians over iterations of the slowest rank.
+struct SystemResult {
+  std::string name;
+  double plan_ms = 0;
+  double dispatch_ms = 0;
+  double combine_ms = 0;
+  std::uint64_t cross_node_bytes = 0;
+  std::uint64_t wire_bytes = 0;
+  std::uint64_t moved_bytes = 0;
+};
+
+struct ShuffleResult {
+  std::vector<SystemResult> systems;           ///< shunt first
+  std::map<std::string, std::string> skipped;  ///< system → why
+  double copy_ceiling_gbps = 0;                ///< the better of memcpy and streaming copy, read plus written
+  double write_ceiling_gbps = 0;
+  double read_ceiling_gbps = 0;
+  double dispatch_efficiency = 0;
+  double combine_efficiency = 0;
+};
+
+/// Collective. Verifies every system, then measures them in turn, iteration by iteration. The same result on all ranks.
+ShuffleResult measure(World& world, const ShuffleConfig& config);
+
+}  // namespace shunt::cli

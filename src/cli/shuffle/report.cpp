@@ -1,0 +1,55 @@
+#include "cli/shuffle/report.hpp"
+
+#include <fmt/format.h>
+
+#include "cli/write_file.hpp"
+#include "shunt/machine.hpp"
+
+namespace shunt::cli {
+
+void print_report(const ShuffleConfig& config, const ShuffleResult& result, const std::string& world_name) {
+  const Machine machine = Machine::detect();
+  fmt::print("\n{} ranks ({}), {} node{}, {} tokens per rank, hidden {}, {}, top-{} of {} experts, {}, {}\n",
+             config.ranks, world_name, config.nodes, config.nodes == 1 ? "" : "s", config.tokens, config.hidden,
+             to_string(config.dtype), config.topk, config.experts, config.routing, to_string(config.layout));
+  fmt::print("{}, {} cores; medians of {} iterations, slowest rank; every output verified\n\n", machine.cpu,
+             machine.cores, config.iterations);
+  fmt::print("  {:<16}{:>10}{:>14}{:>13}{:>22}\n", "", "plan ms", "dispatch ms", "combine ms", "shunt is faster by");
+  const SystemResult& shunt = result.systems.front();
+  for (const SystemResult& system : result.systems) {
+    fmt::print("  {:<16}{:>10.3f}{:>14.3f}{:>13.3f}", system.name, system.plan_ms, system.dispatch_ms,
+               system.combine_ms);
+    if (&system == &shunt)
+      fmt::print("\n");
+    else
+      fmt::print("{:>13.2f}x, {:.2f}x\n", system.dispatch_ms / shunt.dispatch_ms, system.combine_ms / shunt.combine_ms);
+  }
+  for (const auto& [name, why] : result.skipped) fmt::print("  {:<16}skipped: {}\n", name, why);
+  fmt::print("\n  copy {:.1f} GB/s (read + written), write only {:.1f}, read only {:.1f}\n", result.copy_ceiling_gbps,
+             result.write_ceiling_gbps, result.read_ceiling_gbps);
+  fmt::print("  efficiency against the copy rate: dispatch {:.2f}, combine {:.2f}; planning is {:.1f} % of dispatch\n",
+             result.dispatch_efficiency, result.combine_efficiency, 100 * shunt.plan_ms / shunt.dispatch_ms);
+}
+
+void write_json(const ShuffleConfig& config, const ShuffleResult& result, const std::string& world_name) {
+  nlohmann::ordered_json report;
+  report["config"] = config.to_json(world_name);
+  for (const SystemResult& system : result.systems)
+    report["systems"].push_back({{"name", system.name},
+                                 {"plan_ms", system.plan_ms},
+                                 {"dispatch_ms", system.dispatch_ms},
+                                 {"combine_ms", system.combine_ms},
+                                 {"cross_node_bytes", system.cross_node_bytes},
+                                 {"wire_bytes", system.wire_bytes},
+                                 {"moved_bytes", system.moved_bytes}});
+  for (const auto& [name, why] : result.skipped) report["skipped"][name] = why;
+  report["copy_ceiling_gbps"] = result.copy_ceiling_gbps;
+  report["write_ceiling_gbps"] = result.write_ceiling_gbps;
+  report["read_ceiling_gbps"] = result.read_ceiling_gbps;
+  report["dispatch_efficiency"] = result.dispatch_efficiency;
+  report["combine_efficiency"] = result.combine_efficiency;
+  report["verified"] = true;  // measure() throws otherwise
+  write_file(config.json, report.dump(2) + "\n");
+}
+
+}  // namespace shunt::cli

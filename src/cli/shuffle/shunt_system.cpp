@@ -1,0 +1,37 @@
+#include "cli/shuffle/shunt_system.hpp"
+
+namespace shunt::cli {
+
+ShuntSystem::ShuntSystem(World& world, const ShuffleConfig& config, const Workload& workload, const Tensor& tokens)
+    : config_(config),
+      routing_(workload.routing(world.rank().index()).view(config.topk)),
+      tokens_(tokens),
+      map_(config.map()),
+      engine_(world, {.hidden = config.hidden, .dtype = config.dtype}) {}
+
+void ShuntSystem::plan() {
+  PlanOptions options;
+  options.layout = config_.layout;
+  if (config_.layout == Layout::padded) options.max_tokens = std::max<std::int64_t>(config_.tokens, 1);
+  plan_ = engine_.plan(routing_, map_, options);
+}
+
+// Old outputs are released first, so that the pool hands the same pages out again.
+ConstTensor ShuntSystem::dispatch() {
+  rows_ = {};
+  rows_ = engine_.dispatch(plan_, tokens_).wait();
+  return rows_.rows;
+}
+
+Tensor ShuntSystem::expert_out() {
+  if (!expert_out_.data || expert_out_.rows != plan_.num_rows()) expert_out_ = engine_.expert_out(plan_);
+  return expert_out_;
+}
+
+ConstTensor ShuntSystem::combine() {
+  result_ = {};
+  result_ = engine_.combine(plan_, expert_out_).wait();
+  return result_;
+}
+
+}  // namespace shunt::cli

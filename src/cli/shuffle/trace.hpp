@@ -1,0 +1,28 @@
+// Recorded routings: a text file with one token per line, its experts separated by spaces. Empty lines and lines that
+// start with # are skipped.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/shuffle/routing_model.hpp"
+
+namespace shunt::cli {
+
+class Trace final : public RoutingModel {
+ public:
+  /// Every line must name at least topk distinct experts; the first topk are used. Throws Error(invalid_argument) with
+  /// file and line.
+  static Trace read(const std::string& path, std::int32_t num_experts, std::int32_t topk, std::int64_t tokens_per_rank);
+
+  /// Ranks take consecutive runs of lines and start over at the end of the file.
+  void draw(std::mt19937_64& random, std::int64_t rank, std::int64_t token,
+            std::span<std::int32_t> experts) const override;
+
+ private:
+  std::int64_t tokens_per_rank_ = 0;
+  std::size_t topk_ = 0;
+  std::vector<std::int32_t> experts_;  // [lines, topk]
+};
+
+}  // namespace shunt::cli

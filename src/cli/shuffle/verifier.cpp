@@ -1,0 +1,189 @@
+#include "cli/shuffle/verifier.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/fail.hpp"
+#include "kernels/fp8.hpp"
+#include "kernels/scale.hpp"
+#include "shunt/float_formats.hpp"
+
+namespace shunt::cli {
+namespace {
+
+float widen(const std::byte* row, DType dtype, std::size_t i) {
+  if (dtype == f32) return reinterpret_cast<const float*>(row)[i];
+  const std::uint16_t bits = reinterpret_cast<const std::uint16_t*>(row)[i];
+  return dtype == bf16 ? f32_from_bf16(bits) : f32_from_f16(bits);
+}
+
+float rounded_to(float value, DType dtype) {
+  if (dtype == f32) return value;
+  return dtype == bf16 ? f32_from_bf16(bf16_from_f32(value)) : f32_from_f16(f16_from_f32(value));
+}
+
+}  // namespace
+
+std::vector<Verifier::Delivery> Verifier::deliveries(Layout layout) const {
+  return layout == Layout::token_unique ? deliveries_to_rank() : deliveries_to_experts(layout);
+}
+
+// By expert, source, token: the definition of the slot order.
+std::vector<Verifier::Delivery> Verifier::deliveries_to_experts(Layout layout) const {
+  std::vector<std::vector<Delivery>> by_expert(static_cast<std::size_t>(config_.experts));
+  const auto topk = static_cast<std::size_t>(config_.topk);
+  for (std::size_t source = 0; source < static_cast<std::size_t>(config_.ranks); ++source) {
+    std::vector<std::int64_t> from_source(by_expert.size());
+    const auto& experts = workload_.routing(source).experts;
+    for (std::size_t entry = 0; entry < experts.size(); ++entry) {
+      const std::int32_t expert = experts[entry];
+      if (rank_of(expert) != RankId(rank_)) continue;
+      const std::int64_t local = expert - map_.first_physical(RankId(rank_)).value;
+      const std::int64_t nth = from_source[static_cast<std::size_t>(expert)]++;
+      const std::int64_t padded_slot =
+          (local * config_.ranks + static_cast<std::int64_t>(source)) * config_.tokens + nth;
+      by_expert[static_cast<std::size_t>(expert)].push_back(
+          {source, static_cast<std::int64_t>(entry / topk), padded_slot, Workload::expert_factor(expert)});
+    }
+  }
+  std::vector<Delivery> all;
+  for (const auto& deliveries : by_expert) {
+    for (Delivery delivery : deliveries) {
+      if (layout == Layout::expert_major) delivery.slot = static_cast<std::int64_t>(all.size());
+      all.push_back(delivery);
+    }
+  }
+  return all;
+}
+
+std::vector<Verifier::Delivery> Verifier::deliveries_to_rank() const {
+  std::vector<Delivery> all;
+  for (std::size_t source = 0; source < static_cast<std::size_t>(config_.ranks); ++source)
+    for (std::int64_t token = 0; token < config_.tokens; ++token)
+      for (const Answer& answer : answers(source, token, Layout::token_unique, SumOrder::tree))
+        if (answer.rank == RankId(rank_))
+          all.push_back({source, token, static_cast<std::int64_t>(all.size()), answer.factor});
+  return all;
+}
+
+std::vector<Verifier::Answer> Verifier::answers(std::size_t source, std::int64_t token, Layout layout,
+                                                SumOrder order) const {
+  const RankRouting& routing = workload_.routing(source);
+  const auto topk = static_cast<std::size_t>(config_.topk);
+  std::vector<std::pair<std::int32_t, float>> choices;  // expert, weight
+  for (std::size_t entry = static_cast<std::size_t>(token) * topk; entry < (static_cast<std::size_t>(token) + 1) * topk;
+       ++entry)
+    choices.emplace_back(routing.experts[entry], routing.weights[entry]);
+  // Experts lie on ranks and ranks on nodes in ascending order here, so this is the order of the tree.
+  if (order == SumOrder::tree) std::sort(choices.begin(), choices.end());
+  std::vector<Answer> all;
+  for (const auto& [expert, weight] : choices) {
+    const RankId rank = rank_of(expert);
+    const float factor = Workload::expert_factor(expert);
+    if (layout != Layout::token_unique)
+      all.push_back({rank, factor, weight});
+    else if (all.empty() || all.back().rank != rank)
+      all.push_back({rank, weight * factor, 1.0f});
+    else
+      all.back().factor += weight * factor;
+  }
+  return all;
+}
+
+void Verifier::fill_sent_row(std::size_t source, std::int64_t token, std::vector<std::byte>& row,
+                             std::vector<float>& scales) const {
+  const auto hidden = static_cast<std::size_t>(config_.hidden);
+  row.resize(hidden * size_of(workload_.token_dtype()));
+  workload_.fill_row(source, token, row.data());
+  scales.clear();
+  if (config_.dtype != fp8_e4m3) return;
+  scales.resize(scales_per_row(hidden));
+  std::vector<std::byte> quantised(hidden);
+  quantise_row(row.data(), workload_.token_dtype(), hidden, reinterpret_cast<std::uint8_t*>(quantised.data()),
+               scales.data());
+  row.swap(quantised);
+}
+
+void Verifier::fill_expert_row(std::size_t source, std::int64_t token, float factor, std::byte* expert_row) const {
+  const auto hidden = static_cast<std::size_t>(config_.hidden);
+  const DType dtype = config_.expert_dtype();
+  std::vector<std::byte> row;
+  std::vector<float> scales;
+  fill_sent_row(source, token, row, scales);
+  if (config_.dtype == fp8_e4m3) {
+    std::vector<std::byte> widened(hidden * size_of(dtype));
+    dequantise_row(reinterpret_cast<const std::uint8_t*>(row.data()), scales.data(), hidden, widened.data(), dtype);
+    row.swap(widened);
+  }
+  scale_row(row.data(), dtype, factor, hidden, expert_row, dtype, Store::cached);
+}
+
+void Verifier::check_dispatch(const std::string& system, Layout layout, const ConstTensor& rows,
+                              std::span<const float> scales) const {
+  std::vector<std::byte> row;
+  std::vector<float> row_scales;
+  for (const Delivery& delivery : deliveries(layout)) {
+    fill_sent_row(delivery.source, delivery.token, row, row_scales);
+    const bool fits =
+        delivery.slot < rows.rows && std::memcmp(rows.row(delivery.slot), row.data(), row.size()) == 0 &&
+        std::equal(
+            row_scales.begin(), row_scales.end(),
+            scales.begin() + static_cast<std::ptrdiff_t>(delivery.slot * static_cast<std::int64_t>(row_scales.size())));
+    if (!fits)
+      fail(ErrorCode::internal, "{}: rank {}: row {} is not token {} of rank {}, as it should be", system, rank_,
+           delivery.slot, delivery.token, delivery.source);
+  }
+}
+
+void Verifier::fill_expert_out(Layout layout, const Tensor& expert_out) const {
+  for (const Delivery& delivery : deliveries(layout))
+    fill_expert_row(delivery.source, delivery.token, delivery.factor, expert_out.row(delivery.slot));
+}
+
+void Verifier::sum(std::size_t source, std::int64_t token, std::span<const Answer> answers, SumOrder order,
+                   std::span<float> result) const {
+  const DType dtype = config_.expert_dtype();
+  const NodeId home = topology_.node(RankId(source));
+  std::vector<std::byte> row(result.size() * size_of(dtype));
+  const auto join = [](std::vector<float>& into, const std::vector<float>& part) {
+    if (into.empty()) {
+      into = part;
+    } else {
+      for (std::size_t i = 0; i < into.size(); ++i) into[i] += part[i];
+    }
+  };
+  std::vector<float> total, node_sum, rank_sum, term(result.size());
+  for (std::size_t a = 0; a < answers.size(); ++a) {
+    fill_expert_row(source, token, answers[a].factor, row.data());
+    for (std::size_t i = 0; i < term.size(); ++i) term[i] = answers[a].weight * widen(row.data(), dtype, i);
+    join(rank_sum, term);
+    const bool last = a + 1 == answers.size();
+    const NodeId node = topology_.node(answers[a].rank);
+    const bool tree = order == SumOrder::tree;
+    if (last || (tree && answers[a + 1].rank != answers[a].rank)) {
+      join(node_sum, rank_sum);
+      rank_sum.clear();
+    }
+    if (last || (tree && topology_.node(answers[a + 1].rank) != node)) {
+      if (tree && node != home)
+        for (float& value : node_sum) value = rounded_to(value, dtype);
+      join(total, node_sum);
+      node_sum.clear();
+    }
+  }
+  for (std::size_t i = 0; i < result.size(); ++i) result[i] = answers.empty() ? 0.0f : rounded_to(total[i], dtype);
+}
+
+void Verifier::check_combine(const std::string& system, Layout layout, SumOrder order,
+                             const ConstTensor& result) const {
+  std::vector<float> expected(static_cast<std::size_t>(config_.hidden));
+  for (std::int64_t token = 0; token < config_.tokens; ++token) {
+    sum(rank_, token, answers(rank_, token, layout, order), order, expected);
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      if (widen(result.row(token), result.dtype, i) != expected[i])
+        fail(ErrorCode::internal, "{}: rank {}: token {}, element {} is {}, should be {}", system, rank_, token, i,
+             widen(result.row(token), result.dtype, i), expected[i]);
+  }
+}
+
+}  // namespace shunt::cli

@@ -1,0 +1,89 @@
+#include "cli/shuffle/workload.hpp"
+
+#include <random>
+#include <set>
+
+#include "cli/shuffle/routing_model.hpp"
+#include "core/hash.hpp"
+#include "shunt/float_formats.hpp"
+
+namespace shunt::cli {
+namespace {
+
+RankRouting draw_routing(const ShuffleConfig& config, const RoutingModel& model, std::int64_t rank) {
+  std::mt19937_64 random(config.seed * 1'000'003 + static_cast<std::uint64_t>(rank));
+  std::uniform_real_distribution<float> score(0.1f, 1.0f);
+  const auto topk = static_cast<std::size_t>(config.topk);
+  RankRouting routing;
+  routing.experts.resize(static_cast<std::size_t>(config.tokens) * topk);
+  routing.weights.resize(routing.experts.size());
+  for (std::size_t token = 0; token < static_cast<std::size_t>(config.tokens); ++token) {
+    model.draw(random, rank, static_cast<std::int64_t>(token), std::span(routing.experts).subspan(token * topk, topk));
+    const auto weights = std::span(routing.weights).subspan(token * topk, topk);
+    float sum = 0;
+    for (float& weight : weights) sum += weight = score(random);
+    for (float& weight : weights) weight /= sum;
+  }
+  return routing;
+}
+
+}  // namespace
+
+Workload::Workload(const ShuffleConfig& config) : config_(config) {
+  const auto model = make_routing_model(config.routing, config.map(), config.topology(), config.topk, config.tokens);
+  for (std::int32_t rank = 0; rank < config.ranks; ++rank) routing_.push_back(draw_routing(config, *model, rank));
+}
+
+void Workload::fill_row(std::size_t rank, std::int64_t token, std::byte* row) const {
+  std::uint64_t state = Hasher().add(config_.seed).add(rank).add(static_cast<std::uint64_t>(token)).value();
+  const auto next = [&state] {  // xorshift64; values in ±2 with 10 significant bits, exact in bf16 only after rounding
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return static_cast<float>(static_cast<int>(state & 0x7ff) - 1024) * 0x1p-9f;
+  };
+  const auto hidden = static_cast<std::size_t>(config_.hidden);
+  switch (token_dtype()) {
+    case DType::f32:
+      for (std::size_t i = 0; i < hidden; ++i) reinterpret_cast<float*>(row)[i] = next();
+      break;
+    case DType::f16:
+      for (std::size_t i = 0; i < hidden; ++i) reinterpret_cast<std::uint16_t*>(row)[i] = f16_from_f32(next());
+      break;
+    case DType::bf16:
+    case DType::fp8_e4m3:
+      for (std::size_t i = 0; i < hidden; ++i) reinterpret_cast<std::uint16_t*>(row)[i] = bf16_from_f32(next());
+      break;
+  }
+}
+
+Workload::RowCounts Workload::count_rows(bool once_per_rank) const {
+  const ExpertMap map = config_.map();
+  const Topology topology = config_.topology();
+  RowCounts counts;
+  for (std::size_t source = 0; source < routing_.size(); ++source) {
+    const auto& experts = routing_[source].experts;
+    std::set<RankId> reached;
+    for (std::size_t entry = 0; entry < experts.size(); ++entry) {
+      if (entry % static_cast<std::size_t>(config_.topk) == 0) reached.clear();
+      const RankId rank = map.rank(map.copies(ExpertId(experts[entry])).front());
+      if (!reached.insert(rank).second && once_per_rank) continue;
+      ++counts.delivered;
+      counts.between_ranks += rank != RankId(source) ? 1 : 0;
+      counts.between_nodes += topology.node(rank) != topology.node(RankId(source)) ? 1 : 0;
+    }
+  }
+  return counts;
+}
+
+Tensor Workload::tokens(std::size_t rank) const {
+  Tensor tensor{nullptr, token_dtype(), config_.tokens, config_.hidden, nullptr};
+  auto memory = std::make_shared<std::vector<std::byte>>(tensor.bytes() + 64);
+  const auto address = reinterpret_cast<std::uintptr_t>(memory->data());
+  tensor.data = memory->data() + (64 - address % 64) % 64;
+  tensor.owner = memory;
+  for (std::int64_t token = 0; token < config_.tokens; ++token) fill_row(rank, token, tensor.row(token));
+  return tensor;
+}
+
+}  // namespace shunt::cli

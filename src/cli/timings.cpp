@@ -1,0 +1,26 @@
+#include "cli/timings.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+
+namespace shunt::cli {
+
+void Timings::take_slowest(World& world) {
+  for (auto& [name, mine] : samples_) {
+    for (const auto& bytes : world.all_gather(std::as_bytes(std::span(mine)))) {
+      std::vector<double> theirs(mine.size());
+      std::memcpy(theirs.data(), bytes.data(), std::min(bytes.size(), theirs.size() * sizeof(double)));
+      for (std::size_t i = 0; i < mine.size(); ++i) mine[i] = std::max(mine[i], theirs[i]);
+    }
+  }
+}
+
+double Timings::median(const std::string& name) const {
+  std::vector<double> values = samples_.at(name);
+  std::sort(values.begin(), values.end());
+  const std::size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+}  // namespace shunt::cli

@@ -1,0 +1,189 @@
+"""The command line as a user meets it. Usage: cli_test.py PATH_TO_SHUNT [unittest arguments]"""
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+SHUNT = sys.argv.pop(1)
+SMALL = ["--tokens", "40", "--hidden", "48", "--experts", "10", "--topk", "3", "--iterations", "2", "--warmup", "0"]
+
+
+def shunt(*arguments, **options):
+    return subprocess.run([SHUNT, *arguments], capture_output=True, text=True, timeout=120, **options)
+
+
+def shuffle(*arguments):
+    """The JSON report of a small benchmark that must succeed."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "result.json")
+        done = shunt("bench", "shuffle", *SMALL, *arguments, "--json", path)
+        if done.returncode != 0:
+            raise AssertionError(f"exit {done.returncode}: {done.stderr}")
+        assert os.listdir(folder) == ["result.json"], os.listdir(folder)
+        with open(path) as file:
+            return json.load(file)
+
+
+def living_members(process_group):
+    """Processes of the group that are not zombies waiting for their parent."""
+    living = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/stat") as file:
+                state, _, group = file.read().rpartition(")")[2].split()[:3]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(group) == process_group and state != "Z":
+            living.append(int(pid))
+    return living
+
+
+class Help(unittest.TestCase):
+    def test_teaches_routings_systems_and_examples(self):
+        text = shunt("bench", "shuffle", "--help").stdout
+        for word in ["--ranks", "--layout", "zipf:A", "trace:FILE", "mpi_alltoallv", "mpirun -n 4"]:
+            self.assertIn(word, text)
+
+    def test_a_typo_is_named_and_fails(self):
+        done = shunt("bench", "shuffle", "--tokns", "3")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("--tokns", done.stderr + done.stdout)
+
+    def test_no_verb_is_an_error(self):
+        self.assertNotEqual(shunt().returncode, 0)
+
+
+class Info(unittest.TestCase):
+    def test_lists_the_build_and_the_machine(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "info.json")
+            done = shunt("info", "--json", path)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            for word in ["inproc", "shm", "mpi", "cuda", "cores", "memory"]:
+                self.assertIn(word, done.stdout)
+            with open(path) as file:
+                self.assertGreaterEqual(json.load(file)["machine"]["cores"], 1)
+
+    def test_measures_rates_and_latency(self):
+        done = shunt("info", "--measure", "--ranks", "2")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for word in ["copy", "write", "read", "latency"]:
+            self.assertIn(word, done.stdout)
+
+
+class BenchShuffle(unittest.TestCase):
+    def test_writes_the_documented_report(self):
+        report = shuffle("--world", "inproc", "--ranks", "3")
+        self.assertTrue(report["verified"])
+        self.assertEqual(report["config"]["ranks"], 3)
+        self.assertEqual(report["config"]["world"], "inproc")
+        for key in ["ranks", "nodes", "tokens", "hidden", "experts", "topk", "dtype", "layout", "routing", "device", "world"]:
+            self.assertIn(key, report["config"])
+        for key in ["copy_ceiling_gbps", "dispatch_efficiency", "combine_efficiency"]:
+            self.assertGreater(report[key], 0)
+        self.assertEqual([system["name"] for system in report["systems"]], ["shunt", "unfused"])
+        for system in report["systems"]:
+            for key in ["plan_ms", "dispatch_ms", "combine_ms", "moved_bytes"]:
+                self.assertGreater(system[key], 0)
+            for key in ["cross_node_bytes", "wire_bytes"]:
+                self.assertIn(key, system)
+
+    def test_counts_the_bytes_that_cross(self):
+        one = shuffle("--world", "inproc", "--ranks", "4", "--nodes", "1")["systems"][0]
+        two = shuffle("--world", "inproc", "--ranks", "4", "--nodes", "2")["systems"][0]
+        self.assertEqual(one["cross_node_bytes"], 0)
+        self.assertGreater(two["cross_node_bytes"], 0)
+        self.assertLess(two["cross_node_bytes"], two["wire_bytes"])
+        self.assertEqual(one["moved_bytes"], 4 * 40 * (1 + 3) * 48 * 2)
+
+    def test_verifies_every_layout_and_dtype(self):
+        for layout in ["expert_major", "token_unique", "padded"]:
+            for dtype in ["f32", "bf16", "f16", "fp8_e4m3"]:
+                with self.subTest(layout=layout, dtype=dtype):
+                    report = shuffle("--world", "inproc", "--ranks", "4", "--nodes", "2", "--layout", layout, "--dtype", dtype,
+                                     "--systems", "shunt", "--iterations", "1")
+                    self.assertTrue(report["verified"])
+
+    def test_knows_every_routing(self):
+        for routing in ["uniform", "zipf:1.2", "node-local", "bimodal", "clustered:3"]:
+            with self.subTest(routing=routing):
+                report = shuffle("--world", "inproc", "--ranks", "4", "--nodes", "2", "--routing", routing, "--systems", "shunt",
+                                 "--iterations", "1")
+                self.assertEqual(report["config"]["routing"], routing)
+
+    def test_node_local_touches_one_node_per_token(self):
+        report = shuffle("--world", "inproc", "--ranks", "2", "--nodes", "2", "--routing", "node-local", "--layout", "token_unique",
+                         "--systems", "shunt")
+        # One node is one rank here, so a token travels at most once.
+        self.assertLessEqual(report["systems"][0]["wire_bytes"], 2 * 40 * 48 * 2)
+
+    def test_runs_ranks_as_processes_beside_mpi(self):
+        if not shutil.which("mpirun") or "mpi     yes" not in shunt("info").stdout:
+            self.skipTest("no MPI here")
+        report = shuffle("--ranks", "3")
+        self.assertEqual(report["config"]["world"], "shm")
+        self.assertEqual([system["name"] for system in report["systems"]], ["shunt", "mpi_alltoallv", "unfused"])
+
+    def test_runs_ranks_as_processes_without_mpi(self):
+        report = shuffle("--ranks", "3", "--systems", "shunt,unfused")
+        self.assertEqual(report["config"]["world"], "shm")
+
+    def test_ranks_without_tokens_and_more_ranks_than_experts(self):
+        self.assertTrue(shuffle("--world", "inproc", "--ranks", "7", "--experts", "3", "--topk", "2")["verified"])
+
+    def test_wrong_options_are_named(self):
+        for option, value in [("--ranks", "0"), ("--nodes", "9"), ("--topk", "99"), ("--dtype", "int8"), ("--layout", "sideways"),
+                              ("--routing", "zipf:steep"), ("--routing", "lottery"), ("--systems", "magic"), ("--world", "mars")]:
+            with self.subTest(option=option, value=value):
+                done = shunt("bench", "shuffle", *SMALL[:8], "--world", "inproc", option, value)
+                self.assertNotEqual(done.returncode, 0)
+                self.assertIn(value if option == "--dtype" else option.lstrip("-") if option == "--layout" else option,
+                              done.stderr + done.stdout)
+
+    def test_an_unwritable_json_file_is_an_error(self):
+        done = shunt("bench", "shuffle", *SMALL, "--world", "inproc", "--systems", "shunt", "--json", "/nonexistent/x.json")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("/nonexistent/x.json", done.stderr)
+
+
+class Trace(unittest.TestCase):
+    def run_trace(self, text):
+        with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+            file.write(text)
+            file.flush()
+            done = shunt("bench", "shuffle", *SMALL, "--world", "inproc", "--systems", "shunt", "--routing", f"trace:{file.name}")
+            return done.returncode, done.stderr.replace(file.name, "FILE")
+
+    def test_is_replayed(self):
+        self.assertEqual(self.run_trace("# recorded\n0 1 2\n\n7 8 9 3\n")[0], 0)
+
+    def test_errors_name_file_and_line(self):
+        for text, expected in [("0 1 2\n0 1 99\n", "FILE:2: expert 99"), ("0 1 1\n", "FILE:1: expert 1 stands twice"),
+                               ("0 1\n", "FILE:1: 2 experts"), ("0 1 two\n", "FILE:1: expected expert numbers"),
+                               ("", "FILE: holds no tokens")]:
+            with self.subTest(text=text):
+                code, error = self.run_trace(text)
+                self.assertEqual(code, 1)
+                self.assertIn(expected, error)
+
+
+class Interrupt(unittest.TestCase):
+    def test_ctrl_c_ends_all_ranks(self):
+        job = subprocess.Popen([SHUNT, "bench", "shuffle", "--systems", "shunt", "--ranks", "3", "--iterations", "100000"],
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        time.sleep(1.0)
+        os.killpg(job.pid, signal.SIGINT)
+        self.assertNotEqual(job.wait(timeout=20), 0)
+        deadline = time.monotonic() + 20
+        while living_members(job.pid) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.assertEqual(living_members(job.pid), [])
+
+
+if __name__ == "__main__":
+    unittest.main()

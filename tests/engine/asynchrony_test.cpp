@@ -1,0 +1,238 @@
+// Operations proceed by themselves, in any number, and tickets may be treated in any way.
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <thread>
+
+#include "engine/rank_of_case.hpp"
+#include "engine/to_everyone.hpp"
+#include "support/dice.hpp"
+#include "support/seeds.hpp"
+
+namespace shunt::test {
+namespace {
+
+using std::chrono::milliseconds;
+
+void come_late(const World& world, RankId late_rank, milliseconds by = milliseconds(30)) {
+  if (world.rank() == late_rank) std::this_thread::sleep_for(by);
+}
+
+using Issue = Check (RankOfCase::*)();
+
+struct Step {
+  std::size_t micro_batch;
+  Issue issue;
+};
+
+// The same on every rank.
+std::vector<Step> random_schedule(Dice& dice, std::size_t num_micro_batches) {
+  std::vector<Step> steps;
+  for (int i = 0; i < 24; ++i)
+    steps.push_back({static_cast<std::size_t>(dice.between(0, static_cast<std::int32_t>(num_micro_batches) - 1)),
+                     dice.pick<Issue>({&RankOfCase::dispatch, &RankOfCase::combine, &RankOfCase::dispatch_backward,
+                                       &RankOfCase::combine_backward})});
+  return steps;
+}
+
+// Each rank in its own way: after each issue some tickets that are outstanding are waited for, or dropped.
+void follow(const std::vector<Step>& steps, std::vector<RankOfCase>& micro_batches, Dice& dice) {
+  std::vector<Check> outstanding;
+  const auto settle_one = [&] {
+    const auto i = dice.between(0, static_cast<std::int32_t>(outstanding.size()) - 1);
+    if (!dice.one_in(5)) outstanding[static_cast<std::size_t>(i)]();
+    outstanding.erase(outstanding.begin() + i);
+  };
+  for (const Step& step : steps) {
+    outstanding.push_back((micro_batches[step.micro_batch].*step.issue)());
+    while (!outstanding.empty() && dice.one_in(3)) settle_one();
+  }
+  while (!outstanding.empty()) settle_one();
+}
+
+TEST(Tickets, OfSeveralPlansMayBeOutstandingAndWaitedForInAnyOrder) {
+  for (std::uint64_t seed = 0; seed < 30; ++seed) {
+    const Topology topology = topology_of(seed * 16);
+    const EngineOptions options = random_engine_options(seed);
+    std::vector<ShuffleCase> cases;
+    for (std::uint64_t i = 0; i < 3; ++i) cases.push_back(random_shuffle_case(3 * seed + i, topology, options));
+    std::mt19937_64 generator(seed);
+    Dice common_dice(generator);
+    const auto steps = random_schedule(common_dice, cases.size());
+
+    const auto body = [&](World& world) {
+      std::mt19937_64 own_generator(seed * 100 + world.rank().index());
+      Dice dice(own_generator);
+      Engine engine(world, options);
+      std::vector<RankOfCase> micro_batches;
+      for (const ShuffleCase& each : cases) micro_batches.emplace_back(world, engine, each);
+      follow(steps, micro_batches, dice);
+    };
+    ASSERT_NO_THROW(World::spawn(topology.num_ranks(), body, {.topology = topology})) << "seed " << seed;
+  }
+}
+
+TEST(Tickets, MayOutnumberTheRecordsOfAMailbox) {
+  constexpr int kOutstanding = 300;
+  for (const WorldKind kind : {WorldKind::inproc, WorldKind::shm})
+    World::spawn(3,
+                 [](World& world) {
+                   ToEveryone shuffle(world);
+                   come_late(world, RankId(2), milliseconds(100));
+                   std::vector<Ticket<Rows>> tickets;
+                   for (int n = 0; n < kOutstanding; ++n) tickets.push_back(shuffle.dispatch(n));
+                   for (int n = kOutstanding - 1; n >= 0; --n)
+                     if (!shuffle.is_dispatch(tickets[static_cast<std::size_t>(n)].wait().rows, n))
+                       throw std::runtime_error("wrong rows in dispatch " + std::to_string(n));
+                 },
+                 {.kind = kind});
+}
+
+TEST(Tickets, WaitWhenDropped) {
+  World::spawn(2, [](World& world) {
+    ToEveryone shuffle(world);
+    std::vector<float> out(shuffle.plan().num_rows() * shuffle.engine().options().hidden);
+    const Tensor rows = borrow(out.data(), f32, shuffle.plan().num_rows(), shuffle.engine().options().hidden);
+    come_late(world, RankId(1));
+    { const auto dropped = shuffle.dispatch(7, {.out = rows}); }
+    EXPECT_TRUE(shuffle.is_dispatch(rows, 7));
+  });
+}
+
+TEST(Tickets, WaitForTheOldOperationWhenAssigned) {
+  World::spawn(2, [](World& world) {
+    ToEveryone shuffle(world);
+    std::vector<float> out(shuffle.plan().num_rows() * shuffle.engine().options().hidden);
+    const Tensor rows = borrow(out.data(), f32, shuffle.plan().num_rows(), shuffle.engine().options().hidden);
+    come_late(world, RankId(1));
+    auto ticket = shuffle.dispatch(1, {.out = rows});
+    ticket = shuffle.dispatch(2);
+    EXPECT_TRUE(shuffle.is_dispatch(rows, 1));
+    EXPECT_TRUE(shuffle.is_dispatch(ticket.wait().rows, 2));
+  });
+}
+
+TEST(Tickets, AreDoneOnceWaitReturned) {
+  World::spawn(2, [](World& world) {
+    ToEveryone shuffle(world);
+    auto ticket = shuffle.dispatch(1);
+    (void)ticket.wait();
+    EXPECT_TRUE(ticket.done());
+  });
+}
+
+TEST(Tickets, AreNotDoneBeforeAllRanksHaveIssued) {
+  World::spawn(2, [](World& world) {
+    ToEveryone shuffle(world);
+    come_late(world, RankId(1), milliseconds(100));
+    auto ticket = shuffle.dispatch(1);
+    if (world.rank() == RankId(0)) {
+      std::this_thread::sleep_for(milliseconds(20));
+      EXPECT_FALSE(ticket.done());
+    }
+    (void)ticket.wait();
+  });
+}
+
+TEST(Tickets, KeepTheInputsAlive) {
+  World::spawn(3, [](World& world) {
+    ToEveryone shuffle(world);
+    come_late(world, RankId(2));
+    auto ticket = shuffle.engine().combine(shuffle.plan(), shuffle.answers(1));
+    // The answers are dropped. Were their memory free, these would get it and overwrite it.
+    std::vector<Tensor> others;
+    for (int n = 0; n < 8; ++n) others.push_back(shuffle.answers(99));
+    EXPECT_TRUE(shuffle.is_sum_of_answers(ticket.wait(), 1));
+  });
+}
+
+TEST(Tickets, KeepThePlanAlive) {
+  World::spawn(2, [](World& world) {
+    auto shuffle = std::make_optional<ToEveryone>(world);
+    const Tensor x = world.allocate(f32, 1, shuffle->engine().options().hidden);
+    std::ranges::fill(x.as<float>(), ToEveryone::value(4, world.rank().value));
+    come_late(world, RankId(1));
+    auto ticket = shuffle->engine().dispatch(shuffle->plan(), x);
+    shuffle.reset();
+    EXPECT_EQ(ticket.wait().rows.as<float>()[0], ToEveryone::value(4, 0));
+  });
+}
+
+TEST(Operations, ProceedWithoutTheirCaller) {
+  World::spawn(3, [](World& world) {
+    ToEveryone shuffle(world);
+    const auto dispatch = shuffle.dispatch(1);
+    const auto combine = shuffle.engine().combine(shuffle.plan(), shuffle.answers(2));
+    const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!(dispatch.done() && combine.done()) && std::chrono::steady_clock::now() < give_up)
+      std::this_thread::sleep_for(milliseconds(1));
+    EXPECT_TRUE(dispatch.done());
+    EXPECT_TRUE(combine.done());
+  });
+}
+
+TEST(Operations, OfTwoEnginesNeedNoCommonOrder) {
+  for (const WorldKind kind : {WorldKind::inproc, WorldKind::shm})
+    World::spawn(4,
+                 [](World& world) {
+                   ToEveryone a(world);
+                   ToEveryone b(world);
+                   const bool a_first = world.rank().value % 2 == 0;
+                   for (int n = 0; n < 20; ++n) {
+                     auto first = (a_first ? a : b).dispatch(a_first ? n : -n);
+                     auto second = (a_first ? b : a).dispatch(a_first ? -n : n);
+                     const Rows rows_of_first = first.wait();
+                     const Rows rows_of_second = second.wait();
+                     if (!a.is_dispatch((a_first ? rows_of_first : rows_of_second).rows, n) ||
+                         !b.is_dispatch((a_first ? rows_of_second : rows_of_first).rows, -n))
+                       throw std::runtime_error("operations of two engines were mixed up");
+                   }
+                 },
+                 {.kind = kind});
+}
+
+TEST(Operations, OfPlansMadeWhileOthersAreOutstandingMatch) {
+  World::spawn(3, [](World& world) {
+    ToEveryone shuffle(world);
+    come_late(world, RankId(1));
+    auto early = shuffle.dispatch(1);
+    ToEveryone later(world);  // plans, and so meets the other ranks
+    auto late = later.dispatch(2);
+    EXPECT_TRUE(later.is_dispatch(late.wait().rows, 2));
+    EXPECT_TRUE(shuffle.is_dispatch(early.wait().rows, 1));
+  });
+}
+
+TEST(Buffers, StayAsTheyAreUntilReleased) {
+  World::spawn(3, [](World& world) {
+    ToEveryone shuffle(world);
+    std::vector<Rows> activations;
+    for (int n = 0; n < 20; ++n) {
+      activations.push_back(shuffle.dispatch(n).wait());
+      EXPECT_TRUE(shuffle.is_sum_of_answers(shuffle.engine().combine(shuffle.plan(), shuffle.answers(n)).wait(), n));
+    }
+    for (int n = 0; n < 20; ++n) EXPECT_TRUE(shuffle.is_dispatch(activations[static_cast<std::size_t>(n)].rows, n));
+  });
+}
+
+TEST(Buffers, OutliveTheirEngineAndWorld) {
+  std::vector<Rows> kept(2);
+  World::spawn(2, [&](World& world) { kept[world.rank().index()] = ToEveryone(world).dispatch(3).wait(); });
+  for (const Rows& rows : kept) {
+    EXPECT_EQ(rows.rows.as<float>().front(), ToEveryone::value(3, 0));
+    EXPECT_EQ(rows.rows.as<float>().back(), ToEveryone::value(3, 1));
+  }
+}
+
+TEST(Buffers, AreFreedWhenReleased) {
+  World::spawn(2, [](World& world) {
+    ToEveryone shuffle(world);
+    const std::size_t before = world.live_bytes();
+    for (int n = 0; n < 10; ++n) (void)shuffle.dispatch(n).wait();
+    world.barrier();
+    EXPECT_EQ(world.live_bytes(), before);
+  });
+}
+
+}  // namespace
+}  // namespace shunt::test

@@ -1,0 +1,268 @@
+// Wrong input is refused on the rank that brings it, with its cause, before anything is sent: the call can be repeated.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+
+#include "shunt/engine.hpp"
+#include "shunt/error.hpp"
+#include "support/host_rows.hpp"
+
+namespace shunt::test {
+namespace {
+
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+constexpr std::int64_t kHidden = 130;
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+const EngineOptions kF32 = {.hidden = kHidden, .dtype = f32};
+const EngineOptions kFp8 = {.hidden = kHidden, .dtype = fp8_e4m3, .expert_dtype = f32};
+const EngineOptions kFlat = {.hidden = kHidden, .dtype = f32, .reduction = Reduction::flat};
+
+// Three tokens of this rank, which go to both ranks.
+struct RankSetting {
+  RankSetting(World& own_world, const EngineOptions& options) : world(own_world), engine(world, options) {}
+
+  Plan make_plan(const PlanOptions& options = {}) { return engine.plan({experts, weights, 2}, map, options); }
+  void run() {
+    const Rows rows = engine.dispatch(plan, x.tensor()).wait();
+    EXPECT_EQ(engine.combine(plan, expert_out.tensor()).wait().rows, 3);
+    EXPECT_EQ(engine.dispatch_backward(plan, expert_out.tensor()).wait().rows, 3);
+    EXPECT_EQ(engine.combine_backward(plan, grad_out.tensor(), expert_out.tensor()).wait().expert_out.rows, 6);
+  }
+
+  World& world;
+  Engine engine;
+  ExpertMap map = ExpertMap::contiguous(2, 2);
+  std::vector<std::int32_t> experts = {0, 1, 1, 0, 0, 1};
+  std::vector<float> weights = {1, 2, 3, 4, 5, 6};
+  Plan plan{};
+  HostRows x{f32, 3, kHidden};
+  HostRows expert_out{f32, 6, kHidden};
+  HostRows grad_out{f32, 3, kHidden};
+};
+
+using Call = std::function<void(RankSetting&)>;
+
+// Spoils the routing or the map of a rank, then plans.
+Call plan_after(const Call& spoil) {
+  return [=](RankSetting& rank) {
+    spoil(rank);
+    (void)rank.make_plan();
+  };
+}
+
+void expect_refusal(RankSetting& rank, const Call& call, const std::string& cause) {
+  try {
+    call(rank);
+    ADD_FAILURE() << "accepted, expected: " << cause;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << error.what();
+    EXPECT_THAT(error.what(), HasSubstr("rank 1"));
+    EXPECT_THAT(error.what(), HasSubstr(cause));
+  }
+}
+
+struct BadCall {
+  const char* cause;
+  Call call;
+};
+
+// Rank 1 makes the bad calls after the plan; then both ranks go on as if nothing had happened.
+void expect_refused(const EngineOptions& options, const std::vector<BadCall>& bad_calls) {
+  World::spawn(2, [&](World& world) {
+    RankSetting rank(world, options);
+    rank.plan = rank.make_plan();
+    for (const auto& [cause, call] : bad_calls) {
+      if (world.rank() == RankId(1)) expect_refusal(rank, call, cause);
+      rank.run();
+    }
+  });
+}
+
+// As above, but the bad calls are made instead of the plan.
+void expect_no_plan(const EngineOptions& options, const std::vector<BadCall>& bad_calls) {
+  World::spawn(2, [&](World& world) {
+    for (const auto& [cause, call] : bad_calls) {
+      RankSetting rank(world, options);
+      if (world.rank() == RankId(1)) {
+        RankSetting spoilt = rank;
+        expect_refusal(spoilt, call, cause);
+      }
+      rank.plan = rank.make_plan();
+      rank.run();
+    }
+  });
+}
+
+ConstTensor without_data(ConstTensor tensor) {
+  tensor.data = nullptr;
+  return tensor;
+}
+
+void dispatch(RankSetting& rank, const ConstTensor& x, const DispatchOptions& options = {}) {
+  (void)rank.engine.dispatch(rank.plan, x, options).wait();
+}
+void combine(RankSetting& rank, const ConstTensor& rows, const CombineOptions& options = {}) {
+  (void)rank.engine.combine(rank.plan, rows, options).wait();
+}
+void combine_backward(RankSetting& rank, const ConstTensor& grad_out, const ConstTensor& expert_out) {
+  (void)rank.engine.combine_backward(rank.plan, grad_out, expert_out).wait();
+}
+
+TEST(BadInput, OfDispatchIsRefused) {
+  HostRows rows(f32, 6, kHidden);
+  HostRows short_rows(f32, 5, kHidden);
+  HostRows bf16_rows(bf16, 6, kHidden);
+  expect_refused(
+      kF32,
+      {{"dispatch: x is bf16, expected f32", [](auto& r) { dispatch(r, HostRows(bf16, 3, kHidden).tensor()); }},
+       {"dispatch: x is fp8_e4m3, expected f32", [](auto& r) { dispatch(r, HostRows(fp8_e4m3, 3, kHidden).tensor()); }},
+       {"dispatch: x is [2, 130], expected [3, 130]", [](auto& r) { dispatch(r, HostRows(f32, 2, kHidden).tensor()); }},
+       {"dispatch: x is [3, 129], expected [3, 130]", [](auto& r) { dispatch(r, HostRows(f32, 3, 129).tensor()); }},
+       {"dispatch: x has no data", [](auto& r) { dispatch(r, without_data(r.x.tensor())); }},
+       {"dispatch: scales given, but x is f32",
+        [](auto& r) { dispatch(r, r.x.tensor(), {.scales = HostRows(f32, 3, 2).tensor()}); }},
+       {"dispatch: out is bf16, expected f32",
+        [&](auto& r) { dispatch(r, r.x.tensor(), {.out = bf16_rows.tensor()}); }},
+       {"dispatch: out is [5, 130], expected [6, 130]",
+        [&](auto& r) { dispatch(r, r.x.tensor(), {.out = short_rows.tensor()}); }},
+       {"dispatch: out has no data", [](auto& r) {
+          dispatch(r, r.x.tensor(), {.out = {nullptr, f32, 6, kHidden, nullptr}});
+        }}});
+}
+
+TEST(BadInput, OfDispatchOfFp8IsRefused) {
+  const HostRows fp8_rows(fp8_e4m3, 3, kHidden);
+  const auto dispatch_scaled = [&](DType dtype, std::int64_t rows, std::int64_t cols) {
+    return [&fp8_rows, dtype, rows, cols](RankSetting& rank) {
+      dispatch(rank, fp8_rows.tensor(), {.scales = HostRows(dtype, rows, cols).tensor()});
+    };
+  };
+  expect_refused(kFp8, {{"dispatch: fp8 x needs f32 scales [3, 2]", [&](auto& r) { dispatch(r, fp8_rows.tensor()); }},
+                        {"dispatch: fp8 x needs f32 scales [3, 2], got f32 [3, 1]", dispatch_scaled(f32, 3, 1)},
+                        {"dispatch: fp8 x needs f32 scales [3, 2], got f32 [2, 2]", dispatch_scaled(f32, 2, 2)},
+                        {"dispatch: fp8 x needs f32 scales [3, 2], got bf16 [3, 2]", dispatch_scaled(bf16, 3, 2)},
+                        {"dispatch: scales given, but x is f32",
+                         [](auto& r) { dispatch(r, r.x.tensor(), {.scales = HostRows(f32, 3, 2).tensor()}); }}});
+}
+
+TEST(BadInput, OfCombineIsRefused) {
+  HostRows wide_out(f32, 3, kHidden + 1);
+  HostRows f16_out(f16, 3, kHidden);
+  expect_refused(
+      kF32,
+      {{"combine: expert_out is f16, expected f32", [](auto& r) { combine(r, HostRows(f16, 6, kHidden).tensor()); }},
+       {"combine: expert_out is [7, 130], expected [6, 130]",
+        [](auto& r) { combine(r, HostRows(f32, 7, kHidden).tensor()); }},
+       {"combine: expert_out has no data", [](auto& r) { combine(r, without_data(r.expert_out.tensor())); }},
+       {"combine: out is [3, 131], expected [3, 130]",
+        [&](auto& r) { combine(r, r.expert_out.tensor(), {.out = wide_out.tensor()}); }},
+       {"combine: out is f16, expected f32",
+        [&](auto& r) { combine(r, r.expert_out.tensor(), {.out = f16_out.tensor()}); }},
+       {"combine: out has no data", [](auto& r) {
+          combine(r, r.expert_out.tensor(), {.out = {nullptr, f32, 3, kHidden, nullptr}});
+        }}});
+}
+
+TEST(BadInput, OfBackwardOperationsIsRefused) {
+  expect_refused(kF32,
+                 {{"dispatch_backward: grad_rows is [3, 130], expected [6, 130]",
+                   [](auto& r) { (void)r.engine.dispatch_backward(r.plan, r.x.tensor()); }},
+                  {"combine_backward: grad_out is [6, 130], expected [3, 130]",
+                   [](auto& r) { combine_backward(r, r.expert_out.tensor(), r.expert_out.tensor()); }},
+                  {"combine_backward: grad_out is bf16, expected f32",
+                   [](auto& r) { combine_backward(r, HostRows(bf16, 3, kHidden).tensor(), r.expert_out.tensor()); }},
+                  {"combine_backward: expert_out is [3, 130], expected [6, 130]",
+                   [](auto& r) { combine_backward(r, r.grad_out.tensor(), r.x.tensor()); }},
+                  {"combine_backward: expert_out has no data",
+                   [](auto& r) { combine_backward(r, r.grad_out.tensor(), without_data(r.expert_out.tensor())); }}});
+}
+
+TEST(BadInput, OfPlanIsRefused) {
+  expect_no_plan(kF32,
+                 {{"token 1: expert 2 is out of range", plan_after([](auto& r) { r.experts[2] = 2; })},
+                  {"token 0: expert -2 is out of range", plan_after([](auto& r) { r.experts[1] = -2; })},
+                  {"token 2: expert 1 is named twice", plan_after([](auto& r) { r.experts[4] = 1; })},
+                  {"token 2: the weight of expert 1 is nan", plan_after([](auto& r) { r.weights[5] = kNan; })},
+                  {"token 0: the weight of expert 0 is -inf", plan_after([](auto& r) { r.weights[0] = -kInfinity; })},
+                  {"5 weights for 6 experts", plan_after([](auto& r) { r.weights.pop_back(); })},
+                  {"the expert map is for 3 ranks", plan_after([](auto& r) { r.map = ExpertMap::contiguous(3, 3); })},
+                  {"alignment is 0", [](auto& r) { (void)r.make_plan({.alignment = 0}); }},
+                  {"max_tokens is 2, expected at least 3",
+                   [](auto& r) { (void)r.make_plan({.layout = Layout::padded, .max_tokens = 2}); }}});
+}
+
+TEST(BadInput, FlatSumsOfUniqueRowsAreRefused) {
+  expect_no_plan(kFlat, {{"token_unique", [](auto& r) { (void)r.make_plan({.layout = Layout::token_unique}); }}});
+}
+
+TEST(BadInput, WeightsOfDroppedEntriesMayBeAnything) {
+  World::spawn(2, [](World& world) {
+    RankSetting rank(world, kF32);
+    rank.experts[3] = -1;
+    rank.weights[3] = kNan;
+    rank.plan = rank.make_plan();
+    const Tensor expert_out = rank.engine.expert_out(rank.plan);
+    std::ranges::fill(expert_out.as<float>(), 1.0f);
+    const Tensor out = rank.engine.combine(rank.plan, expert_out).wait();
+    EXPECT_THAT(out.as<float>().first(kHidden), Each(1.0f + 2.0f));
+    EXPECT_THAT(out.as<float>().subspan(kHidden, kHidden), Each(3.0f));
+  });
+}
+
+TEST(BadInput, OfAnEngineIsRefused) {
+  World::spawn(2, [](World& world) {
+    const auto expect_no_engine = [&](const EngineOptions& options, const std::string& cause) {
+      try {
+        Engine engine(world, options);
+        ADD_FAILURE() << "accepted, expected: " << cause;
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+        EXPECT_THAT(error.what(), HasSubstr("rank 1"));
+        EXPECT_THAT(error.what(), HasSubstr(cause));
+      }
+    };
+    if (world.rank() == RankId(1)) {
+      expect_no_engine({.hidden = 0}, "hidden is 0, expected at least 1");
+      expect_no_engine({.hidden = -4}, "hidden is -4");
+      expect_no_engine({.hidden = 4, .expert_dtype = fp8_e4m3}, "expert_dtype can't be fp8_e4m3");
+      expect_no_engine({.hidden = 4, .result_dtype = fp8_e4m3}, "result_dtype can't be fp8_e4m3");
+      expect_no_engine({.hidden = 4, .wire_dtype = fp8_e4m3}, "wire_dtype can't be fp8_e4m3");
+    }
+    RankSetting rank(world, kF32);  // an engine that was refused does not count in the order of engines
+    rank.plan = rank.make_plan();
+    rank.run();
+  });
+}
+
+TEST(BadInput, PlansOfOthersAreRefused) {
+  World::spawn(2, [](World& world) {
+    World other_world = world.split(0);
+    RankSetting rank(world, kF32);
+    RankSetting other_engine(world, kF32);
+    RankSetting elsewhere(other_world, kF32);
+    for (RankSetting* each : {&rank, &other_engine, &elsewhere}) each->plan = each->make_plan();
+    if (world.rank() == RankId(1)) {
+      const auto dispatch_with = [](const Plan& plan) {
+        return [&plan](RankSetting& r) { (void)r.engine.dispatch(plan, r.x.tensor()); };
+      };
+      expect_refusal(rank, dispatch_with(Plan()), "dispatch: the plan is empty");
+      expect_refusal(rank, dispatch_with(other_engine.plan), "dispatch: the plan was made by another engine");
+      expect_refusal(rank, dispatch_with(elsewhere.plan), "dispatch: the plan was made by another engine");
+      expect_refusal(
+          rank, [](auto& r) { (void)r.engine.expert_out(Plan()); }, "expert_out: the plan is empty");
+      expect_refusal(
+          rank, [](auto& r) { (void)r.engine.combine(Plan(), r.expert_out.tensor()); }, "combine: the plan is empty");
+    }
+    for (RankSetting* each : {&rank, &other_engine, &elsewhere}) each->run();
+  });
+}
+
+}  // namespace
+}  // namespace shunt::test

@@ -1,0 +1,149 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "shunt/engine.hpp"
+
+namespace shunt::test {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::Ge;
+using ::testing::Gt;
+
+constexpr std::int64_t kHidden = 4;
+
+// Rank r has tokens of value 10 r and 10 r + 1; the first goes to experts 0 and 1, the second to expert 1.
+struct TwoTokens {
+  TwoTokens(World& world, const EngineOptions& options, const PlanOptions& plan_options = {})
+      : engine(world, options),
+        plan(engine.plan({experts, weights, 2}, ExpertMap::contiguous(2, world.size()), plan_options)) {
+    for (const int token : {0, 1})
+      x.insert(x.end(), static_cast<std::size_t>(kHidden), static_cast<float>(10 * world.rank().value + token));
+  }
+
+  Rows dispatch(const DispatchOptions& options = {}) {
+    return engine.dispatch(plan, borrow(static_cast<const void*>(x.data()), f32, 2, kHidden), options).wait();
+  }
+
+  std::vector<std::int32_t> experts = {0, 1, 1, -1};
+  std::vector<float> weights = {0.5f, 0.25f, 0.125f, 9.0f};
+  Engine engine;
+  Plan plan;
+  std::vector<float> x{};
+};
+
+std::vector<float> first_column(const Tensor& rows) {
+  std::vector<float> column;
+  for (std::int64_t row = 0; row < rows.rows; ++row) column.push_back(*reinterpret_cast<const float*>(rows.row(row)));
+  return column;
+}
+
+// So that a new block of the engine is not zero by chance.
+void dirty_free_memory(World& world) {
+  const Tensor block = world.allocate(f32, 64, 64);
+  std::ranges::fill(block.as<float>(), -1.0f);
+}
+
+TEST(Dispatch, GroupsRowsByExpertThenSourceThenToken) {
+  World::spawn(2, [](World& world) {
+    const auto column = first_column(TwoTokens(world, {.hidden = kHidden, .dtype = f32}).dispatch().rows);
+    if (world.rank() == RankId(0))
+      EXPECT_THAT(column, ElementsAre(0, 10));
+    else
+      EXPECT_THAT(column, ElementsAre(0, 1, 10, 11));
+  });
+}
+
+TEST(Dispatch, TellsWhereRowsComeFromAndWhatTheyWeigh) {
+  World::spawn(2, [](World& world) {
+    TwoTokens shuffle(world, {.hidden = kHidden, .dtype = f32, .companions = {.ids = true, .weights = true}});
+    const Rows rows = shuffle.dispatch();
+    if (world.rank() == RankId(0)) {
+      EXPECT_THAT(rows.origins, ElementsAre(RowOrigin{0, 0}, RowOrigin{1, 0}));
+      EXPECT_THAT(rows.weights, ElementsAre(0.5f, 0.5f));
+    } else {
+      EXPECT_THAT(rows.origins, ElementsAre(RowOrigin{0, 0}, RowOrigin{0, 1}, RowOrigin{1, 0}, RowOrigin{1, 1}));
+      EXPECT_THAT(rows.weights, ElementsAre(0.25f, 0.125f, 0.25f, 0.125f));
+    }
+  });
+}
+
+TEST(Dispatch, ZeroesPaddingOfReusedMemory) {
+  World::spawn(2, [](World& world) {
+    TwoTokens shuffle(world, {.hidden = kHidden, .dtype = f32, .companions = {.ids = true, .weights = true}},
+                      {.alignment = 8});
+    dirty_free_memory(world);
+    const Rows rows = shuffle.dispatch();
+    ASSERT_EQ(rows.rows.rows, 8);
+    const auto num_tokens = static_cast<std::size_t>(shuffle.plan.expert_counts()[0]);
+    EXPECT_THAT(rows.rows.as<float>().subspan(num_tokens * kHidden), Each(0.0f));
+    EXPECT_THAT(rows.origins.subspan(num_tokens), Each(RowOrigin{-1, -1}));
+    EXPECT_THAT(rows.weights.subspan(num_tokens), Each(0.0f));
+  });
+}
+
+TEST(Dispatch, OfUniqueRowsSendsATokenOncePerRank) {
+  World::spawn(1, [](World& world) {
+    TwoTokens shuffle(world, {.hidden = kHidden, .dtype = f32}, {.layout = Layout::token_unique});
+    EXPECT_THAT(first_column(shuffle.dispatch().rows), ElementsAre(0, 1));
+  });
+}
+
+TEST(Dispatch, OfPaddedRowsCountsThemBySource) {
+  World::spawn(2, [](World& world) {
+    TwoTokens shuffle(world, {.hidden = kHidden, .dtype = f32}, {.layout = Layout::padded, .max_tokens = 3});
+    const Rows rows = shuffle.dispatch();
+    ASSERT_EQ(rows.rows.rows, 6);
+    const auto column = first_column(rows.rows);
+    EXPECT_EQ(column[3], 10.0f);
+    if (world.rank() == RankId(0))
+      EXPECT_THAT(rows.source_counts, ElementsAre(1, 1));
+    else
+      EXPECT_THAT(rows.source_counts, ElementsAre(2, 2));
+  });
+}
+
+TEST(Dispatch, NeedsNoMemoryOfItsOwnForSymmetricOut) {
+  World::spawn(2, [](World& world) {
+    TwoTokens shuffle(world, {.hidden = kHidden, .dtype = f32});
+    const Tensor out = world.allocate(f32, shuffle.plan.num_rows(), kHidden);
+    const std::size_t before = world.live_bytes();
+    const Rows rows = shuffle.dispatch({.out = out});
+    EXPECT_EQ(world.live_bytes(), before);
+    EXPECT_EQ(rows.rows.data, out.data);
+  });
+}
+
+TEST(Dispatch, LeavesWhatSurroundsOutAlone) {
+  World::spawn(2, [](World& world) {
+    TwoTokens shuffle(world, {.hidden = kHidden, .dtype = f32}, {.alignment = 3});
+    const std::int64_t num_rows = shuffle.plan.num_rows();
+    const Tensor whole = world.allocate(f32, num_rows + 2, kHidden);
+    std::ranges::fill(whole.as<float>(), -1.0f);
+    Tensor middle = whole;
+    middle.data = whole.row(1);
+    middle.rows = num_rows;
+    (void)shuffle.dispatch({.out = middle});
+    world.barrier();
+    EXPECT_THAT(whole.as<float>().first(kHidden), Each(-1.0f));
+    EXPECT_THAT(whole.as<float>().last(kHidden), Each(-1.0f));
+    EXPECT_THAT(whole.as<float>().subspan(kHidden, static_cast<std::size_t>(num_rows * kHidden)), Each(Ge(0.0f)));
+  });
+}
+
+TEST(Dispatch, KeepsCompanionsWithRowsThatWereCopiedOut) {
+  World::spawn(2, [](World& world) {
+    TwoTokens shuffle(world, {.hidden = kHidden, .dtype = f32, .companions = {.weights = true}});
+    std::vector<float> out(static_cast<std::size_t>(shuffle.plan.num_rows() * kHidden));
+    const Rows rows = shuffle.dispatch({.out = borrow(out.data(), f32, shuffle.plan.num_rows(), kHidden)});
+    dirty_free_memory(world);
+    EXPECT_THAT(rows.weights, Each(Gt(0.0f)));
+  });
+}
+
+}  // namespace
+}  // namespace shunt::test

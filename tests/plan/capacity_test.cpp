@@ -1,0 +1,54 @@
+#include "plan/capacity.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/plan_ranks.hpp"
+
+namespace shunt {
+namespace {
+
+using ::testing::ElementsAre;
+
+// One expert on rank 1; rank 0 brings three tokens for it, rank 1 two.
+test::RandomCase one_expert(std::int64_t capacity) {
+  return {Topology::single_node(2),
+          ExpertMap::from_placement(1, {{}, {ExpertId(0)}}),
+          {.capacity = capacity},
+          1,
+          {{{0, 0, 0}, {}}, {{0, 0}, {}}}};
+}
+
+TEST(Capacity, EarlierSourcesKeepFirst) {
+  GlobalCounts counts;
+  counts.num_ranks = 3;
+  counts.num_physical = 2;
+  counts.rows = {3, 1, 2, 1, 4, 1};
+  clamp_rows(counts, 4);
+  EXPECT_THAT(counts.rows, ElementsAre(3, 1, 1, 1, 0, 1));
+}
+
+TEST(Capacity, DropsLaterTokensOfASource) {
+  const auto plans = test::plan_ranks(one_expert(2));
+  EXPECT_EQ(plans[0]->targets_of(0).size(), 1u);
+  EXPECT_EQ(plans[0]->targets_of(1).size(), 1u);
+  EXPECT_TRUE(plans[0]->targets_of(2).empty());
+  EXPECT_EQ(plans[0]->num_dropped, 1);
+  EXPECT_EQ(plans[1]->num_dropped, 2);
+  EXPECT_EQ(plans[1]->num_rows(), 2);
+}
+
+TEST(Capacity, CountsTokensAfterTheDrop) {
+  const auto plans = test::plan_ranks(one_expert(4));
+  EXPECT_THAT(plans[0]->counts.routed_tokens, ElementsAre(3, 1));
+  EXPECT_THAT(plans[0]->counts.tokens_per_rank, ElementsAre(0, 3, 0, 1));
+}
+
+TEST(Capacity, NeverReachedDropsNothing) {
+  const auto plans = test::plan_ranks(one_expert(5));
+  EXPECT_EQ(plans[0]->num_dropped + plans[1]->num_dropped, 0);
+  EXPECT_EQ(plans[1]->num_rows(), 5);
+}
+
+}  // namespace
+}  // namespace shunt

@@ -1,0 +1,139 @@
+#include "plan/planner.hpp"
+
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include <random>
+#include <tuple>
+
+#include "shunt/error.hpp"
+#include "support/plan_ranks.hpp"
+#include "support/random_case.hpp"
+#include "support/reference_plan.hpp"
+
+namespace shunt {
+namespace {
+
+using test::CaseLimits;
+using test::RandomCase;
+
+RandomCase two_ranks(PlanOptions options = {}) {
+  return {Topology::single_node(2),
+          ExpertMap::contiguous(4, 2),
+          options,
+          2,
+          {{{3, 0, 0, 2, -1, -1}, {0.5f, 0.25f, 1, 2, 9, 9}}, {{0, 1, 2, 0}, {}}}};
+}
+
+void expect_as_reference(const RandomCase& all) {
+  const auto plans = test::plan_ranks(all);
+  const auto expected = test::reference_plans(all.routings(), all.map, all.topology, all.options);
+  for (std::size_t rank = 0; rank < plans.size(); ++rank)
+    ASSERT_EQ(test::difference(*plans[rank], expected[rank]), "") << "on rank " << rank;
+}
+
+TEST(ShufflePlan, EqualsTheReferenceOnThousandsOfRandomCases) {
+  for (std::uint64_t seed = 0; seed < 3000; ++seed) {
+    std::mt19937_64 generator(seed);
+    expect_as_reference(test::random_case(generator));
+    ASSERT_FALSE(HasFatalFailure()) << "seed " << seed;
+  }
+}
+
+TEST(ShufflePlan, EqualsTheReferenceWhateverTheSizes) {
+  EXPECT_TRUE(rc::check([](std::uint64_t seed) {
+    const auto up_to = [](std::int32_t most) { return *rc::gen::inRange(1, most + 1); };
+    const CaseLimits limits{
+        .ranks = up_to(8), .nodes = up_to(3), .experts = up_to(40), .topk = up_to(64), .tokens = up_to(9)};
+    std::mt19937_64 generator(seed);
+    const RandomCase all = test::random_case(generator, limits);
+    const auto plans = test::plan_ranks(all);
+    const auto expected = test::reference_plans(all.routings(), all.map, all.topology, all.options);
+    for (std::size_t rank = 0; rank < plans.size(); ++rank)
+      RC_ASSERT(test::difference(*plans[rank], expected[rank]) == "");
+  }));
+}
+
+TEST(ShufflePlan, SlotsOfAnExpertAscendBySourceThenToken) {
+  const auto plans = test::plan_ranks(two_ranks());
+  // Expert 0 lives on rank 0: tokens 0 and 1 of rank 0, then tokens 0 and 1 of rank 1.
+  EXPECT_EQ(plans[0]->targets_of(0)[0].slot, Slot(0));
+  EXPECT_EQ(plans[0]->targets_of(1)[0].slot, Slot(1));
+  EXPECT_EQ(plans[1]->targets_of(0)[0].slot, Slot(2));
+  EXPECT_EQ(plans[1]->targets_of(1)[0].slot, Slot(3));
+}
+
+TEST(ShufflePlan, TargetsCarryChoiceAndWeightOfTheirEntry) {
+  const auto plans = test::plan_ranks(two_ranks());
+  const auto targets = plans[0]->targets_of(0);
+  ASSERT_EQ(targets.size(), 2u);
+  EXPECT_EQ(targets[0].choice, 1);
+  EXPECT_EQ(targets[0].weight, 0.25f);
+  EXPECT_EQ(targets[1].choice, 0);
+  EXPECT_EQ(targets[1].weight, 0.5f);
+  EXPECT_EQ(plans[1]->targets_of(0)[0].weight, 1.0f) << "no weights means ones";
+}
+
+TEST(ShufflePlan, DroppedEntriesHaveNoTarget) {
+  const auto plans = test::plan_ranks(two_ranks());
+  EXPECT_TRUE(plans[0]->targets_of(2).empty());
+  EXPECT_EQ(plans[0]->num_dropped, 0) << "the router dropped them, not the plan";
+}
+
+TEST(ShufflePlan, TargetsFollowNodesBeforeRanks) {
+  const RandomCase all{Topology::from_nodes({NodeId(1), NodeId(0), NodeId(1)}),
+                       ExpertMap::contiguous(3, 3),
+                       {},
+                       3,
+                       {{{0, 1, 2}, {}}, {}, {}}};
+  const auto plans = test::plan_ranks(all);
+  const auto targets = plans[0]->targets_of(0);
+  ASSERT_EQ(targets.size(), 3u);
+  EXPECT_EQ(std::tuple(targets[0].rank, targets[1].rank, targets[2].rank), std::tuple(RankId(1), RankId(0), RankId(2)));
+}
+
+TEST(ShufflePlan, AlignsEveryExpertAndTheEnd) {
+  const auto plans = test::plan_ranks(two_ranks({.alignment = 8}));
+  EXPECT_EQ(plans[0]->expert_offsets, (std::vector<std::int64_t>{0, 8}));
+  EXPECT_EQ(plans[0]->expert_counts, (std::vector<std::int64_t>{4, 1}));
+  EXPECT_EQ(plans[0]->num_rows(), 16);
+}
+
+TEST(ShufflePlan, PaddedNeedsNoRound) {
+  const RandomCase all = two_ranks({.layout = Layout::padded, .max_tokens = 5});
+  const auto planners = test::make_planners(all);
+  EXPECT_FALSE(planners[0].needs_round());
+  const auto plans = test::plan_ranks(all);
+  EXPECT_EQ(plans[0]->num_rows(), 2 * 2 * 5);
+  EXPECT_EQ(plans[1]->targets_of(1)[0].slot, Slot(5 + 1)) << "second row of source 1 for expert 0";
+  EXPECT_EQ(plans[1]->padded_send_counts, (std::vector<std::int32_t>{2, 1, 1, 0}));
+}
+
+TEST(PlanHash, IsEqualOnAllRanks) {
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    std::mt19937_64 generator(seed);
+    const auto plans = test::plan_ranks(test::random_case(generator));
+    for (const auto& plan : plans) ASSERT_EQ(plan->hash, plans[0]->hash) << "seed " << seed;
+  }
+}
+
+TEST(PlanHash, TellsCountsAndConfigurationsApart) {
+  const auto hash = [](const RandomCase& all, EngineShape shape = {.hidden = 16}) {
+    return test::plan_ranks(all, shape)[0]->hash;
+  };
+  const std::uint64_t plain = hash(two_ranks());
+  EXPECT_EQ(plain, hash(two_ranks()));
+  RandomCase other = two_ranks();
+  other.ranks[1].experts[1] = 3;
+  EXPECT_NE(plain, hash(other)) << "counts";
+  EXPECT_NE(plain, hash(two_ranks({.alignment = 2}))) << "options";
+  EXPECT_NE(plain, hash(two_ranks(), {.hidden = 32})) << "shape";
+  const PlanOptions padded{.layout = Layout::padded, .max_tokens = 5};
+  RandomCase other_padded = other;
+  other_padded.options = padded;
+  EXPECT_EQ(hash(two_ranks(padded)), hash(other_padded)) << "padded knows no counts";
+  EXPECT_NE(hash(two_ranks(padded)), hash(two_ranks({.layout = Layout::padded, .max_tokens = 6})));
+}
+
+}  // namespace
+}  // namespace shunt

@@ -1,0 +1,30 @@
+#include "support/round_trip.hpp"
+
+#include <algorithm>
+#include <random>
+#include <stdexcept>
+#include <vector>
+
+namespace shunt::test {
+
+void round_trip(Engine& engine, const World& world, std::int64_t tokens, std::uint32_t seed) {
+  const std::int32_t num_experts = 2 * world.size();
+  std::minstd_rand random(seed * 101 + static_cast<std::uint32_t>(world.rank().value) + 1);
+  std::vector<std::int32_t> experts(static_cast<std::size_t>(tokens));
+  for (auto& expert : experts) expert = static_cast<std::int32_t>(random() % static_cast<std::uint32_t>(num_experts));
+  std::vector<float> x(static_cast<std::size_t>(tokens * engine.options().hidden));
+  for (auto& element : x) element = static_cast<float>(random() % 1000);
+
+  const Plan plan = engine.plan({experts, {}, 1}, ExpertMap::contiguous(num_experts, world.size()));
+  const Rows rows = engine.dispatch(plan, borrow(x.data(), f32, tokens, engine.options().hidden)).wait();
+  const Tensor back = engine.combine(plan, rows.rows).wait();
+  if (!std::equal(x.begin(), x.end(), back.as<float>().begin()))
+    throw std::runtime_error("a row did not come back as it was");
+}
+
+void round_trip(const World& world, const RoundTripShape& shape, std::uint32_t seed) {
+  Engine engine(world, {.hidden = shape.hidden, .dtype = f32});
+  round_trip(engine, world, shape.tokens, seed);
+}
+
+}  // namespace shunt::test

@@ -1,0 +1,21 @@
+// The smallest use of an engine: rows go to their experts and come back.
+#pragma once
+
+#include "shunt/engine.hpp"
+#include "shunt/world.hpp"
+
+namespace shunt::test {
+
+struct RoundTripShape {
+  std::int64_t tokens = 16;
+  std::int64_t hidden = 64;
+};
+
+/// Collective. Plans, dispatches and combines with an expert that changes nothing; throws unless the rows come back as
+/// they were.
+void round_trip(Engine& engine, const World& world, std::int64_t tokens, std::uint32_t seed);
+
+/// Collective: on an engine of its own.
+void round_trip(const World& world, const RoundTripShape& shape = {}, std::uint32_t seed = 1);
+
+}  // namespace shunt::test

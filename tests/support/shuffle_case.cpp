@@ -1,0 +1,145 @@
+#include "support/shuffle_case.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <functional>
+
+#include "support/dice.hpp"
+
+namespace shunt::test {
+namespace {
+
+// Sums of 64 such values with weights stay finite in f16.
+float random_value(Dice& dice) {
+  if (dice.one_in(30)) return dice.pick({0.0f, -0.0f});
+  const float magnitude =
+      std::ldexp(1.0f + static_cast<float>(dice.between(0, (1 << 23) - 1)) * 0x1p-23f, dice.between(-8, 5));
+  return dice.one_in(2) ? magnitude : -magnitude;
+}
+
+HostRows random_rows(Dice& dice, DType dtype, std::int64_t rows, std::int64_t cols) {
+  HostRows matrix(dtype, rows, cols);
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const bool is_zero = dice.one_in(20);  // fp8 has a rule for blocks without a largest value
+    for (std::int64_t col = 0; col < cols && !is_zero; ++col)
+      if (dtype == fp8_e4m3)
+        matrix.set_bits(row, col, static_cast<std::uint8_t>(dice.between(0, 255)));
+      else
+        matrix.set(row, col, random_value(dice));
+  }
+  return matrix;
+}
+
+DType random_float_type(Dice& dice) { return dice.pick({f32, bf16, f16}); }
+
+std::optional<DType> maybe_float_type(Dice& dice) {
+  return dice.one_in(3) ? std::nullopt : std::optional(random_float_type(dice));
+}
+
+CaseLimits draw_limits(Dice& dice) {
+  if (dice.one_in(20)) return {.experts = 80, .topk = Routing::kMaxTopK, .tokens = 4};
+  return {.tokens = dice.pick({1, 4, 8, 16})};
+}
+
+Paths draw_paths(Dice& dice) {
+  const auto input = [&] { return dice.pick({Memory::plain, Memory::symmetric}); };
+  const auto output = [&] { return dice.pick({Memory::absent, Memory::plain, Memory::symmetric}); };
+  return {.x = input(), .dispatch_out = output(), .expert_out = input(), .combine_out = output()};
+}
+
+ShuffleCase draw_case(std::uint64_t seed, const Topology& topology, const EngineOptions& options) {
+  std::mt19937_64 generator(seed);
+  Dice dice(generator);
+  return {.seed = seed,
+          .routing = random_case(generator, topology, draw_limits(dice)),
+          .options = options,
+          .paths = draw_paths(dice)};
+}
+
+// Draws what the ranks bring, and lets the reference say what must come of it.
+void fill(ShuffleCase& all) {
+  std::mt19937_64 generator(all.seed);
+  Dice dice(generator);
+  const ReferenceShuffle reference(all.routing, all.options);
+  const EngineOptions& options = reference.options();
+  const auto blocks = static_cast<std::int64_t>(scales_per_row(static_cast<std::size_t>(options.hidden)));
+  const DType x_dtype = options.dtype != fp8_e4m3 || dice.one_in(2) ? options.dtype : random_float_type(dice);
+  for (const PlanData& plan : reference.plans()) {
+    all.x.push_back(random_rows(dice, x_dtype, plan.num_tokens, options.hidden));
+    all.scales.push_back(x_dtype == fp8_e4m3 ? random_rows(dice, f32, plan.num_tokens, blocks) : HostRows());
+    all.expert_out.push_back(random_rows(dice, *options.expert_dtype, plan.num_rows(), options.hidden));
+    all.grad_rows.push_back(random_rows(dice, *options.expert_dtype, plan.num_rows(), options.hidden));
+    all.grad_out.push_back(random_rows(dice, *options.result_dtype, plan.num_tokens, options.hidden));
+  }
+  all.expected = {.plans = reference.plans(),
+                  .dispatch = reference.dispatch(all.x, all.scales),
+                  .combine = reference.combine(all.expert_out),
+                  .dispatch_backward = reference.dispatch_backward(all.grad_rows),
+                  .combine_backward = reference.combine_backward(all.grad_out, all.expert_out)};
+}
+
+std::string name(Memory memory) {
+  switch (memory) {
+    case Memory::absent: return "absent";
+    case Memory::plain: return "plain";
+    case Memory::symmetric: return "symmetric";
+  }
+  return "";
+}
+
+std::string name(const std::optional<DType>& dtype) { return dtype ? std::string(to_string(*dtype)) : "default"; }
+
+std::string name(const PlanOptions& options) {
+  std::string text(to_string(options.layout));
+  if (options.alignment > 1) text += fmt::format(" aligned to {}", options.alignment);
+  if (options.capacity != PlanOptions::kUnlimited) text += fmt::format(" capacity {}", options.capacity);
+  if (options.layout == Layout::padded) text += fmt::format(" max_tokens {}", options.max_tokens);
+  return text;
+}
+
+}  // namespace
+
+std::string ShuffleCase::describe() const {
+  std::string tokens;
+  for (const RankRouting& rank : routing.ranks)
+    tokens +=
+        fmt::format("{}{}", tokens.empty() ? "" : "+", rank.experts.size() / static_cast<std::size_t>(routing.topk));
+  return fmt::format(
+      "{} ranks on {} nodes, {} experts in {} copies, tokens {}, topk {}, {}, hidden {}, rows {} from {}, expert {}, "
+      "result {}, wire {}, {}{}{}, memory of x {}, dispatch out {}, expert_out {}, combine out {}",
+      routing.topology.num_ranks(), routing.topology.num_nodes(), routing.map.num_experts(), routing.map.num_physical(),
+      tokens, routing.topk, name(routing.options), options.hidden, to_string(options.dtype), to_string(x[0].dtype()),
+      name(options.expert_dtype), name(options.result_dtype), name(options.wire_dtype),
+      options.reduction == Reduction::flat ? "flat" : "tree", options.companions.ids ? ", ids" : "",
+      options.companions.weights ? ", weights" : "", name(paths.x), name(paths.dispatch_out), name(paths.expert_out),
+      name(paths.combine_out));
+}
+
+ShuffleCase random_shuffle_case(std::uint64_t seed, const Topology& topology) {
+  ShuffleCase all = draw_case(seed, topology, random_engine_options(seed));
+  if (all.routing.options.layout != Layout::token_unique && seed % 3 == 0) all.options.reduction = Reduction::flat;
+  fill(all);
+  return all;
+}
+
+ShuffleCase random_shuffle_case(std::uint64_t seed, const Topology& topology, const EngineOptions& options) {
+  ShuffleCase all = draw_case(seed, topology, options);
+  fill(all);
+  return all;
+}
+
+EngineOptions random_engine_options(std::uint64_t seed) {
+  std::mt19937_64 generator(seed);
+  Dice dice(generator);
+  EngineOptions options;
+  options.hidden = dice.pick<std::int64_t>({1, 3, 31, 32, 33, 64, 127, 128, 130, 200, 257});
+  options.dtype = dice.pick({f32, bf16, f16, fp8_e4m3});
+  options.expert_dtype = maybe_float_type(dice);
+  options.result_dtype = maybe_float_type(dice);
+  options.wire_dtype = maybe_float_type(dice);
+  options.companions = {.ids = dice.one_in(2), .weights = dice.one_in(2)};
+  return options;
+}
+
+}  // namespace shunt::test

@@ -1,0 +1,117 @@
+#include "support/transport_ranks.hpp"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "support/sanitizers.hpp"
+#include "transport/inproc/join.hpp"
+#include "transport/shm/join.hpp"
+#include "transport/shm/launch.hpp"
+
+namespace shunt::test {
+namespace {
+
+constexpr std::chrono::seconds kGuard{30};
+
+/// What went wrong; nothing: all went well. Peers are told, so that they don't wait for this rank.
+std::optional<std::string> run_rank(Transport& transport, const TransportBody& body) {
+  try {
+    body(transport);
+    return std::nullopt;
+  } catch (const std::exception& error) {
+    const auto text = fmt::format("rank {}: {}", transport.rank().value, error.what());
+    transport.report(ErrorCode::peer_failed, transport.rank(), text);
+    return text;
+  }
+}
+
+void run_threads(std::int32_t num_ranks, const TransportBody& body) {
+  std::vector<std::jthread> threads;
+  for (auto& end : inproc::join(num_ranks))
+    threads.emplace_back([&body, end] {
+      if (const auto failure = run_rank(*end, body)) ADD_FAILURE() << *failure;
+    });
+}
+
+void run_processes(std::int32_t num_ranks, const TransportBody& body, const RankOptions& options) {
+  const auto run_process = [&](RankId rank, const std::string& job,
+                               const std::function<void()>& joined) -> std::optional<shm::Failure> {
+    const auto end = shm::join({rank, num_ranks, job, kGuard, options.liveness});
+    joined();
+    if (auto text = run_rank(*end, body)) return shm::Failure{rank, ErrorCode::peer_failed, *text, true};
+    return std::nullopt;
+  };
+  for (const auto& failure : shm::launch(num_ranks, run_process, kGuard)) ADD_FAILURE() << failure.text;
+}
+
+std::string line_of(const std::source_location& where) { return fmt::format("{}:{}", where.file_name(), where.line()); }
+
+}  // namespace
+
+void run_ranks(Backend backend, std::int32_t num_ranks, const TransportBody& body, const RankOptions& options) {
+  if (backend == Backend::inproc)
+    run_threads(num_ranks, body);
+  else
+    run_processes(num_ranks, body, options);
+}
+
+void await(Transport& transport, const std::function<bool()>& condition, std::source_location where) {
+  const auto deadline = std::chrono::steady_clock::now() + kGuard;
+  for (;;) {
+    const std::uint32_t seen = transport.observe();
+    if (condition()) return;
+    if (const auto fault = transport.fault()) throw std::runtime_error("told of a fault: " + fault->text);
+    if (std::chrono::steady_clock::now() > deadline)
+      throw std::runtime_error(fmt::format("{}: waited in vain", line_of(where)));
+    transport.sleep(seen, std::chrono::milliseconds(1));
+  }
+}
+
+void send(Transport& transport, RankId peer, std::span<const std::byte> message) {
+  await(transport, [&] { return transport.post(peer, message) == Post::posted; });
+}
+
+Message receive(Transport& transport) {
+  Message message;
+  await(transport, [&] { return transport.poll(message); });
+  return message;
+}
+
+Meeting::Meeting(Transport& transport) : transport_(transport) {
+  const auto num_ranks = static_cast<std::size_t>(transport.size());
+  const std::size_t bytes = (num_ranks + 1) * sizeof(std::uint64_t);
+  if (transport.rank() == RankId(0)) {
+    own_ = transport.allocate(bytes);
+    std::memset(own_.data, 0, bytes);
+    for (std::size_t rank = 0; rank < num_ranks; ++rank)
+      send_value(transport, RankId(rank), *transport.offset_of(own_.data, bytes));
+  }
+  const auto offset = value_of<std::uint64_t>(receive(transport));
+  words_ = reinterpret_cast<std::uint64_t*>(transport.peer_pointer(RankId(0), offset, bytes));
+  wait();  // before anybody's first message can be taken for the offset
+}
+
+void Meeting::wait() {
+  const std::atomic_ref<std::uint64_t> num_arrived(words_[0]);
+  ++num_arrived;
+  ++num_calls_;
+  await(transport_, [&] { return num_arrived >= num_calls_ * static_cast<std::uint64_t>(transport_.size()); });
+}
+
+std::atomic_ref<std::uint64_t> Meeting::word(RankId rank) const {
+  return std::atomic_ref<std::uint64_t>(words_[1 + rank.index()]);
+}
+
+void TransportTest::SetUp() {
+  if (backend() == Backend::shm) SKIP_UNDER_THREAD_SANITIZER();
+}
+
+std::string name_of(const ::testing::TestParamInfo<std::tuple<Backend, std::int32_t>>& info) {
+  return fmt::format("{}_{}", std::get<0>(info.param) == Backend::inproc ? "inproc" : "shm", std::get<1>(info.param));
+}
+
+}  // namespace shunt::test

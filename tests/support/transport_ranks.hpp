@@ -1,0 +1,89 @@
+// Runs a body on every rank of a bare transport, as threads or as processes.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <functional>
+#include <source_location>
+#include <string>
+#include <string_view>
+#include <tuple>
+
+#include "support/require.hpp"
+#include "transport/transport.hpp"
+
+namespace shunt::test {
+
+enum class Backend { inproc, shm };
+
+using TransportBody = std::function<void(Transport&)>;
+
+struct RankOptions {
+  std::chrono::milliseconds liveness{5000};
+};
+
+/// Returns when all ranks have; what a rank throws is a failure of the running test.
+void run_ranks(Backend backend, std::int32_t num_ranks, const TransportBody& body, const RankOptions& options = {});
+
+/// Waits, as a guard against hangs for some seconds at most, and throws when it was in vain or a fault is seen.
+void await(Transport& transport, const std::function<bool()>& condition,
+           std::source_location where = std::source_location::current());
+
+/// Posts, with patience for back-pressure.
+void send(Transport& transport, RankId peer, std::span<const std::byte> message);
+/// The next message, whoever it is from.
+Message receive(Transport& transport);
+
+template <class T>
+void send_value(Transport& transport, RankId peer, const T& value) {
+  send(transport, peer, std::as_bytes(std::span(&value, 1)));
+}
+
+template <class T>
+T value_of(const Message& message) {
+  require(message.bytes == sizeof(T), "the message has the length of the value");
+  T value;
+  std::memcpy(&value, message.data.data(), sizeof(T));
+  return value;
+}
+
+/// Where ranks wait for each other without messages: counters in a block of rank 0. Made by all ranks at once, before
+/// they send anything else.
+class Meeting {
+ public:
+  explicit Meeting(Transport& transport);
+  /// Returns once all ranks have called it as often as this one.
+  void wait();
+  /// One word per rank that all ranks can read and write; for results that ranks compare.
+  [[nodiscard]] std::atomic_ref<std::uint64_t> word(RankId rank) const;
+
+ private:
+  Transport& transport_;
+  Block own_;
+  std::uint64_t* words_ = nullptr;
+  std::uint64_t num_calls_ = 0;
+};
+
+/// The conformance suite's parameters: every backend with 1, 2, 4 and 7 ranks.
+class TransportTest : public ::testing::TestWithParam<std::tuple<Backend, std::int32_t>> {
+ protected:
+  void SetUp() override;
+  [[nodiscard]] Backend backend() const { return std::get<0>(GetParam()); }
+  [[nodiscard]] std::int32_t num_ranks() const { return std::get<1>(GetParam()); }
+  void run(const TransportBody& body, const RankOptions& options = {}) const {
+    run_ranks(backend(), num_ranks(), body, options);
+  }
+};
+
+std::string name_of(const ::testing::TestParamInfo<std::tuple<Backend, std::int32_t>>& info);
+
+#define SHUNT_ON_ALL_BACKENDS(suite)                                                                     \
+  INSTANTIATE_TEST_SUITE_P(                                                                              \
+      Backends, suite,                                                                                   \
+      ::testing::Combine(::testing::Values(::shunt::test::Backend::inproc, ::shunt::test::Backend::shm), \
+                         ::testing::Values(1, 2, 4, 7)),                                                 \
+      ::shunt::test::name_of)
+
+}  // namespace shunt::test

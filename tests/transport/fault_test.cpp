@@ -1,0 +1,106 @@
+// Faults and farewells, on every backend.
+#include <fmt/format.h>
+
+#include <thread>
+
+#include "support/transport_ranks.hpp"
+
+namespace shunt::test {
+namespace {
+
+class TransportFaults : public TransportTest {};
+SHUNT_ON_ALL_BACKENDS(TransportFaults);
+
+std::string text_of(RankId rank) { return fmt::format("rank {} tripped", rank.value); }
+
+TEST_P(TransportFaults, TheFirstWinsAndEveryRankReadsTheSame) {
+  run([](Transport& transport) {
+    Meeting meeting(transport);
+    require(!transport.fault(), "a new world has no fault");
+    meeting.wait();
+    transport.report(ErrorCode::peer_failed, transport.rank(), text_of(transport.rank()));
+    const auto fault = transport.fault();
+    require(fault.has_value(), "a reported fault is seen by its reporter at once");
+    require(fault->code == ErrorCode::peer_failed, "the code arrives");
+    require(fault->culprit == fault->reporter, "culprit and reporter belong together");
+    require(fault->text == text_of(fault->culprit), "the text is the reporter's");
+    // Waiting goes on without await(), which a fault would end.
+    meeting.word(transport.rank()) = fault->culprit.index() + 1;
+    for (std::int32_t rank = 0; rank < transport.size(); ++rank) {
+      const auto guard = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+      while (meeting.word(RankId(rank)) == 0 && std::chrono::steady_clock::now() < guard) std::this_thread::yield();
+      require(meeting.word(RankId(rank)) == fault->culprit.index() + 1, "all ranks name the same culprit");
+    }
+  });
+}
+
+TEST_P(TransportFaults, WakeEveryRank) {
+  run([](Transport& transport) {
+    Meeting meeting(transport);
+    meeting.wait();
+    const RankId last(transport.size() - 1);
+    if (transport.rank() == last) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      transport.report(ErrorCode::deadline, RankId(0), "too late");
+      return;
+    }
+    const auto start = std::chrono::steady_clock::now();
+    while (!transport.fault()) {
+      const std::uint32_t seen = transport.observe();
+      if (!transport.fault()) transport.sleep(seen, std::chrono::seconds(20));
+      require(std::chrono::steady_clock::now() - start < std::chrono::seconds(20), "the fault ends the sleep");
+    }
+    require(transport.fault()->reporter == last && transport.fault()->culprit == RankId(0), "the fault is whole");
+  });
+}
+
+TEST_P(TransportFaults, LongTextsAreCutAndLaterOnesIgnored) {
+  run([](Transport& transport) {
+    if (transport.rank() != RankId(0)) return;
+    transport.report(ErrorCode::system, RankId(0), std::string(5000, 'x'));
+    transport.report(ErrorCode::internal, RankId(0), "later");
+    const auto fault = transport.fault();
+    require(fault->code == ErrorCode::system, "the first report stays");
+    require(fault->text.size() > 500 && fault->text.find_first_not_of('x') == std::string::npos,
+            "as much of the text as fits is kept");
+  });
+}
+
+TEST_P(TransportFaults, WhoLeavesIsSeenToHaveLeftAndAllItSentIsHeard) {
+  run([](Transport& transport) {
+    Meeting meeting(transport);
+    require(!transport.has_left(transport.rank()), "nobody has left a new world");
+    meeting.wait();
+    for (std::int32_t peer = 0; peer < transport.size(); ++peer) send_value(transport, RankId(peer), peer);
+    transport.leave();
+    transport.leave();
+    for (std::int32_t peer = 0; peer < transport.size(); ++peer)
+      await(transport, [&] { return transport.has_left(RankId(peer)); });
+    for (std::int32_t i = 0; i < transport.size(); ++i) {
+      Message message;
+      require(transport.poll(message), "what a peer sent before it left is there once it has left");
+      require(value_of<std::int32_t>(message) == transport.rank().value, "and is whole");
+    }
+    require(!transport.fault(), "leaving is no fault");
+  });
+}
+
+TEST_P(TransportFaults, APeerThatComputesIsNotTakenForLost) {
+  run(
+      [](Transport& transport) {
+        Meeting meeting(transport);
+        meeting.wait();
+        // Nobody polls or posts meanwhile; only the suspicions travel.
+        for (int i = 0; i < 60; ++i) {
+          for (std::int32_t peer = 0; peer < transport.size(); ++peer)
+            if (RankId(peer) != transport.rank()) transport.suspect(RankId(peer));
+          std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        }
+        require(!transport.fault(), "all are alive");
+        meeting.wait();
+      },
+      {.liveness = std::chrono::milliseconds(400)});
+}
+
+}  // namespace
+}  // namespace shunt::test

@@ -1,0 +1,85 @@
+// What a rank holds from the machine: its live outputs plus 64 MiB, by its own account and by the kernel's.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <thread>
+#include <vector>
+
+#include "shunt/engine.hpp"
+#include "shunt/world.hpp"
+#include "support/require.hpp"
+#include "support/sanitizers.hpp"
+
+namespace shunt::test {
+namespace {
+
+constexpr std::size_t kMiB = std::size_t{1} << 20;
+constexpr std::size_t kReserve = 64 * kMiB;
+
+/// What the kernel holds for this rank's own segment.
+std::size_t bytes_in_kernel(RankId rank) {
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code ignored;
+    const auto target = std::filesystem::read_symlink(entry.path(), ignored).string();
+    struct stat status {};
+    if (target.starts_with(fmt::format("/memfd:shunt-rank-{} ", rank.value)) &&
+        stat(entry.path().c_str(), &status) == 0)
+      return static_cast<std::size_t>(status.st_blocks) * 512;
+  }
+  throw std::runtime_error("this rank has no segment");
+}
+
+void require_within_bounds(const World& world, bool in_kernel) {
+  require(world.committed_bytes() <= world.live_bytes() + kReserve,
+          fmt::format("{} committed for {} live", world.committed_bytes(), world.live_bytes()));
+  if (!in_kernel) return;
+  const std::size_t real = bytes_in_kernel(world.rank());
+  require(real == world.committed_bytes(),
+          fmt::format("the kernel holds {} bytes, the world says {}", real, world.committed_bytes()));
+}
+
+/// Freed memory stays warm for a moment; then it must go.
+void require_given_back(const World& world) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (world.committed_bytes() > world.live_bytes() + kReserve && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+}
+
+void hold_and_release(World& world, bool in_kernel) {
+  constexpr std::int64_t kTokens = 2048;
+  constexpr std::int64_t kHidden = 2048;  // 16 MiB a shuffle
+  Engine engine(world, {.hidden = kHidden, .dtype = f32});
+  std::vector<std::int32_t> experts(kTokens);
+  for (std::size_t token = 0; token < experts.size(); ++token)
+    experts[token] = static_cast<std::int32_t>(token) % world.size();
+  const Plan plan = engine.plan({experts, {}, 1}, ExpertMap::contiguous(world.size(), world.size()));
+  const std::vector<float> x(kTokens * kHidden, 1.0f);
+
+  std::vector<Rows> held;
+  for (int i = 0; i < 10; ++i) {
+    held.push_back(engine.dispatch(plan, borrow(x.data(), f32, kTokens, kHidden)).wait());
+    require(world.live_bytes() >= held.size() * 16 * kMiB, "outputs that are held are live");
+    require_within_bounds(world, in_kernel);
+  }
+  while (!held.empty()) {
+    held.pop_back();
+    if (held.size() % 5 != 0) continue;
+    world.barrier();
+    require_given_back(world);
+    require_within_bounds(world, in_kernel);
+  }
+  require(world.live_bytes() < kMiB, "nothing is live once all is released");
+}
+
+TEST(Footprint, OfThreadsIsTheLiveOutputsPlusTheReserve) {
+  World::spawn(3, [](World& world) { hold_and_release(world, false); });
+}
+
+TEST(Footprint, OfProcessesIsTheLiveOutputsPlusTheReserveAlsoInTheKernelsBooks) {
+  SKIP_UNDER_THREAD_SANITIZER();
+  World::spawn(3, [](World& world) { hold_and_release(world, true); }, {.kind = WorldKind::shm});
+}
+
+}  // namespace
+}  // namespace shunt::test

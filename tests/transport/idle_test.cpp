@@ -1,0 +1,49 @@
+// A world in which nothing happens costs nothing.
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <thread>
+
+#include "shunt/world.hpp"
+#include "support/require.hpp"
+#include "support/round_trip.hpp"
+#include "support/sanitizers.hpp"
+
+namespace shunt::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// Of all threads of this process.
+std::chrono::microseconds cpu_time() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto of = [](const timeval& time) {
+    return std::chrono::seconds(time.tv_sec) + std::chrono::microseconds(time.tv_usec);
+  };
+  return of(usage.ru_utime) + of(usage.ru_stime);
+}
+
+// One wake-up, to see whether there is memory to give back, is all that may happen.
+void require_idle(World& world) {
+  round_trip(world);
+  world.barrier();
+  std::this_thread::sleep_for(200ms);  // until every rank has come to rest
+  const auto before = cpu_time();
+  std::this_thread::sleep_for(1500ms);
+  const auto used = cpu_time() - before;
+  require(used < 10ms, fmt::format("an idle rank uses no CPU time, not {} us", used.count()));
+}
+
+TEST(IdleWorld, OfThreadsUsesNoCpuTime) {
+  if (kThreadSanitizer) GTEST_SKIP() << "ThreadSanitizer has a thread of its own that is never idle";
+  World::spawn(3, require_idle);
+}
+
+TEST(IdleWorld, OfProcessesUsesNoCpuTime) {
+  SKIP_UNDER_THREAD_SANITIZER();
+  World::spawn(3, require_idle, {.kind = WorldKind::shm});
+}
+
+}  // namespace
+}  // namespace shunt::test

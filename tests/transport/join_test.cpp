@@ -1,0 +1,199 @@
+// Ranks that another launcher started find each other, or learn why not.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <thread>
+#include <vector>
+
+#include "support/child_process.hpp"
+#include "support/round_trip.hpp"
+#include "support/traces.hpp"
+#include "transport/shm/socket.hpp"
+
+namespace shunt::test {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+
+class Join : public LeavesNoTrace {
+ protected:
+  void SetUp() override {
+    LeavesNoTrace::SetUp();
+    known_places_ = meeting_places();
+  }
+
+  /// A rank of this test's job, started as a launcher would do it.
+  ChildProcess start(
+      std::int32_t rank, std::int32_t size, int join_ms = 10'000,
+      const std::function<void(World&)>& body = [](World& world) { round_trip(world); }) const {
+    return ChildProcess([&] {
+      setenv("SHUNT_RANK", std::to_string(rank).c_str(), 1);
+      setenv("SHUNT_WORLD_SIZE", std::to_string(size).c_str(), 1);
+      // Longer than a socket's name may be.
+      setenv("SHUNT_JOB", fmt::format("{}-join-test-{}", std::string(150, 'x'), getppid()).c_str(), 1);
+      setenv("SHUNT_JOIN_MS", std::to_string(join_ms).c_str(), 1);
+      World world = World::from_environment();
+      body(world);
+    });
+  }
+
+  /// Where rank 0, which is being started, listens.
+  [[nodiscard]] std::string find_meeting_place() const {
+    const auto guard = std::chrono::steady_clock::now() + 20s;
+    while (std::chrono::steady_clock::now() < guard) {
+      for (const auto& place : meeting_places())
+        if (!known_places_.contains(place)) return place;
+      std::this_thread::sleep_for(1ms);
+    }
+    return {};
+  }
+
+  static void expect_returned(ChildProcess& child) {
+    const auto end = child.wait();
+    ASSERT_TRUE(end) << "hangs";
+    EXPECT_TRUE(end->returned) << end->error;
+  }
+  static void expect_error(ChildProcess& child, ErrorCode code, const std::string& words) {
+    const auto end = child.wait();
+    ASSERT_TRUE(end) << "hangs";
+    EXPECT_EQ(to_string(end->code), to_string(code)) << end->error;
+    EXPECT_THAT(end->error, HasSubstr(words));
+  }
+
+ private:
+  std::set<std::string> known_places_;
+};
+
+TEST_F(Join, BringsRanksTogetherInWhateverOrderTheyCome) {
+  for (const auto& order : {std::vector{0, 1, 2, 3}, std::vector{3, 1, 0, 2}}) {
+    std::vector<ChildProcess> ranks;
+    for (const int rank : order) {
+      ranks.push_back(start(rank, 4));
+      std::this_thread::sleep_for(20ms);
+    }
+    for (auto& rank : ranks) expect_returned(rank);
+  }
+}
+
+TEST_F(Join, LetsAJobMakeOneWorldAfterAnother) {
+  const auto make_another = [](World& world) {
+    World second = World::from_environment();
+    round_trip(second);
+    round_trip(world);
+  };
+  std::vector<ChildProcess> ranks;
+  for (int rank = 0; rank < 3; ++rank) ranks.push_back(start(rank, 3, 10'000, make_another));
+  for (auto& rank : ranks) expect_returned(rank);
+}
+
+TEST_F(Join, NamesTheMissingRanksToAllThatCame) {
+  ChildProcess host = start(0, 4, 500);
+  ChildProcess guest = start(2, 4, 500);
+  expect_error(host, ErrorCode::deadline, "ranks: 1, 3");
+  expect_error(guest, ErrorCode::deadline, "ranks: 1, 3");
+}
+
+TEST_F(Join, NamesAMissingRankZero) {
+  ChildProcess guest = start(1, 2, 300);
+  expect_error(guest, ErrorCode::deadline, "rank 0");
+}
+
+TEST_F(Join, NamesARankThatBelievesInAnotherSizeToAllThatCame) {
+  ChildProcess host = start(0, 3);
+  ChildProcess sound = start(1, 3);
+  std::this_thread::sleep_for(100ms);
+  ChildProcess mistaken = start(2, 4);
+  for (ChildProcess* rank : {&host, &sound, &mistaken})
+    expect_error(*rank, ErrorCode::mismatch, "rank 2 believes in 4 ranks, rank 0 in 3");
+}
+
+TEST_F(Join, NamesARankThatIsThereTwiceToAllThatCame) {
+  ChildProcess host = start(0, 3);
+  ChildProcess first = start(1, 3);
+  std::this_thread::sleep_for(100ms);
+  ChildProcess second = start(1, 3);
+  for (ChildProcess* rank : {&host, &first, &second})
+    expect_error(*rank, ErrorCode::mismatch, "a second process says that it is rank 1");
+}
+
+TEST_F(Join, TurnsASecondRankZeroAwayAndGoesOn) {
+  ChildProcess host = start(0, 2);
+  ASSERT_FALSE(find_meeting_place().empty());
+  ChildProcess second = start(0, 2);
+  expect_error(second, ErrorCode::system, "another world");
+  ChildProcess guest = start(1, 2);
+  expect_returned(host);
+  expect_returned(guest);
+}
+
+TEST_F(Join, NamesARankThatDiesBeforeAllHaveCome) {
+  ChildProcess host = start(0, 3);
+  ChildProcess guest = start(1, 3);
+  std::this_thread::sleep_for(300ms);
+  guest.kill(SIGKILL);
+  expect_error(host, ErrorCode::peer_lost, "rank 1 ended");
+}
+
+TEST_F(Join, TellsGuestsThatRankZeroDied) {
+  ChildProcess host = start(0, 3);
+  ChildProcess guest = start(1, 3);
+  std::this_thread::sleep_for(300ms);
+  host.kill(SIGKILL);
+  expect_error(guest, ErrorCode::peer_lost, "rank 0 ended");
+}
+
+TEST_F(Join, IsNotDisturbedByStrangers) {
+  ChildProcess host = start(0, 2);
+  const std::string place = find_meeting_place();
+  ASSERT_FALSE(place.empty());
+  std::vector<shm::Descriptor> strangers;
+  for (const std::size_t bytes : {0, 1, 24, 512, 5000}) {
+    strangers.push_back(std::move(*shm::connect_to(place)));
+    const std::string garbage(bytes, '\xff');
+    (void)!::send(strangers.back().get(), garbage.data(), garbage.size(), MSG_NOSIGNAL);
+  }
+  strangers.push_back(std::move(*shm::connect_to(place)));
+  const shm::Parcel of_another_job{.job_hash = 1, .rank = 1, .size = 2};
+  EXPECT_TRUE(shm::send_parcel(strangers.back(), of_another_job, STDOUT_FILENO, STDERR_FILENO));
+  (void)shm::connect_to(place);  // and one that hangs up at once
+  std::this_thread::sleep_for(100ms);
+  ChildProcess guest = start(1, 2);
+  expect_returned(host);
+  expect_returned(guest);
+}
+
+TEST_F(Join, TellsTheOthersWhenAnExceptionDestroysARanksWorld) {
+  const auto body = [](World& world) {
+    if (world.rank() == RankId(1)) throw std::runtime_error("slipped");
+    world.barrier();
+  };
+  ChildProcess patient = start(0, 2, 10'000, body);
+  ChildProcess thrower = start(1, 2, 10'000, body);
+  expect_error(patient, ErrorCode::peer_failed, "rank 1 left the world because of an exception");
+  expect_error(thrower, ErrorCode::internal, "slipped");
+}
+
+TEST_F(Join, TellsTheOthersWhenARankIsKilled) {
+  SharedAcrossForks<std::atomic<int>> num_joined;
+  const auto body = [&](World& world) {
+    ++*num_joined;
+    if (world.rank() == RankId(1)) std::this_thread::sleep_for(60s);
+    world.barrier();
+  };
+  ChildProcess patient = start(0, 2, 10'000, body);
+  ChildProcess victim = start(1, 2, 10'000, body);
+  const auto guard = std::chrono::steady_clock::now() + 20s;
+  while (*num_joined < 2 && std::chrono::steady_clock::now() < guard) std::this_thread::sleep_for(1ms);
+  victim.kill(SIGKILL);
+  expect_error(patient, ErrorCode::peer_lost, "rank 1 ended");
+}
+
+}  // namespace
+}  // namespace shunt::test

@@ -1,0 +1,115 @@
+// The memory capability, on every backend.
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "shunt/error.hpp"
+#include "support/transport_ranks.hpp"
+#include "transport/inproc/join.hpp"
+
+namespace shunt::test {
+namespace {
+
+class TransportMemory : public TransportTest {};
+SHUNT_ON_ALL_BACKENDS(TransportMemory);
+
+bool is_rejected(const Transport& transport, RankId peer, std::uint64_t offset, std::size_t bytes) {
+  try {
+    (void)transport.peer_pointer(peer, offset, bytes);
+    return false;
+  } catch (const Error& error) {
+    return error.code() == ErrorCode::mismatch;
+  }
+}
+
+TEST_P(TransportMemory, GivesPageAlignedBlocksThatAreFoundByTheirOffset) {
+  run([](Transport& transport) {
+    for (const std::size_t bytes : {0, 1, 4096, 4097, 1 << 20}) {
+      const Block block = transport.allocate(bytes);
+      require(reinterpret_cast<std::uintptr_t>(block.data) % 4096 == 0, "blocks are aligned to a page");
+      require(block.bytes == bytes, "a block has the size that was asked for");
+      const auto offset = transport.offset_of(block.data, bytes);
+      require(offset.has_value(), "a block has an offset");
+      require(transport.peer_pointer(transport.rank(), *offset, bytes) == block.data, "the offset leads to the block");
+    }
+  });
+}
+
+TEST_P(TransportMemory, KnowsNoOffsetOfMemoryThatIsNotItsOwn) {
+  run([](Transport& transport) {
+    const Block block = transport.allocate(4096);
+    const std::uint64_t offset = *transport.offset_of(block.data, 4096);
+    const std::vector<std::byte> heap(64);
+    require(!transport.offset_of(heap.data(), heap.size()), "the heap has no offset");
+    require(!transport.offset_of(nullptr, 0), "null has no offset");
+    require(!transport.offset_of(block.data - offset, 64), "control structures have no offset");
+    require(!transport.offset_of(block.data, SIZE_MAX), "a range beyond the end has no offset");
+  });
+}
+
+TEST_P(TransportMemory, RejectsOffsetsThatNoBlockCanHave) {
+  run([](Transport& transport) {
+    for (std::int32_t peer = 0; peer < transport.size(); ++peer) {
+      require(is_rejected(transport, RankId(peer), 0, 64), "control structures are out of reach");
+      require(is_rejected(transport, RankId(peer), UINT64_MAX, 1), "an offset beyond the end is rejected");
+      require(is_rejected(transport, RankId(peer), UINT64_MAX - 63, 128), "a range that wraps around is rejected");
+      require(is_rejected(transport, RankId(peer), 1 << 20, SIZE_MAX), "a range beyond the end is rejected");
+    }
+  });
+}
+
+// Everyone writes its own megabytes into everyone's block and says so; who hears it must see all of them.
+TEST_P(TransportMemory, ShowsRowsToWhoPolledTheMessageSentAfterThem) {
+  run([](Transport& transport) {
+    constexpr std::size_t kWords = (std::size_t{1} << 20) / sizeof(std::uint64_t);
+    const auto num_ranks = static_cast<std::size_t>(transport.size());
+    const Block block = transport.allocate(num_ranks * kWords * sizeof(std::uint64_t));
+    Meeting meeting(transport);
+    meeting.word(transport.rank()) = *transport.offset_of(block.data, block.bytes);
+    meeting.wait();
+    for (std::uint64_t round = 0; round < 4; ++round) {
+      for (std::size_t peer = 0; peer < num_ranks; ++peer) {
+        auto* words = reinterpret_cast<std::uint64_t*>(
+            transport.peer_pointer(RankId(peer), meeting.word(RankId(peer)), block.bytes));
+        std::fill_n(words + transport.rank().index() * kWords, kWords, round * 100 + transport.rank().index());
+        send_value(transport, RankId(peer), round);
+      }
+      for (std::size_t i = 0; i < num_ranks; ++i) {
+        const Message message = receive(transport);
+        require(value_of<std::uint64_t>(message) == round, "each peer speaks once a round");
+        const auto* words = reinterpret_cast<const std::uint64_t*>(block.data) + message.from.index() * kWords;
+        const std::uint64_t expected = round * 100 + message.from.index();
+        require(std::all_of(words, words + kWords, [&](std::uint64_t word) { return word == expected; }),
+                "every word that was written before the message is seen");
+      }
+      meeting.wait();
+    }
+  });
+}
+
+TEST_P(TransportMemory, CountsLiveBlocksAndKeepsTheReserveAtMost) {
+  run([](Transport& transport) {
+    const std::size_t at_first = transport.live_bytes();
+    {
+      const Block block = transport.allocate(std::size_t{100} << 20);
+      require(transport.live_bytes() == at_first + block.bytes, "a block counts while it lives");
+      require(transport.committed_bytes() >= transport.live_bytes(), "live blocks are committed");
+      require(transport.committed_bytes() <= transport.live_bytes() + kReserveBytes,
+              "the reserve is all there is more");
+    }
+    require(transport.live_bytes() == at_first, "a freed block counts no more");
+    require(transport.trim(), "a hundred megabytes are more than the reserve");
+    require(transport.committed_bytes() <= transport.live_bytes() + kReserveBytes, "trim keeps the reserve at most");
+    require(!transport.trim(), "there is nothing to give back twice");
+  });
+}
+
+TEST(InprocMemory, BlocksOutliveTheirTransport) {
+  auto ends = inproc::join(2);
+  const Block block = ends.front()->allocate(4096);
+  ends.clear();
+  std::memset(block.data, 1, block.bytes);
+}
+
+}  // namespace
+}  // namespace shunt::test

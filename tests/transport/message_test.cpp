@@ -1,0 +1,130 @@
+// The message capability, on every backend.
+#include <fmt/format.h>
+
+#include <random>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "support/transport_ranks.hpp"
+
+namespace shunt::test {
+namespace {
+
+class TransportMessages : public TransportTest {};
+SHUNT_ON_ALL_BACKENDS(TransportMessages);
+
+/// Numbers the messages that come from each peer, and so notices one that is lost, doubled or overtaken.
+class OrderCheck {
+ public:
+  explicit OrderCheck(const Transport& transport) : next_(static_cast<std::size_t>(transport.size())) {}
+
+  void count(const Message& message) {
+    auto& next = next_[message.from.index()];
+    const auto number = value_of<std::uint64_t>(message);
+    require(number == next, fmt::format("message {} of rank {} comes next, not {}", next, message.from.value, number));
+    ++next;
+    ++total_;
+  }
+  [[nodiscard]] std::uint64_t total() const { return total_; }
+
+ private:
+  std::vector<std::uint64_t> next_;
+  std::uint64_t total_ = 0;
+};
+
+void fill_until_full(Transport& transport, RankId peer, std::uint64_t& next) {
+  while (transport.post(peer, std::as_bytes(std::span(&next, 1))) == Post::posted) {
+    ++next;
+    require(next < 1'000'000, "a mailbox is bounded");
+  }
+}
+
+TEST_P(TransportMessages, ArriveOnceAndInOrderFromEachPeerUnderRandomDelays) {
+  run([](Transport& transport) {
+    constexpr std::uint64_t kEach = 1500;
+    const auto num_ranks = static_cast<std::size_t>(transport.size());
+    std::minstd_rand random(static_cast<unsigned>(transport.rank().value + 1));
+    std::vector<std::uint64_t> sent(num_ranks);
+    OrderCheck order(transport);
+    await(transport, [&] {
+      for (std::size_t peer = 0; peer < num_ranks; ++peer)
+        for (auto burst = random() % 100; burst > 0 && sent[peer] < kEach; --burst) {
+          if (transport.post(RankId(peer), std::as_bytes(std::span(&sent[peer], 1))) == Post::again) break;
+          ++sent[peer];
+        }
+      if (random() % 8 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 100));
+      Message message;
+      for (auto burst = random() % 100; burst > 0 && transport.poll(message); --burst) order.count(message);
+      const bool all_sent = sent == std::vector<std::uint64_t>(num_ranks, kEach);
+      return all_sent && order.total() == kEach * num_ranks;
+    });
+    Message message;
+    require(!transport.poll(message), "nothing arrives that was not sent");
+  });
+}
+
+TEST_P(TransportMessages, AFullMailboxSaysAgainAndTakesMoreOnceEmptied) {
+  run([](Transport& transport) {
+    const RankId next((transport.rank().value + 1) % transport.size());
+    Meeting meeting(transport);
+    std::uint64_t sent = 0;
+    for (int round = 0; round < 3; ++round) {
+      const std::uint64_t before = sent;
+      fill_until_full(transport, next, sent);
+      require(sent > before, "an empty mailbox takes a message");
+      meeting.word(next) = sent;
+      meeting.wait();
+      for (std::uint64_t expected = before; expected < meeting.word(transport.rank()); ++expected)
+        require(value_of<std::uint64_t>(receive(transport)) == expected, "what was posted arrives, in order");
+      Message message;
+      require(!transport.poll(message), "what was refused does not arrive");
+      meeting.wait();
+    }
+  });
+}
+
+TEST_P(TransportMessages, OfEveryLengthArriveWhole) {
+  run([](Transport& transport) {
+    const RankId next((transport.rank().value + 1) % transport.size());
+    for (std::size_t bytes = 0; bytes <= kMaxMessageBytes; ++bytes) {
+      std::vector<std::byte> sent(bytes);
+      for (std::size_t i = 0; i < bytes; ++i) sent[i] = static_cast<std::byte>(bytes * 31 + i);
+      send(transport, next, sent);
+      const Message message = receive(transport);
+      require(message.bytes == bytes, "the length arrives");
+      require(std::equal(sent.begin(), sent.end(), message.data.begin()), "the bytes arrive");
+      require(RankId((message.from.value + 1) % transport.size()) == transport.rank(), "the sender is named");
+    }
+  });
+}
+
+TEST_P(TransportMessages, FromManyToOneAreAllHeard) {
+  run([](Transport& transport) {
+    constexpr std::uint64_t kEach = 2000;
+    if (transport.rank() != RankId(0)) {
+      for (std::uint64_t i = 0; i < kEach; ++i) send_value(transport, RankId(0), i);
+      return;
+    }
+    OrderCheck order(transport);
+    while (order.total() < kEach * static_cast<std::uint64_t>(transport.size() - 1)) order.count(receive(transport));
+  });
+}
+
+TEST_P(TransportMessages, OfABusyPeerDontSilenceTheOthers) {
+  run([](Transport& transport) {
+    Meeting meeting(transport);
+    std::uint64_t number = 0;
+    fill_until_full(transport, RankId(0), number);
+    meeting.wait();
+    if (transport.rank() == RankId(0)) {
+      std::set<RankId> heard;
+      for (std::int32_t i = 0; i < transport.size(); ++i) heard.insert(receive(transport).from);
+      require(heard.size() == static_cast<std::size_t>(transport.size()), "each peer is heard in turn");
+    }
+    meeting.wait();
+  });
+}
+
+}  // namespace
+}  // namespace shunt::test

@@ -1,0 +1,101 @@
+#include "transport/local/segment.hpp"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+
+#include "shunt/error.hpp"
+
+namespace shunt::test {
+namespace {
+
+constexpr std::size_t kMiB = std::size_t{1} << 20;
+
+std::size_t file_bytes(const Segment& segment) {
+  struct stat status {};
+  fstat(segment.fd(), &status);
+  return static_cast<std::size_t>(status.st_blocks) * 512;
+}
+
+std::size_t resident_bytes() {
+  std::size_t total = 0;
+  std::size_t resident = 0;
+  std::ifstream("/proc/self/statm") >> total >> resident;
+  return resident * 4096;
+}
+
+ErrorCode code_of_attach(int fd) {
+  try {
+    (void)Segment::attach(fd);
+  } catch (const Error& error) {
+    return error.code();
+  }
+  return ErrorCode::internal;
+}
+
+TEST(Segment, CantBeResizedByAPeer) {
+  const Segment segment = Segment::shareable(kMiB, "segment-test");
+  EXPECT_NE(ftruncate(segment.fd(), 4096), 0);
+  EXPECT_NE(ftruncate(segment.fd(), 2 * kMiB), 0);
+}
+
+TEST(Segment, ShowsTheSameBytesToWhoAttachesIt) {
+  Segment segment = Segment::shareable(kMiB, "segment-test");
+  segment.commit(0, kMiB);
+  const Segment attached = Segment::attach(dup(segment.fd()));
+  ASSERT_EQ(attached.bytes(), segment.bytes());
+  std::memset(segment.base(), 5, kMiB);
+  EXPECT_TRUE(std::all_of(attached.base(), attached.base() + kMiB, [](std::byte b) { return b == std::byte{5}; }));
+}
+
+TEST(Segment, AttachRefusesWhatAPeerCouldShorten) {
+  EXPECT_EQ(code_of_attach(memfd_create("unsealed", MFD_CLOEXEC | MFD_ALLOW_SEALING)), ErrorCode::mismatch);
+  EXPECT_EQ(code_of_attach(fileno(std::tmpfile())), ErrorCode::mismatch);
+}
+
+TEST(Segment, CostsNothingUntilCommittedAndGivesEverythingBack) {
+  Segment segment = Segment::shareable(std::size_t{16} << 30, "segment-test");
+  EXPECT_EQ(file_bytes(segment), 0u);
+  segment.commit(kMiB, 10 * kMiB);
+  EXPECT_EQ(file_bytes(segment), 10 * kMiB);
+  segment.decommit(2 * kMiB, kMiB);
+  EXPECT_EQ(file_bytes(segment), 9 * kMiB);
+  segment.decommit(kMiB, 10 * kMiB);
+  EXPECT_EQ(file_bytes(segment), 0u);
+}
+
+TEST(Segment, OfThreadsGivesEverythingBack) {
+  Segment segment = Segment::anonymous(512 * kMiB);
+  const std::size_t before = resident_bytes();
+  segment.commit(0, 128 * kMiB);
+  std::memset(segment.base(), 1, 128 * kMiB);
+  EXPECT_GE(resident_bytes(), before + 120 * kMiB);
+  segment.decommit(0, 128 * kMiB);
+  EXPECT_LE(resident_bytes(), before + 8 * kMiB);
+  EXPECT_EQ(segment.base()[0], std::byte{0});
+}
+
+TEST(Segment, CommitSucceedsUnderAStormOfSignals) {
+  struct sigaction previous {};
+  struct sigaction ignore {};
+  ignore.sa_handler = [](int) {};  // without SA_RESTART, as a profiler may do it
+  sigaction(SIGALRM, &ignore, &previous);
+  const itimerval storm = {{0, 1000}, {0, 1000}};
+  const itimerval calm = {};
+  setitimer(ITIMER_REAL, &storm, nullptr);
+  Segment segment = Segment::shareable(512 * kMiB, "segment-test");
+  EXPECT_NO_THROW(segment.commit(0, 512 * kMiB));
+  setitimer(ITIMER_REAL, &calm, nullptr);
+  sigaction(SIGALRM, &previous, nullptr);
+  EXPECT_EQ(file_bytes(segment), 512 * kMiB);
+}
+
+}  // namespace
+}  // namespace shunt::test

@@ -1,0 +1,159 @@
+// Worlds of threads and of processes: collectives, splitting, lifetimes.
+#include "shunt/world.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "shunt/engine.hpp"
+#include "support/child_process.hpp"
+#include "support/require.hpp"
+#include "support/round_trip.hpp"
+#include "support/sanitizers.hpp"
+
+namespace shunt::test {
+namespace {
+
+class WorldTest : public ::testing::TestWithParam<std::tuple<WorldKind, std::int32_t>> {
+ protected:
+  void SetUp() override {
+    if (kind() == WorldKind::shm) SKIP_UNDER_THREAD_SANITIZER();
+  }
+  [[nodiscard]] WorldKind kind() const { return std::get<0>(GetParam()); }
+  [[nodiscard]] std::int32_t num_ranks() const { return std::get<1>(GetParam()); }
+  void spawn(const std::function<void(World&)>& body) const { World::spawn(num_ranks(), body, {.kind = kind()}); }
+};
+
+INSTANTIATE_TEST_SUITE_P(Kinds, WorldTest,
+                         ::testing::Combine(::testing::Values(WorldKind::inproc, WorldKind::shm),
+                                            ::testing::Values(1, 2, 4, 7)),
+                         [](const auto& of) {
+                           return fmt::format("{}_{}", to_string(std::get<0>(of.param)), std::get<1>(of.param));
+                         });
+
+TEST_P(WorldTest, ABarrierReturnsOnlyOnceAllRanksHaveCalledIt) {
+  SharedAcrossForks<std::atomic<int>> num_calls;
+  spawn([&](World& world) {
+    for (int round = 1; round <= 50; ++round) {
+      ++*num_calls;
+      world.barrier();
+      require(*num_calls >= round * world.size(), "all ranks have called this round's barrier");
+    }
+  });
+}
+
+TEST_P(WorldTest, AllGatherBringsEveryRanksBytesWhateverTheirLength) {
+  spawn([](World& world) {
+    for (const std::size_t unit : {std::size_t{0}, std::size_t{1}, std::size_t{37}, std::size_t{100'000}}) {
+      const auto bytes_of = [&](std::size_t rank) {
+        return std::vector<std::byte>(rank * unit, static_cast<std::byte>(rank + unit));
+      };
+      const auto all = world.all_gather(bytes_of(world.rank().index()));
+      require(all.size() == static_cast<std::size_t>(world.size()), "there is one entry per rank");
+      for (std::size_t rank = 0; rank < all.size(); ++rank)
+        require(all[rank] == bytes_of(rank), "the bytes are theirs");
+    }
+  });
+}
+
+TEST_P(WorldTest, RowsComeBackAsTheyWere) {
+  spawn([](World& world) {
+    Engine engine(world, {.hidden = 96, .dtype = f32});
+    for (std::uint32_t seed = 0; seed < 10; ++seed) round_trip(engine, world, seed, seed);
+  });
+}
+
+TEST_P(WorldTest, SplitsIntoWorldsThatWorkSideBySideWithTheirParent) {
+  spawn([](World& world) {
+    World half = world.split(world.rank().value % 2);
+    require(half.size() == (world.size() + 1 - world.rank().value % 2) / 2, "equal colours form a world");
+    require(half.rank().value == world.rank().value / 2, "in the order of their ranks");
+    World alone = half.split(half.rank().value);
+    require(alone.size() == 1, "a rank may be alone");
+    // The order between worlds is free, also when it differs between ranks.
+    for (std::uint32_t seed = 0; seed < 5; ++seed) {
+      round_trip(half, {}, seed);
+      round_trip(alone, {}, seed);
+      round_trip(world, {}, seed);
+      half.barrier();
+    }
+  });
+}
+
+TEST_P(WorldTest, EnginesOfParentAndChildMayBeUnderWayAtOnceInAnyOrder) {
+  spawn([](World& world) {
+    World half = world.split(world.rank().value % 2);
+    Engine outer(world, {.hidden = 32, .dtype = f32});
+    Engine inner(half, {.hidden = 32, .dtype = f32});
+    const std::vector<std::int32_t> experts = {0, world.size() - 1};
+    const std::vector<std::int32_t> inner_experts = {0, half.size() - 1};
+    const Plan outer_plan = outer.plan({experts, {}, 1}, ExpertMap::contiguous(world.size(), world.size()));
+    const Plan inner_plan = inner.plan({inner_experts, {}, 1}, ExpertMap::contiguous(half.size(), half.size()));
+    const std::vector<float> x(64, static_cast<float>(world.rank().value));
+    const ConstTensor rows = borrow(x.data(), f32, 2, 32);
+    if (world.rank().value % 2 == 0) {
+      auto first = outer.dispatch(outer_plan, rows);
+      auto second = inner.dispatch(inner_plan, rows);
+      (void)first.wait();
+      (void)second.wait();
+    } else {
+      auto first = inner.dispatch(inner_plan, rows);
+      auto second = outer.dispatch(outer_plan, rows);
+      (void)second.wait();
+      (void)first.wait();
+    }
+  });
+}
+
+TEST_P(WorldTest, MoreOperationsMayBeUnderWayThanAMailboxHolds) {
+  spawn([](World& world) {
+    Engine engine(world, {.hidden = 8, .dtype = f32});
+    const std::vector<std::int32_t> experts = {0};
+    const Plan plan = engine.plan({experts, {}, 1}, ExpertMap::contiguous(world.size(), world.size()));
+    const std::vector<float> x(8, 1.0f);
+    // Ranks start at different times, so that the first ones fill the mailboxes of the last.
+    std::this_thread::sleep_for(std::chrono::milliseconds(10 * world.rank().value));
+    std::vector<Ticket<Rows>> tickets;
+    for (int i = 0; i < 200; ++i) tickets.push_back(engine.dispatch(plan, borrow(x.data(), f32, 1, 8)));
+    while (!tickets.empty()) {
+      (void)tickets.back().wait();
+      tickets.pop_back();
+    }
+  });
+}
+
+// The thread that drives operations in the background may be the one that frees the last block.
+TEST_P(WorldTest, MayEndRightAfterItsLastOperation) {
+  for (int i = 0; i < 20; ++i)
+    spawn([](World& world) {
+      Engine engine(world, {.hidden = 8, .dtype = f32});
+      const std::vector<std::int32_t> experts = {0};
+      const Plan plan = engine.plan({experts, {}, 1}, ExpertMap::contiguous(world.size(), world.size()));
+      const std::vector<float> x(8, 1.0f);
+      (void)engine.dispatch(plan, borrow(x.data(), f32, 1, 8));
+    });
+}
+
+TEST(World, OfOtherThreadsDoesNotDisturb) {
+  std::vector<std::jthread> launchers;
+  for (std::int32_t num_ranks = 1; num_ranks <= 3; ++num_ranks)
+    launchers.emplace_back([num_ranks] {
+      for (std::uint32_t seed = 0; seed < 5; ++seed)
+        World::spawn(num_ranks, [&](World& world) { round_trip(world, {}, seed); });
+    });
+}
+
+TEST(World, WithoutALauncherHasOneRank) {
+  World world = World::from_environment();
+  World second = World::from_environment();
+  EXPECT_EQ(world.size(), 1);
+  world.barrier();
+  round_trip(world);
+  round_trip(second);
+}
+
+}  // namespace
+}  // namespace shunt::test
