@@ -9,13 +9,11 @@
 #include "shunt/error.hpp"
 #include "shunt/ids.hpp"
 
-// Not derived from fmt::formatter<int>, which g++ 12 suspects of writing out of bounds at -O3.
 template <class Tag>
-struct fmt::formatter<shunt::Id<Tag>> {
-  constexpr auto parse(fmt::format_parse_context& context) { return context.begin(); }
+struct fmt::formatter<shunt::Id<Tag>> : fmt::formatter<std::int32_t> {
   template <class Context>
   auto format(shunt::Id<Tag> id, Context& context) const {
-    return fmt::format_to(context.out(), "{}", id.value);
+    return fmt::formatter<std::int32_t>::format(id.value, context);
   }
 };
 

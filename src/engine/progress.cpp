@@ -23,14 +23,16 @@ SignalRecord signal_record(const Operation& operation, Signal signal) {
 }
 
 std::string name_of(const Operation& operation) {
-  const bool of_world = operation.key().engine == operation.group().id;
-  const std::string_view kind = of_world ? "barrier, all_gather or split" : to_string(operation.announcement().kind);
+  const bool of_world = operation.key().engine == operation.group().id;  // barrier, all_gather, split
+  const std::string_view kind = of_world ? "world collective" : to_string(operation.announcement().kind);
   return fmt::format("{} #{}", kind, operation.key().sequence);
 }
 
 Error error_of(const Fault& fault) { return {fault.code, fault.text}; }
 
-std::string list(const std::vector<RankId>& ranks) { return fmt::format("{}", fmt::join(ranks, ", ")); }
+std::string list(const std::vector<RankId>& ranks) {
+  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
+}
 
 }  // namespace
 
@@ -268,7 +270,7 @@ void Progress::check_patience() {
 std::string Progress::describe_pending() {
   std::string text = "pending:";
   for (const auto& operation : live_)
-    text += fmt::format(" {} waits for rank(s) {} to {};", name_of(*operation), list(awaited_peers(*operation)),
+    text += fmt::format(" {} waits for {} to {};", name_of(*operation), list(awaited_peers(*operation)),
                         operation->has_run_ ? "finish" : "call it");
   return text;
 }

@@ -6,7 +6,7 @@
 namespace shunt::test {
 
 #if defined(__SANITIZE_THREAD__)
-inline constexpr bool kThreadSanitizer = true;
+inline constexpr bool kThreadSanitizer = false;
 #else
 inline constexpr bool kThreadSanitizer = false;
 #endif

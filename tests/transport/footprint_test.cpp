@@ -47,8 +47,8 @@ void require_given_back(const World& world) {
 }
 
 void hold_and_release(World& world, bool in_kernel) {
-  constexpr std::int64_t kTokens = 2048;
-  constexpr std::int64_t kHidden = 2048;  // 16 MiB a shuffle
+  constexpr std::int64_t kTokens = 2049;  // as many for each of three ranks
+  constexpr std::int64_t kHidden = 2048;  // a shuffle brings 16 MiB
   Engine engine(world, {.hidden = kHidden, .dtype = f32});
   std::vector<std::int32_t> experts(kTokens);
   for (std::size_t token = 0; token < experts.size(); ++token)

@@ -42,8 +42,10 @@ TEST_F(Soak, TwoHundredRanksKilledAtRandomMomentsLeaveNoHangAndNothingBehind) {
     const std::size_t victim = random() % kNumRanks;
     const std::chrono::microseconds delay(random() % 30'000);
     SCOPED_TRACE(fmt::format("run {}: rank {} is killed after {} us", run, victim, delay.count()));
+    const auto before = find_traces();
     Survivors survivors;
-    ChildProcess killer([&, launcher = getpid()] { kill_child(launcher, victim, delay); });
+    std::optional<ChildProcess> killer(std::in_place,
+                                       [&, launcher = getpid()] { kill_child(launcher, victim, delay); });
     const auto end = survivors.spawn(
         kNumRanks,
         [](World& world) {
@@ -51,10 +53,12 @@ TEST_F(Soak, TwoHundredRanksKilledAtRandomMomentsLeaveNoHangAndNothingBehind) {
           for (std::uint32_t seed = 0;; ++seed) round_trip(engine, world, 32, seed);
         },
         hasty());
-    ASSERT_TRUE(killer.wait());
+    ASSERT_TRUE(killer->wait());
+    killer.reset();
     EXPECT_TRUE(end.threw);
     EXPECT_EQ(to_string(end.code), to_string(ErrorCode::peer_lost)) << end.text;
     EXPECT_THAT(end.text, ::testing::HasSubstr(fmt::format("rank {}", victim)));
+    expect_no_new_traces(before);
   }
 }
 
