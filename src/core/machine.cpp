@@ -54,7 +54,8 @@ Machine Machine::detect() {
   machine.numa_nodes = count(HWLOC_OBJ_NUMANODE);
   machine.last_level_cache_bytes = last_level_cache(topology.get());
   // Not hwloc's sum over NUMA nodes, which leaves out memory that was added while the machine ran.
-  machine.memory_bytes = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  machine.memory_bytes =
+      static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   return machine;
 }
 

@@ -13,7 +13,7 @@ void Combine::run(std::span<const Announcement> peers) {
     rows_of.push_back(
         announced_block(RankId(rank), peers[rank], static_cast<std::size_t>(plan().rows_of_rank[rank]) * row_bytes));
 
-  const Store store = choose_store(in_.out.bytes());
+  const Store store = store_for(in_.out.bytes());
   std::array<Term, Routing::kMaxTopK> terms;
   for (std::int64_t token = 0; token < plan().num_tokens; ++token) {
     const auto targets = plan().targets_of(token);

@@ -16,7 +16,7 @@ void CombineBackward::run(std::span<const Announcement> peers) {
     expert_out_of.push_back(in_.grad_weights ? peer_block(RankId(rank), peers[rank].second_offset, bytes) : nullptr);
   }
 
-  const Store store = choose_store(plan().targets.size() * row_bytes);
+  const Store store = store_for(plan().targets.size() * row_bytes);
   for (std::int64_t token = 0; token < plan().num_tokens; ++token) {
     const std::byte* gradient = in_.grad_out.row(token);
     for (const Target& target : plan().targets_of(token)) {

@@ -23,7 +23,7 @@ void Dispatch::run(std::span<const Announcement> peers) {
     const RowBlock block = block_of(plan(), in_.format, RankId(rank));
     receivers.push_back({block, announced_block(RankId(rank), peers[rank], block.bytes())});
   }
-  const Store store = choose_store(plan().targets.size() * in_.format.row_bytes);
+  const Store store = store_for(plan().targets.size() * in_.format.row_bytes);
   for (std::int64_t token = 0; token < plan().num_tokens; ++token) send_token(token, receivers, store);
   send_source_counts(receivers);
   fill_padding(receivers[group().self.index()]);

@@ -8,6 +8,7 @@
 
 #include "engine/fabric.hpp"
 #include "engine/operation.hpp"
+#include "kernels/store.hpp"
 #include "plan/plan_data.hpp"
 
 namespace shunt {
@@ -35,6 +36,9 @@ class Shuffle : public Operation {
   /// The block that a peer announced; throws Error(mismatch) unless it has the size that the plan demands.
   [[nodiscard]] std::byte* announced_block(RankId rank, const Announcement& peer, std::size_t expected_bytes) const;
   [[nodiscard]] std::byte* peer_block(RankId rank, std::uint64_t offset, std::size_t bytes) const;
+
+  /// How to write this rank's `bytes`. All ranks write at about the same time and share the host's cache.
+  [[nodiscard]] Store store_for(std::size_t bytes) const { return choose_store(bytes * group().members.size()); }
 
  private:
   Transport& transport_;

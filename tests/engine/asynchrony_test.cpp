@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <optional>
+#include <stdexcept>
 #include <thread>
 
 #include "engine/rank_of_case.hpp"
@@ -74,18 +75,17 @@ TEST(Tickets, OfSeveralPlansMayBeOutstandingAndWaitedForInAnyOrder) {
 
 TEST(Tickets, MayOutnumberTheRecordsOfAMailbox) {
   constexpr int kOutstanding = 300;
+  const auto issue_all_then_wait = [](World& world) {
+    ToEveryone shuffle(world);
+    come_late(world, RankId(2), milliseconds(100));
+    std::vector<Ticket<Rows>> tickets;
+    for (int n = 0; n < kOutstanding; ++n) tickets.push_back(shuffle.dispatch(n));
+    for (int n = kOutstanding - 1; n >= 0; --n)
+      if (!shuffle.is_dispatch(tickets[static_cast<std::size_t>(n)].wait().rows, n))
+        throw std::runtime_error("a ticket has the rows of another");
+  };
   for (const WorldKind kind : {WorldKind::inproc, WorldKind::shm})
-    World::spawn(3,
-                 [](World& world) {
-                   ToEveryone shuffle(world);
-                   come_late(world, RankId(2), milliseconds(100));
-                   std::vector<Ticket<Rows>> tickets;
-                   for (int n = 0; n < kOutstanding; ++n) tickets.push_back(shuffle.dispatch(n));
-                   for (int n = kOutstanding - 1; n >= 0; --n)
-                     if (!shuffle.is_dispatch(tickets[static_cast<std::size_t>(n)].wait().rows, n))
-                       throw std::runtime_error("wrong rows in dispatch " + std::to_string(n));
-                 },
-                 {.kind = kind});
+    EXPECT_NO_THROW(World::spawn(3, issue_all_then_wait, {.kind = kind}));
 }
 
 TEST(Tickets, WaitWhenDropped) {
@@ -172,23 +172,22 @@ TEST(Operations, ProceedWithoutTheirCaller) {
 }
 
 TEST(Operations, OfTwoEnginesNeedNoCommonOrder) {
+  const auto odd_ranks_the_other_way_round = [](World& world) {
+    ToEveryone a(world);
+    ToEveryone b(world);
+    const bool is_even = world.rank().value % 2 == 0;
+    for (int n = 0; n < 20; ++n) {
+      auto first = is_even ? a.dispatch(n) : b.dispatch(-n);
+      auto second = is_even ? b.dispatch(-n) : a.dispatch(n);
+      const Rows of_first = first.wait();
+      const Rows of_second = second.wait();
+      if (!a.is_dispatch((is_even ? of_first : of_second).rows, n) ||
+          !b.is_dispatch((is_even ? of_second : of_first).rows, -n))
+        throw std::runtime_error("operations of two engines were mixed up");
+    }
+  };
   for (const WorldKind kind : {WorldKind::inproc, WorldKind::shm})
-    World::spawn(4,
-                 [](World& world) {
-                   ToEveryone a(world);
-                   ToEveryone b(world);
-                   const bool a_first = world.rank().value % 2 == 0;
-                   for (int n = 0; n < 20; ++n) {
-                     auto first = (a_first ? a : b).dispatch(a_first ? n : -n);
-                     auto second = (a_first ? b : a).dispatch(a_first ? -n : n);
-                     const Rows rows_of_first = first.wait();
-                     const Rows rows_of_second = second.wait();
-                     if (!a.is_dispatch((a_first ? rows_of_first : rows_of_second).rows, n) ||
-                         !b.is_dispatch((a_first ? rows_of_second : rows_of_first).rows, -n))
-                       throw std::runtime_error("operations of two engines were mixed up");
-                   }
-                 },
-                 {.kind = kind});
+    EXPECT_NO_THROW(World::spawn(4, odd_ranks_the_other_way_round, {.kind = kind}));
 }
 
 TEST(Operations, OfPlansMadeWhileOthersAreOutstandingMatch) {

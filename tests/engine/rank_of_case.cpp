@@ -15,24 +15,24 @@
 namespace shunt::test {
 namespace {
 
-void require(bool holds, const std::string& what) {
+void throw_unless(bool holds, const std::string& what) {
   if (!holds) throw std::runtime_error(what);
 }
 
 void require_same(const char* name, const ConstTensor& actual, const HostRows& expected,
                   const std::vector<bool>& compared = {}) {
   const std::string text = difference(actual, expected, compared);
-  require(text.empty(), fmt::format("{} {}", name, text));
+  throw_unless(text.empty(), fmt::format("{} {}", name, text));
 }
 
 template <class T>
 void require_same(const char* name, std::span<const T> actual, const std::vector<T>& expected,
                   const std::vector<bool>& compared = {}) {
-  require(actual.size() == expected.size(),
-          fmt::format("{} has {} entries, expected {}", name, actual.size(), expected.size()));
+  throw_unless(actual.size() == expected.size(),
+               fmt::format("{} has {} entries, expected {}", name, actual.size(), expected.size()));
   for (std::size_t i = 0; i < expected.size(); ++i)
     if (compared.empty() || compared[i])
-      require(std::memcmp(&actual[i], &expected[i], sizeof(T)) == 0, fmt::format("{}[{}] differs", name, i));
+      throw_unless(std::memcmp(&actual[i], &expected[i], sizeof(T)) == 0, fmt::format("{}[{}] differs", name, i));
 }
 
 void require_same_rows(const Rows& actual, const ReferenceRows& expected, const ShuffleCase& all) {
@@ -41,8 +41,8 @@ void require_same_rows(const Rows& actual, const ReferenceRows& expected, const 
       "scales",
       borrow(static_cast<const void*>(actual.scales.data()), f32, expected.scales.rows(), expected.scales.cols()),
       expected.scales, expected.defined);
-  require(actual.scales.size() == static_cast<std::size_t>(expected.scales.rows() * expected.scales.cols()),
-          "scales have another size");
+  throw_unless(actual.scales.size() == static_cast<std::size_t>(expected.scales.rows() * expected.scales.cols()),
+               "scales have another size");
   const bool has_weights = all.options.companions.weights && all.routing.options.layout != Layout::token_unique;
   using Origins = std::vector<RowOrigin>;
   require_same("origins", actual.origins, all.options.companions.ids ? expected.origins : Origins(), expected.defined);
@@ -52,7 +52,7 @@ void require_same_rows(const Rows& actual, const ReferenceRows& expected, const 
 
 // The engine may hand over a tensor of its own only where the caller gave none.
 void require_given(const Tensor& actual, const Tensor& given) {
-  require(!given.data || actual.data == given.data, "the result is not in `out`");
+  throw_unless(!given.data || actual.data == given.data, "the result is not in `out`");
 }
 
 // std::function wants what can be copied, and tickets can't.
@@ -72,7 +72,7 @@ RankOfCase::RankOfCase(World& world, Engine& engine, const ShuffleCase& all)
   plan_ = engine.plan(all.routing.routing(world.rank()), all.routing.map, all.routing.options);
   if (all.options.reduction == Reduction::flat) return;  // its targets are sorted differently
   const std::string text = difference(*plan_.data(), all.expected.plans[rank()]);
-  require(text.empty(), "the plan differs in " + text);
+  throw_unless(text.empty(), "the plan differs in " + text);
 }
 
 Check RankOfCase::dispatch() {

@@ -1,10 +1,21 @@
-// Exits with 0 if the installed headers and archives belong together.
+// Exits with 0 if the installed headers and archives belong together: one shuffle there and back.
+#include <cstdint>
 #include <cstdlib>
-#include <shunt/expert_map.hpp>
-#include <shunt/machine.hpp>
+#include <shunt/shunt.hpp>
+#include <vector>
 
 int main() {
-  const auto map = shunt::ExpertMap::contiguous(8, 2);
-  const bool placed = map.rank(map.copies(shunt::ExpertId(7)).front()) == shunt::RankId(1);
-  return placed && shunt::Machine::detect().cores > 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+  bool right = false;
+  shunt::World::spawn(2, [&](shunt::World& world) {
+    auto engine = shunt::Engine(world, {.hidden = 4, .dtype = shunt::f32});
+    const std::vector<float> x(4, 2.0f);
+    const std::vector<std::int32_t> experts = {0, 7};
+    const std::vector<float> weights = {0.25f, 0.5f};
+    const auto plan =
+        engine.plan({.experts = experts, .weights = weights, .topk = 2}, shunt::ExpertMap::contiguous(8, world.size()));
+    const auto rows = engine.dispatch(plan, shunt::borrow(x.data(), shunt::f32, 1, 4)).wait();
+    const auto out = engine.combine(plan, rows.rows).wait();
+    if (world.rank() == shunt::RankId(0)) right = out.as<float>()[3] == 1.5f;
+  });
+  return right ? EXIT_SUCCESS : EXIT_FAILURE;
 }
