@@ -65,7 +65,8 @@ struct CombineOptions {
 
 /// What combine_backward delivers.
 struct CombineGradients {
-  /// [plan.num_rows(), hidden] in the expert dtype: weight × gradient of the token. Padding is zero.
+  /// [plan.num_rows(), hidden] in the expert dtype: weight × gradient of the token. Padding of `expert_major`
+  /// is zero; unused rows of `padded` hold anything.
   Tensor expert_out;
   /// [tokens, topk] gradient of each routing weight; 0 where dropped. Empty in `token_unique`.
   std::vector<float> weights;

@@ -174,11 +174,12 @@ bool Progress::step(Operation& operation) {
 
 bool Progress::all_announced(const Operation& operation) {
   const auto& peers = arrivals_.of(operation.key());
+  const auto& members = operation.group().members;
   bool all = true;
-  for (const RankId peer : operation.group().members) {
-    if (peer == transport_->rank()) continue;
-    const auto& announced = peers[peer.index()].announced;
-    if (announced && !matches(operation, peer, *announced)) return false;
+  for (std::size_t rank = 0; rank < members.size(); ++rank) {
+    if (RankId(rank) == operation.group().self) continue;
+    const auto& announced = peers[members[rank].index()].announced;
+    if (announced && !matches(operation, RankId(rank), *announced)) return false;
     all &= announced.has_value();
   }
   return all;
@@ -189,13 +190,13 @@ bool Progress::all_done(const Operation& operation) { return awaited_peers(opera
 bool Progress::matches(const Operation& operation, RankId peer, const Announcement& theirs) {
   const Announcement& ours = operation.announcement();
   if (theirs.kind == ours.kind && theirs.plan_hash == ours.plan_hash) return true;
-  const RankId self = transport_->rank();
+  const RankId self = operation.group().self;
   const auto text = theirs.kind != ours.kind
                         ? fmt::format("rank {} called {} where rank {} called {} (operation #{} of the engine)", peer,
                                       to_string(theirs.kind), self, to_string(ours.kind), operation.key().sequence)
                         : fmt::format("rank {} and rank {} called {} #{} with different plans", peer, self,
                                       to_string(ours.kind), operation.key().sequence);
-  transport_->report(ErrorCode::mismatch, peer, text);
+  transport_->report(ErrorCode::mismatch, operation.group().members[peer.index()], text);
   return false;
 }
 

@@ -65,6 +65,7 @@ class Progress {
   void fail_all(const Fault& fault);
   void check_patience();
   void check_departures(const std::vector<bool>& had_left);
+  /// `peer` is a rank of the operation's world. Poisons the transport if not.
   bool matches(const Operation& operation, RankId peer, const Announcement& theirs);
   [[nodiscard]] std::vector<RankId> awaited_peers(const Operation& operation);
   [[nodiscard]] std::string describe_pending();

@@ -3,15 +3,16 @@
 
 #include <fmt/format.h>
 
-#include <source_location>
 #include <stdexcept>
 #include <string_view>
 
 namespace shunt::test {
 
 /// Throws unless it holds. Whoever runs the rank turns that into a failure of the test.
-inline void require(bool holds, std::string_view claim, std::source_location where = std::source_location::current()) {
-  if (!holds) throw std::runtime_error(fmt::format("{}:{}: does not hold: {}", where.file_name(), where.line(), claim));
+/// (Not std::source_location, which clang 14 can't compile.)
+inline void require(bool holds, std::string_view claim, const char* file = __builtin_FILE(),
+                    int line = __builtin_LINE()) {
+  if (!holds) throw std::runtime_error(fmt::format("{}:{}: does not hold: {}", file, line, claim));
 }
 
 }  // namespace shunt::test

@@ -13,8 +13,6 @@
 #include <sstream>
 #include <thread>
 
-#include "support/sanitizers.hpp"
-
 namespace shunt::test {
 namespace {
 
@@ -73,13 +71,7 @@ void expect_no_new_traces(const std::set<std::string>& before) {
   for (const auto& trace : left) ADD_FAILURE() << "left behind: " << trace;
 }
 
-void LeavesNoTrace::SetUp() {
-  SKIP_UNDER_THREAD_SANITIZER();
-  before_ = find_traces();
-}
-
-void LeavesNoTrace::TearDown() {
-  if (!IsSkipped()) expect_no_new_traces(before_);
-}
+void LeavesNoTrace::SetUp() { before_ = find_traces(); }
+void LeavesNoTrace::TearDown() { expect_no_new_traces(before_); }
 
 }  // namespace shunt::test

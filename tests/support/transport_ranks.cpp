@@ -7,7 +7,6 @@
 #include <thread>
 #include <vector>
 
-#include "support/sanitizers.hpp"
 #include "transport/inproc/join.hpp"
 #include "transport/shm/join.hpp"
 #include "transport/shm/launch.hpp"
@@ -104,10 +103,6 @@ void Meeting::wait() {
 
 std::atomic_ref<std::uint64_t> Meeting::word(RankId rank) const {
   return std::atomic_ref<std::uint64_t>(words_[1 + rank.index()]);
-}
-
-void TransportTest::SetUp() {
-  if (backend() == Backend::shm) SKIP_UNDER_THREAD_SANITIZER();
 }
 
 std::string name_of(const ::testing::TestParamInfo<std::tuple<Backend, std::int32_t>>& info) {

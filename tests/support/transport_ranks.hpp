@@ -69,7 +69,6 @@ class Meeting {
 /// The conformance suite's parameters: every backend with 1, 2, 4 and 7 ranks.
 class TransportTest : public ::testing::TestWithParam<std::tuple<Backend, std::int32_t>> {
  protected:
-  void SetUp() override;
   [[nodiscard]] Backend backend() const { return std::get<0>(GetParam()); }
   [[nodiscard]] std::int32_t num_ranks() const { return std::get<1>(GetParam()); }
   void run(const TransportBody& body, const RankOptions& options = {}) const {

@@ -9,7 +9,6 @@
 #include "shunt/engine.hpp"
 #include "shunt/world.hpp"
 #include "support/require.hpp"
-#include "support/sanitizers.hpp"
 
 namespace shunt::test {
 namespace {
@@ -77,7 +76,6 @@ TEST(Footprint, OfThreadsIsTheLiveOutputsPlusTheReserve) {
 }
 
 TEST(Footprint, OfProcessesIsTheLiveOutputsPlusTheReserveAlsoInTheKernelsBooks) {
-  SKIP_UNDER_THREAD_SANITIZER();
   World::spawn(3, [](World& world) { hold_and_release(world, true); }, {.kind = WorldKind::shm});
 }
 

@@ -7,7 +7,6 @@
 #include "shunt/world.hpp"
 #include "support/require.hpp"
 #include "support/round_trip.hpp"
-#include "support/sanitizers.hpp"
 
 namespace shunt::test {
 namespace {
@@ -35,15 +34,9 @@ void require_idle(World& world) {
   require(used < 10ms, fmt::format("an idle rank uses no CPU time, not {} us", used.count()));
 }
 
-TEST(IdleWorld, OfThreadsUsesNoCpuTime) {
-  if (kThreadSanitizer) GTEST_SKIP() << "ThreadSanitizer has a thread of its own that is never idle";
-  World::spawn(3, require_idle);
-}
+TEST(IdleWorld, OfThreadsUsesNoCpuTime) { World::spawn(3, require_idle); }
 
-TEST(IdleWorld, OfProcessesUsesNoCpuTime) {
-  SKIP_UNDER_THREAD_SANITIZER();
-  World::spawn(3, require_idle, {.kind = WorldKind::shm});
-}
+TEST(IdleWorld, OfProcessesUsesNoCpuTime) { World::spawn(3, require_idle, {.kind = WorldKind::shm}); }
 
 }  // namespace
 }  // namespace shunt::test

@@ -8,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <thread>
+#include <vector>
 
 #include "support/child_process.hpp"
 #include "support/round_trip.hpp"
@@ -81,11 +82,17 @@ TEST_F(Launcher, ThatIsKilledTogetherWithItsRanksLeavesNothing) {
   ASSERT_TRUE(launcher.wait());
 }
 
+// The last rank stops first, so that the others have asked it for a sign of life when they are stopped too.
 TEST_F(Launcher, WhoseRanksAreAllStoppedForLongGoesOnAfterwards) {
-  ChildProcess launcher = start();
-  signal_ranks(SIGSTOP);
-  std::this_thread::sleep_for(1s);  // three times the liveness limit
-  signal_ranks(SIGCONT);
+  Environment environment = hasty();
+  environment.liveness = 1s;
+  ChildProcess launcher = start(environment);
+  const std::vector<pid_t> ranks(job_->ranks.rbegin(), job_->ranks.rend());
+  kill(ranks.front(), SIGSTOP);
+  std::this_thread::sleep_for(250ms);
+  for (const pid_t rank : ranks) kill(rank, SIGSTOP);
+  std::this_thread::sleep_for(1500ms);
+  for (const pid_t rank : ranks) kill(rank, SIGCONT);
   std::this_thread::sleep_for(300ms);
   job_->finished = true;
   const auto end = launcher.wait();

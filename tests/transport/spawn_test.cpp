@@ -7,7 +7,6 @@
 
 #include "shunt/error.hpp"
 #include "shunt/world.hpp"
-#include "support/sanitizers.hpp"
 
 namespace shunt::test {
 namespace {
@@ -75,7 +74,6 @@ TEST(Spawn, OfThreadsTellsEveryOtherRankWhoFailed) {
 }
 
 TEST(Spawn, OfProcessesThrowsAnErrorWithTheTextOfTheFailingRank) {
-  SKIP_UNDER_THREAD_SANITIZER();
   for (const std::int32_t num_ranks : {1, 2, 4, 7}) {
     const auto fail_last = [&](World& world) {
       if (world.rank().value == num_ranks - 1) throw std::out_of_range("one too far");
@@ -93,7 +91,6 @@ TEST(Spawn, OfProcessesThrowsAnErrorWithTheTextOfTheFailingRank) {
 }
 
 TEST(Spawn, OfProcessesKeepsTheCodeOfAnError) {
-  SKIP_UNDER_THREAD_SANITIZER();
   try {
     World::spawn(2, [](World&) { throw Error(ErrorCode::unsupported, "not here"); }, {.kind = WorldKind::shm});
     ADD_FAILURE() << "nothing was thrown";

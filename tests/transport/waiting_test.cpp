@@ -86,7 +86,7 @@ TEST_P(TransportWaiting, NoWakeUpIsLost) {
         require(is_woken(transport, seen), "the message wakes the sleeper");
       }
       require(value_of<std::uint64_t>(message) == hop, "the token comes round in order");
-      const auto dawdle = Clock::now() + std::chrono::microseconds(random() % 40);
+      const auto dawdle = Clock::now() + std::chrono::microseconds(10 + random() % 25);
       while (Clock::now() < dawdle) {
       }
       if (hop < kHops) send_value(transport, next, hop + 1);

@@ -12,16 +12,12 @@
 #include "support/child_process.hpp"
 #include "support/require.hpp"
 #include "support/round_trip.hpp"
-#include "support/sanitizers.hpp"
 
 namespace shunt::test {
 namespace {
 
 class WorldTest : public ::testing::TestWithParam<std::tuple<WorldKind, std::int32_t>> {
  protected:
-  void SetUp() override {
-    if (kind() == WorldKind::shm) SKIP_UNDER_THREAD_SANITIZER();
-  }
   [[nodiscard]] WorldKind kind() const { return std::get<0>(GetParam()); }
   [[nodiscard]] std::int32_t num_ranks() const { return std::get<1>(GetParam()); }
   void spawn(const std::function<void(World&)>& body) const { World::spawn(num_ranks(), body, {.kind = kind()}); }

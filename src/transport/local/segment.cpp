@@ -21,7 +21,8 @@ constexpr std::size_t kAddressSpaceForSegments = 512 * kGiB;
 constexpr std::size_t kAddressSpaceForSegments = 32 * 1024 * kGiB;
 #endif
 
-// A signal makes fallocate undo what it has done and give up. Small steps make headway even under a profiler's signals.
+// On many kernels a signal makes fallocate undo what it has done and give up. Small steps make headway even under a
+// profiler's signals.
 constexpr std::size_t kCommitStep = std::size_t{2} << 20;
 
 std::byte* map(std::size_t bytes, int flags, int fd) {
