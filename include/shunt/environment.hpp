@@ -31,6 +31,10 @@ struct Environment {
 
   /// Throws Error(invalid_argument) that names the variable when a value can't be read.
   static Environment read();
+
+  /// The time limit itself, cut to the 24 days that clocks can count in any unit. Throws Error(invalid_argument) unless
+  /// it is positive.
+  static std::chrono::milliseconds checked(const char* name, std::chrono::milliseconds limit);
 };
 
 }  // namespace shunt

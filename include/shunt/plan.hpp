@@ -20,8 +20,7 @@ enum class Layout : std::uint8_t {
   /// applies the weights.
   token_unique,
   /// [local experts, ranks × max_tokens, hidden]: row i of source r for an expert stands at r × max_tokens + i. Nothing
-  /// is
-  /// exchanged before sending. Rows beyond a source's count are left as they were.
+  /// is exchanged before sending. Rows beyond a source's count are left as they were.
   padded,
 };
 

@@ -1,8 +1,11 @@
 // A handle on an operation that is under way.
 #pragma once
 
+#include <exception>
 #include <memory>
 #include <utility>
+
+#include "shunt/error.hpp"
 
 namespace shunt {
 
@@ -13,10 +16,14 @@ class Pending {
   /// Drives the operation on the caller's thread until it is complete. Throws the Error that ended it.
   virtual void wait() = 0;
   [[nodiscard]] virtual bool done() const = 0;
+  /// Tells the other ranks that this one won't go on, so that nobody waits for what it would have done next.
+  virtual void abandon() = 0;
 };
 
-/// Move-only. Complete means: this rank's output is whole *and* its inputs may be reused. The operation proceeds
-/// whether or not anyone waits. The destructor waits, and drops the Error if there is one.
+/// Move-only; one thread at a time. Complete means: this rank's output is whole *and* its inputs may be reused. The
+/// operation proceeds whether or not anyone waits. The destructor waits, and drops the Error if there is one. If an
+/// exception is unwinding and the operation is not complete, the destructor poisons the world first (peer_failed): the
+/// other ranks might be waiting for something that this rank will never call.
 template <class Result>
 class Ticket {
  public:
@@ -27,6 +34,7 @@ class Ticket {
       settle();
       pending_ = std::move(other.pending_);
       result_ = std::move(other.result_);
+      exceptions_at_birth_ = other.exceptions_at_birth_;
     }
     return *this;
   }
@@ -35,6 +43,7 @@ class Ticket {
   /// Blocks until complete and hands over the result; call it once. Throws the Error that ended the operation.
   Result wait() {
     const auto pending = std::move(pending_);
+    if (!pending) throw Error(ErrorCode::invalid_argument, "the ticket was waited for before, or moved from");
     pending->wait();
     return std::move(result_);
   }
@@ -46,6 +55,7 @@ class Ticket {
   void settle() noexcept {
     if (!pending_) return;
     try {
+      if (std::uncaught_exceptions() > exceptions_at_birth_ && !pending_->done()) pending_->abandon();
       pending_->wait();
     } catch (...) {  // NOLINT: whoever drops a ticket does not ask how it ended
     }
@@ -54,6 +64,7 @@ class Ticket {
 
   std::shared_ptr<Pending> pending_;
   Result result_;
+  int exceptions_at_birth_ = std::uncaught_exceptions();
 };
 
 }  // namespace shunt

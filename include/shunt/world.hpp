@@ -31,7 +31,8 @@ struct SpawnOptions {
   Environment environment = Environment::read();
 };
 
-/// One rank's end of a world. Move-only; engines made from it keep what they need. When a rank fails, dies or stops,
+/// One rank's end of a world. Move-only; one thread at a time may use a world and the engines made from it, which keep
+/// what they need of it. When a rank fails, dies or stops,
 /// every operation of every other rank ends with an Error that names it, and the world can only be left.
 class World {
  public:
@@ -43,12 +44,14 @@ class World {
 
   /// Runs body(world) on num_ranks new ranks and returns when all have returned. If some throw, throws the error of the
   /// rank that failed first: as it was thrown for threads, as Error for processes. Processes are forked, so call this
-  /// before starting threads.
+  /// before starting threads; once one has failed, the others have SHUNT_LIVENESS_MS and two seconds to end by
+  /// themselves.
   static void spawn(std::int32_t num_ranks, const std::function<void(World&)>& body, const SpawnOptions& options = {});
 
   World(World&&) noexcept;
   World& operator=(World&&) noexcept;
-  /// Leaves. Peers that still wait for this rank get an Error; if an exception is unwinding, at once.
+  /// Leaves, once the engines and tickets made from it are gone too. Peers that still wait for this rank get an Error;
+  /// if an exception is unwinding, at once.
   ~World();
 
   [[nodiscard]] RankId rank() const;

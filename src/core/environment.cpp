@@ -1,6 +1,9 @@
 #include "shunt/environment.hpp"
 
+#include <algorithm>
+#include <array>
 #include <charconv>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
@@ -34,42 +37,54 @@ struct Convention {
   const char* name;
   const char* rank;
   const char* size;
-  const char* local_size;  // nullptr: not told
+  const char* local_size;             // nullptr: not told
+  std::array<const char*, 2> job_id;  // together they name the job; each may be nullptr
 };
 
+// The most explicit first: a launcher may itself run under another, as torchrun under srun.
 constexpr Convention kConventions[] = {
-    {"shunt", "SHUNT_RANK", "SHUNT_WORLD_SIZE", nullptr},
-    {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"},
-    {"srun", "SLURM_PROCID", "SLURM_NTASKS", nullptr},
-    {"env", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"},
+    {"shunt", "SHUNT_RANK", "SHUNT_WORLD_SIZE", nullptr, {"SHUNT_JOB", nullptr}},
+    {"env", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", {"MASTER_ADDR", "MASTER_PORT"}},
+    {"mpirun",
+     "OMPI_COMM_WORLD_RANK",
+     "OMPI_COMM_WORLD_SIZE",
+     "OMPI_COMM_WORLD_LOCAL_SIZE",
+     {"PMIX_NAMESPACE", nullptr}},
+    // Of the step, not of the allocation: a batch script is no rank.
+    {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", nullptr, {"SLURM_JOB_ID", "SLURM_STEP_ID"}},
 };
 
-std::string or_empty(const char* name) {
-  const char* value = text(name);
-  return value ? value : "";
+std::string job_of(const Convention& convention) {
+  std::string job;
+  for (const char* name : convention.job_id) {
+    if (!name) continue;
+    const char* value = text(name);
+    if (!value)
+      fail(ErrorCode::invalid_argument,
+           "{} and {} are set, but {} is not: it must name the job, so that ranks of two jobs don't meet",
+           convention.rank, convention.size, name);
+    job += std::string(job.empty() ? "" : ":") + value;
+  }
+  return job;
 }
 
-std::string job_of(std::string_view convention) {
-  if (convention == "shunt") return or_empty("SHUNT_JOB");
-  if (convention == "mpirun") return or_empty("PMIX_NAMESPACE") + "/" + or_empty("OMPI_MCA_ess_base_jobid");
-  if (convention == "srun") return or_empty("SLURM_JOB_ID") + "." + or_empty("SLURM_STEP_ID");
-  return or_empty("MASTER_ADDR") + ":" + or_empty("MASTER_PORT") + "/" + or_empty("TORCHELASTIC_RUN_ID");
+std::int32_t int32(const char* name, std::int32_t fallback, std::int32_t least) {
+  return static_cast<std::int32_t>(number(name, fallback, least));
 }
 
 std::optional<Environment::Launch> find_launch() {
   for (const Convention& convention : kConventions) {
     if (!text(convention.rank) || !text(convention.size)) continue;
     Environment::Launch launch;
-    launch.rank = static_cast<std::int32_t>(number(convention.rank, 0, 0));
-    launch.size = static_cast<std::int32_t>(number(convention.size, 1, 1));
-    launch.local_size = launch.size;
-    if (convention.local_size)
-      launch.local_size = static_cast<std::int32_t>(number(convention.local_size, launch.size, 1));
+    launch.convention = convention.name;
+    launch.rank = int32(convention.rank, 0, 0);
+    launch.size = int32(convention.size, 1, 1);
+    launch.local_size = convention.local_size ? int32(convention.local_size, launch.size, 1) : launch.size;
+    if (launch.convention == "srun") launch.local_size /= int32("SLURM_STEP_NUM_NODES", 1, 1);
     if (launch.rank >= launch.size)
       fail(ErrorCode::invalid_argument, "{}={} does not fit {}={}", convention.rank, launch.rank, convention.size,
            launch.size);
-    launch.job = job_of(convention.name);
-    launch.convention = convention.name;
+    if (launch.size > 1) launch.job = job_of(convention);
     return launch;
   }
   return std::nullopt;
@@ -82,9 +97,14 @@ Environment Environment::read() {
   environment.liveness = milliseconds("SHUNT_LIVENESS_MS", environment.liveness);
   environment.deadline = milliseconds("SHUNT_DEADLINE_MS", environment.deadline);
   environment.join = milliseconds("SHUNT_JOIN_MS", environment.join);
-  environment.virtual_nodes = static_cast<std::int32_t>(number("SHUNT_VIRTUAL_NODES", environment.virtual_nodes, 1));
+  environment.virtual_nodes = int32("SHUNT_VIRTUAL_NODES", environment.virtual_nodes, 1);
   environment.launch = find_launch();
   return environment;
+}
+
+std::chrono::milliseconds Environment::checked(const char* name, std::chrono::milliseconds limit) {
+  if (limit.count() <= 0) fail(ErrorCode::invalid_argument, "{}: {} ms, expected a positive time", name, limit.count());
+  return std::min(limit, std::chrono::milliseconds(INT32_MAX));
 }
 
 }  // namespace shunt

@@ -40,8 +40,9 @@ Plan Engine::plan(const Routing& routing, const ExpertMap& map, const PlanOption
          "rank {}: token_unique sums per rank; reduction = flat needs expert_major or padded", engine.rank());
   Planner planner(routing, map, engine.world->topology, engine.rank(), options, engine.shape());
   while (planner.needs_round())
-    exchange(*engine.world->fabric, engine.world->group, engine.key, engine.next_sequence, *engine.options.deadline,
-             planner.proposal(), [&](std::span<const std::span<const std::byte>> all) { planner.accept(all); });
+    exchange({*engine.world->fabric, engine.world->group, engine.key, engine.next_sequence, *engine.options.deadline},
+             OpKind::plan, planner.proposal(),
+             [&](std::span<const std::span<const std::byte>> all) { planner.accept(all); });
   std::shared_ptr<PlanData> data = planner.finish();
   if (engine.options.reduction == Reduction::flat) sort_by_logical_expert(*data, routing);
   data->engine = engine.serial;
@@ -62,7 +63,10 @@ Ticket<Rows> Engine::dispatch(const Plan& plan, const ConstTensor& x, const Disp
   rows.rows = {nullptr, engine.options.dtype, data.num_rows(), engine.options.hidden, nullptr};
 
   const bool wants_out = is_given(options.out);
-  if (wants_out) engine.check_tensor("dispatch", "out", options.out, rows.rows.dtype, rows.rows.rows);
+  if (wants_out) {
+    engine.check_tensor("dispatch", "out", options.out, rows.rows.dtype, rows.rows.rows);
+    engine.check_apart("dispatch", x, options.out);
+  }
   const bool only_rows =
       format.scales_per_row == 0 && !format.origins && !format.weights && data.options.layout != Layout::padded;
   const bool in_place = wants_out && only_rows && engine.offset_of(options.out.data, shape.bytes()).has_value();
@@ -70,9 +74,12 @@ Ticket<Rows> Engine::dispatch(const Plan& plan, const ConstTensor& x, const Disp
       in_place ? Block{options.out.data, shape.bytes(), options.out.owner} : engine.allocate(shape.bytes());
 
   rows.rows.data = wants_out ? options.out.data : block.data;
-  // The companions lie in the block even when the rows are copied elsewhere.
-  using Owners = std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>;
-  rows.rows.owner = wants_out ? std::make_shared<const Owners>(block.owner, options.out.owner) : block.owner;
+  rows.rows.owner = wants_out ? options.out.owner : block.owner;
+  if (wants_out && !only_rows) {
+    // The companions lie in the block even though the rows are copied elsewhere.
+    using Owners = std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>;
+    rows.rows.owner = std::make_shared<const Owners>(block.owner, options.out.owner);
+  }
   const auto num_rows = static_cast<std::size_t>(data.num_rows());
   rows.scales = {shape.scales(block.data, 0), num_rows * format.scales_per_row};
   if (format.origins) rows.origins = {shape.origins(block.data), num_rows};
@@ -104,6 +111,7 @@ Ticket<Tensor> Engine::Impl::pull(OpKind kind, const Plan& plan, const ConstTens
   Tensor out = pull_options.out;
   if (is_given(out)) {
     check_tensor(name, "out", out, *options.result_dtype, data.num_tokens);
+    check_apart(name, rows, out);
   } else {
     out = {nullptr, *options.result_dtype, data.num_tokens, options.hidden, nullptr};
     const Block block = allocate(out.bytes());

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <functional>
 
 #include "core/fail.hpp"
 #include "core/hash.hpp"
@@ -15,6 +16,12 @@ class PendingOperation final : public Pending {
       : fabric_(std::move(fabric)), operation_(std::move(operation)) {}
   void wait() override { fabric_->progress().wait(*operation_); }
   [[nodiscard]] bool done() const override { return operation_->done(); }
+  void abandon() override {
+    Transport& transport = fabric_->transport();
+    transport.report(ErrorCode::peer_failed, transport.rank(),
+                     fmt::format("rank {} dropped a ticket of {} because of an exception", transport.rank(),
+                                 to_string(operation_->announcement().kind)));
+  }
 
  private:
   std::shared_ptr<Fabric> fabric_;
@@ -30,12 +37,15 @@ void check_summable(RankId rank, const char* name, DType dtype) {
 
 Engine::Impl::Impl(const World& engine_world, const EngineOptions& engine_options)
     : world(engine_world.impl()), options(engine_options) {
-  if (options.hidden < 1)
-    fail(ErrorCode::invalid_argument, "rank {}: engine: hidden is {}, expected at least 1", rank(), options.hidden);
+  constexpr std::int64_t kMostHidden = std::int64_t{1} << 31;
+  if (options.hidden < 1 || options.hidden > kMostHidden)
+    fail(ErrorCode::invalid_argument, "rank {}: engine: hidden is {}, expected 1 to {}", rank(), options.hidden,
+         kMostHidden);
   if (!options.expert_dtype) options.expert_dtype = options.dtype == fp8_e4m3 ? bf16 : options.dtype;
   if (!options.result_dtype) options.result_dtype = options.expert_dtype;
   if (!options.wire_dtype) options.wire_dtype = options.expert_dtype;
   if (!options.deadline) options.deadline = world->fabric->environment().deadline;
+  options.deadline = Environment::checked("engine: deadline", *options.deadline);
   check_summable(rank(), "expert_dtype", *options.expert_dtype);
   check_summable(rank(), "result_dtype", *options.result_dtype);
   check_summable(rank(), "wire_dtype", *options.wire_dtype);
@@ -94,6 +104,12 @@ void Engine::Impl::check_dispatch_input(const PlanData& plan, const ConstTensor&
       (scales.cols != blocks && plan.num_tokens > 0))
     fail(ErrorCode::invalid_argument, "rank {}: dispatch: fp8 x needs f32 scales [{}, {}], got {} [{}, {}]", rank(),
          plan.num_tokens, blocks, to_string(scales.dtype), scales.rows, scales.cols);
+}
+
+void Engine::Impl::check_apart(std::string_view operation, const ConstTensor& input, const Tensor& out) const {
+  const std::less<const std::byte*> before;
+  if (before(input.data, out.data + out.bytes()) && before(out.data, input.data + input.bytes()))
+    fail(ErrorCode::invalid_argument, "rank {}: {}: out overlaps the input", rank(), operation);
 }
 
 Tensor Engine::Impl::expert_rows(const PlanData& plan) const {

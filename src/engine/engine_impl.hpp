@@ -34,6 +34,8 @@ struct Engine::Impl {
   [[nodiscard]] const PlanData& check_plan(const Plan& plan, std::string_view operation) const;
   void check_tensor(std::string_view operation, std::string_view name, const ConstTensor& tensor, DType dtype,
                     std::int64_t rows) const;
+  /// Peers read inputs while this rank writes outputs.
+  void check_apart(std::string_view operation, const ConstTensor& input, const Tensor& out) const;
   void check_dispatch_input(const PlanData& plan, const ConstTensor& x, const ConstTensor& scales) const;
 
   [[nodiscard]] Block allocate(std::size_t bytes) const { return world->fabric->allocate(bytes); }

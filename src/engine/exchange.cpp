@@ -8,8 +8,11 @@ namespace {
 class Exchange final : public Operation {
  public:
   Exchange(std::shared_ptr<const Group> group, std::uint64_t engine, const Announcement& announcement,
-           std::chrono::milliseconds deadline, Transport& transport, const ReadAll& read)
-      : Operation(std::move(group), engine, announcement, deadline), transport_(transport), read_(read) {}
+           std::chrono::milliseconds deadline, Transport& transport, ReadAll read, Block block)
+      : Operation(std::move(group), engine, announcement, deadline),
+        transport_(transport),
+        read_(std::move(read)),
+        block_(std::move(block)) {}
 
   void run(std::span<const Announcement> peers) override {
     std::vector<std::span<const std::byte>> all;
@@ -25,15 +28,16 @@ class Exchange final : public Operation {
 
  private:
   Transport& transport_;
-  const ReadAll& read_;
+  ReadAll read_;
+  Block block_;  // peers may read it for as long as the operation lives
 };
 
 }  // namespace
 
-void exchange(Fabric& fabric, const std::shared_ptr<const Group>& group, std::uint64_t engine,
-              std::uint32_t& next_sequence, std::chrono::milliseconds deadline, std::span<const std::byte> mine,
-              const ReadAll& read) {
+void exchange(const ExchangePlace& place, OpKind kind, std::span<const std::byte> mine, const ReadAll& read) {
+  Fabric& fabric = place.fabric;
   Announcement announcement;
+  announcement.kind = kind;
   Block block;
   if (!mine.empty()) {
     block = fabric.allocate(mine.size());
@@ -41,9 +45,9 @@ void exchange(Fabric& fabric, const std::shared_ptr<const Group>& group, std::ui
     announcement.offset = *fabric.transport().offset_of(block.data, block.bytes);
     announcement.bytes = block.bytes;
   }
-  const auto operation = std::make_shared<Exchange>(group, engine, announcement, deadline, fabric.transport(), read);
-  fabric.progress().issue(operation, next_sequence);
-  fabric.progress().wait(*operation);
+  const auto operation = std::make_shared<Exchange>(place.group, place.engine, announcement, place.deadline,
+                                                    fabric.transport(), read, block);
+  fabric.progress().issue_and_wait(operation, place.next_sequence);
 }
 
 }  // namespace shunt

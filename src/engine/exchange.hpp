@@ -16,9 +16,16 @@ namespace shunt {
 /// Every member's bytes, by rank. They lie in the peers' memory: valid during the call only, and not to be trusted.
 using ReadAll = std::function<void(std::span<const std::span<const std::byte>>)>;
 
-/// Collective, blocking. `engine` and `next_sequence` place it in the order of some engine or world.
-void exchange(Fabric& fabric, const std::shared_ptr<const Group>& group, std::uint64_t engine,
-              std::uint32_t& next_sequence, std::chrono::milliseconds deadline, std::span<const std::byte> mine,
-              const ReadAll& read);
+/// Where an exchange stands: in the order of an engine or of a world.
+struct ExchangePlace {
+  Fabric& fabric;
+  const std::shared_ptr<const Group>& group;
+  std::uint64_t engine;
+  std::uint32_t& next_sequence;
+  std::chrono::milliseconds deadline;
+};
+
+/// Collective, blocking. `kind` is what the caller was called for; all ranks' must match.
+void exchange(const ExchangePlace& place, OpKind kind, std::span<const std::byte> mine, const ReadAll& read);
 
 }  // namespace shunt

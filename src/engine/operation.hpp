@@ -19,7 +19,16 @@
 
 namespace shunt {
 
-enum class OpKind : std::uint8_t { exchange, dispatch, combine, dispatch_backward, combine_backward };
+enum class OpKind : std::uint8_t {
+  plan,
+  dispatch,
+  combine,
+  dispatch_backward,
+  combine_backward,
+  barrier,
+  all_gather,
+  split,
+};
 
 std::string_view to_string(OpKind kind);
 
@@ -34,7 +43,7 @@ struct Group {
 
 /// What a rank tells its peers when it issues an operation.
 struct Announcement {
-  OpKind kind = OpKind::exchange;
+  OpKind kind = OpKind::plan;
   std::uint64_t plan_hash = 0;
   std::uint64_t offset = 0;         ///< the block that peers read or write
   std::uint64_t bytes = 0;          ///< its size

@@ -23,9 +23,7 @@ SignalRecord signal_record(const Operation& operation, Signal signal) {
 }
 
 std::string name_of(const Operation& operation) {
-  const bool of_world = operation.key().engine == operation.group().id;  // barrier, all_gather, split
-  const std::string_view kind = of_world ? "world collective" : to_string(operation.announcement().kind);
-  return fmt::format("{} #{}", kind, operation.key().sequence);
+  return fmt::format("{} #{}", to_string(operation.announcement().kind), operation.key().sequence);
 }
 
 Error error_of(const Fault& fault) { return {fault.code, fault.text}; }
@@ -44,16 +42,36 @@ Progress::Progress(std::shared_ptr<Transport> transport)
 }
 
 Progress::~Progress() {
-  stopping_ = true;
+  duty_->progress_is_gone_ = true;
   notify_server();
   transport_->wake();
-  server_.join();
-  const auto deadline = Clock::now() + kFarewell;
-  while (backlog_size_ > 0 && !transport_->fault() && Clock::now() < deadline) {
-    flush_backlog();
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
+  // The server may have dropped the last reference to an operation that kept all of this alive.
+  if (std::this_thread::get_id() == server_.get_id())
+    server_.detach();
+  else
+    server_.join();
+  say_farewell();
 }
+
+void Progress::say_farewell() {
+  const auto deadline = Clock::now() + kFarewell;
+  for (flush_backlog(); backlog_size_ > 0 && Clock::now() < deadline; flush_backlog())
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+class Progress::Waiter {
+ public:
+  explicit Waiter(Progress& progress) : progress_(progress) { ++progress_.num_waiters_; }
+  ~Waiter() {
+    --progress_.num_waiters_;
+    if (progress_.on_duty()) progress_.notify_server();
+  }
+  Waiter(const Waiter&) = delete;
+  Waiter& operator=(const Waiter&) = delete;
+
+ private:
+  Progress& progress_;
+};
 
 void Progress::issue(const std::shared_ptr<Operation>& operation, std::uint32_t& next_sequence) {
   if (const auto fault = transport_->fault()) throw error_of(*fault);
@@ -83,10 +101,13 @@ void Progress::post(RankId peer, const SignalRecord& record) {
 
 void Progress::flush_backlog() {
   if (backlog_size_ == 0) return;
+  const bool poisoned = transport_->fault().has_value();
   for (std::size_t peer = 0; peer < backlog_.size(); ++peer) {
     auto& queue = backlog_[peer];
+    const bool nobody_listens = poisoned || transport_->has_left(RankId(peer));
     while (!queue.empty() &&
-           transport_->post(RankId(peer), std::as_bytes(std::span(&queue.front(), 1))) == Post::posted) {
+           (nobody_listens ||
+            transport_->post(RankId(peer), std::as_bytes(std::span(&queue.front(), 1))) == Post::posted)) {
       queue.pop_front();
       --backlog_size_;
     }
@@ -94,25 +115,42 @@ void Progress::flush_backlog() {
 }
 
 void Progress::wait(Operation& operation) {
-  ++num_waiters_;
-  while (!operation.done()) {
-    const std::uint32_t seen = transport_->observe();
-    if (!try_advance() && !operation.done()) transport_->sleep(seen, kPatience);
+  {
+    const Waiter waiter(*this);
+    while (!operation.done()) {
+      const std::uint32_t seen = transport_->observe();
+      if (!try_advance() && !operation.done()) transport_->sleep(seen, kPatience);
+    }
   }
-  --num_waiters_;
-  if (on_duty()) notify_server();
   operation.rethrow();
+}
+
+void Progress::issue_and_wait(const std::shared_ptr<Operation>& operation, std::uint32_t& next_sequence) {
+  const Waiter waiter(*this);
+  issue(operation, next_sequence);
+  wait(*operation);
 }
 
 // Whoever fails to enter raises room_contended_ and tries once more; so either that try succeeds, or the thread inside
 // leaves later than the flag was raised, sees it, and wakes those who sleep.
 bool Progress::try_advance() {
+  // Destroyed last, outside the room: what operations keep alive is the caller's, and may end in here again.
+  std::vector<std::shared_ptr<Operation>> finished;
   std::unique_lock room(room_mutex_, std::try_to_lock);
   if (!room) {
     room_contended_ = true;
     if (!room.try_lock()) return false;
   }
-  const bool moved = advance();
+  bool moved = true;
+  try {
+    moved = advance();
+  } catch (const std::exception& error) {
+    transport_->report(ErrorCode::internal, transport_->rank(),
+                       fmt::format("rank {} can't go on: {}", transport_->rank(), error.what()));
+  }
+  const auto still_live = std::stable_partition(live_.begin(), live_.end(), [](const auto& op) { return op->done(); });
+  finished.assign(std::make_move_iterator(live_.begin()), std::make_move_iterator(still_live));
+  live_.erase(live_.begin(), still_live);
   room.unlock();
   if (room_contended_.exchange(false)) transport_->wake();
   return moved;
@@ -123,7 +161,6 @@ bool Progress::advance() {
     const std::lock_guard lock(queue_mutex_);
     live_.insert(live_.end(), issued_.begin(), issued_.end());
     issued_.clear();
-    flush_backlog();
   }
   // Before receive(): what a peer sent before it left must be read before its absence counts.
   std::vector<bool> had_left;
@@ -135,8 +172,11 @@ bool Progress::advance() {
     fail_all(*fault);
     return moved;
   }
-  for (const auto& operation : live_) moved |= step(*operation);
-  std::erase_if(live_, [](const auto& operation) { return operation->done(); });
+  for (const auto& operation : live_) {
+    if (!step(*operation)) continue;
+    moved = true;
+    receive();  // its run may have taken long, and peers' mailboxes and ours are small
+  }
   check_departures(had_left);
   if (const auto now = Clock::now(); now - last_patience_check_ >= kPatience) {
     last_patience_check_ = now;
@@ -146,6 +186,10 @@ bool Progress::advance() {
 }
 
 bool Progress::receive() {
+  {
+    const std::lock_guard lock(queue_mutex_);
+    flush_backlog();
+  }
   bool received = false;
   for (Message message; transport_->poll(message); received = true) {
     if (message.bytes != sizeof(SignalRecord)) continue;
@@ -191,11 +235,13 @@ bool Progress::matches(const Operation& operation, RankId peer, const Announceme
   const Announcement& ours = operation.announcement();
   if (theirs.kind == ours.kind && theirs.plan_hash == ours.plan_hash) return true;
   const RankId self = operation.group().self;
-  const auto text = theirs.kind != ours.kind
-                        ? fmt::format("rank {} called {} where rank {} called {} (operation #{} of the engine)", peer,
-                                      to_string(theirs.kind), self, to_string(ours.kind), operation.key().sequence)
-                        : fmt::format("rank {} and rank {} called {} #{} with different plans", peer, self,
-                                      to_string(ours.kind), operation.key().sequence);
+  const auto text =
+      theirs.kind != ours.kind
+          ? fmt::format("rank {} called {} where rank {} called {} (operation #{} of the engine)", peer,
+                        to_string(theirs.kind), self, to_string(ours.kind), operation.key().sequence)
+          : fmt::format(
+                "rank {} and rank {} called {} #{} with different plans, or plans of engines with different options",
+                peer, self, to_string(ours.kind), operation.key().sequence);
   transport_->report(ErrorCode::mismatch, operation.group().members[peer.index()], text);
   return false;
 }
@@ -233,8 +279,10 @@ void Progress::complete(Operation& operation, std::optional<Error> error) {
 }
 
 void Progress::fail_all(const Fault& fault) {
-  for (const auto& operation : live_) complete(*operation, error_of(fault));
-  live_.clear();
+  for (const auto& operation : live_) {
+    failed_.push_back(operation);
+    complete(*operation, error_of(fault));
+  }
 }
 
 std::vector<RankId> Progress::awaited_peers(const Operation& operation) {
@@ -249,16 +297,19 @@ std::vector<RankId> Progress::awaited_peers(const Operation& operation) {
 }
 
 void Progress::check_departures(const std::vector<bool>& had_left) {
-  for (const auto& operation : live_)
+  for (const auto& operation : live_) {
+    if (operation->done()) continue;
     for (const RankId peer : awaited_peers(*operation))
       if (had_left[peer.index()])
         transport_->report(ErrorCode::peer_lost, peer,
                            fmt::format("rank {} has left the world, but rank {} still waits for it in {}", peer,
                                        transport_->rank(), name_of(*operation)));
+  }
 }
 
 void Progress::check_patience() {
   for (const auto& operation : live_) {
+    if (operation->done()) continue;
     const auto awaited = awaited_peers(*operation);
     for (const RankId peer : awaited) transport_->suspect(peer);
     if (!awaited.empty() && Clock::now() - operation->issued_ > operation->deadline_)
@@ -271,26 +322,30 @@ void Progress::check_patience() {
 std::string Progress::describe_pending() {
   std::string text = "pending:";
   for (const auto& operation : live_)
-    text += fmt::format(" {} waits for {} to {};", name_of(*operation), list(awaited_peers(*operation)),
-                        operation->has_run_ ? "finish" : "call it");
+    if (!operation->done())
+      text += fmt::format(" {} waits for {} to {};", name_of(*operation), list(awaited_peers(*operation)),
+                          operation->has_run_ ? "finish" : "call it");
   return text;
 }
 
 void Progress::serve() {
-  while (!stopping_) {
+  // A copy: an operation that ends here may be the last that keeps this object alive.
+  const std::shared_ptr<Duty> duty = duty_;
+  while (!duty->progress_is_gone_) {
     wait_for_duty();
-    for (;;) {
+    while (!duty->progress_is_gone_) {
       const std::uint32_t seen = transport_->observe();
       // After observe(): whoever ends the duty rings later, and so ends the sleep.
-      if (stopping_ || !on_duty()) break;
-      if (!try_advance()) transport_->sleep(seen, kPatience);
+      if (!on_duty()) break;
+      const bool moved = try_advance();
+      if (!moved && !duty->progress_is_gone_) transport_->sleep(seen, kPatience);
     }
   }
 }
 
 void Progress::wait_for_duty() {
   std::unique_lock lock(duty_->mutex_);
-  while (!stopping_ && !on_duty()) {
+  while (!duty_->progress_is_gone_ && !on_duty()) {
     if (!duty_->trim_due_) {
       duty_->changed_.wait(lock);
     } else if (duty_->changed_.wait_for(lock, kIdleBeforeTrim) == std::cv_status::timeout && num_pending_ == 0) {

@@ -30,6 +30,7 @@ class Progress {
     std::mutex mutex_;
     std::condition_variable changed_;
     bool trim_due_ = false;
+    std::atomic<bool> progress_is_gone_{false};
   };
 
   explicit Progress(std::shared_ptr<Transport> transport);
@@ -43,15 +44,21 @@ class Progress {
   /// Drives until the operation is done; throws its error.
   void wait(Operation& operation);
 
+  /// Both in one, without a wake-up of the server.
+  void issue_and_wait(const std::shared_ptr<Operation>& operation, std::uint32_t& next_sequence);
+
   [[nodiscard]] const std::shared_ptr<Duty>& duty() const { return duty_; }
-  [[nodiscard]] Transport& transport() const { return *transport_; }
 
  private:
   using Clock = std::chrono::steady_clock;
 
+  /// A caller that drives; when the last one leaves, the server takes over what is still to do.
+  class Waiter;
+
   // Posting. queue_mutex_ is held for moments only, so that issue() never waits for rows to move.
   void post(RankId peer, const SignalRecord& record);
   void flush_backlog();
+  void say_farewell();
 
   // Driving. room_mutex_ is held while one thread polls, runs and completes operations.
   bool try_advance();
@@ -73,7 +80,7 @@ class Progress {
   // The thread that drives while nobody waits.
   void serve();
   void wait_for_duty();
-  [[nodiscard]] bool on_duty() const { return num_pending_ > 0 && num_waiters_ == 0; }
+  [[nodiscard]] bool on_duty() const { return (num_pending_ > 0 || backlog_size_ > 0) && num_waiters_ == 0; }
   void notify_server();
 
   std::shared_ptr<Transport> transport_;
@@ -81,11 +88,12 @@ class Progress {
   std::mutex queue_mutex_;
   std::vector<std::shared_ptr<Operation>> issued_;  // not yet seen by a driver
   std::vector<std::deque<SignalRecord>> backlog_;   // by transport rank: what its mailbox had no room for
-  std::size_t backlog_size_ = 0;
+  std::atomic<std::size_t> backlog_size_{0};
 
   std::mutex room_mutex_;
   std::atomic<bool> room_contended_{false};
   std::vector<std::shared_ptr<Operation>> live_;
+  std::vector<std::shared_ptr<Operation>> failed_;  // kept: a peer may still be writing into their blocks
   Arrivals arrivals_;
   Clock::time_point last_patience_check_;
 
@@ -93,7 +101,6 @@ class Progress {
   std::atomic<std::int32_t> num_waiters_{0};  // callers inside wait()
 
   std::shared_ptr<Duty> duty_ = std::make_shared<Duty>();
-  std::atomic<bool> stopping_{false};
   std::thread server_;
 };
 

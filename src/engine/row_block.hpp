@@ -20,17 +20,16 @@ struct RowFormat {
 /// counts, so that a sender finds its way in a receiver's block.
 class RowBlock {
  public:
-  RowBlock(const RowFormat& format, std::int64_t num_rows, std::int64_t num_source_counts)
-      : format_(format), num_rows_(static_cast<std::size_t>(num_rows)) {
-    scales_ = after(0, num_rows_ * format.row_bytes);
-    origins_ = after(scales_, num_rows_ * format.scales_per_row * sizeof(float));
-    weights_ = after(origins_, format.origins ? num_rows_ * sizeof(RowOrigin) : 0);
-    source_counts_ = after(weights_, format.weights ? num_rows_ * sizeof(float) : 0);
+  RowBlock(const RowFormat& format, std::int64_t num_rows, std::int64_t num_source_counts) : format_(format) {
+    const auto count = static_cast<std::size_t>(num_rows);
+    scales_ = after(0, count * format.row_bytes);
+    origins_ = after(scales_, count * format.scales_per_row * sizeof(float));
+    weights_ = after(origins_, format.origins ? count * sizeof(RowOrigin) : 0);
+    source_counts_ = after(weights_, format.weights ? count * sizeof(float) : 0);
     bytes_ = after(source_counts_, static_cast<std::size_t>(num_source_counts) * sizeof(std::int32_t));
   }
 
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
-  [[nodiscard]] std::size_t num_rows() const { return num_rows_; }
 
   [[nodiscard]] std::byte* row(std::byte* base, std::size_t slot) const { return base + slot * format_.row_bytes; }
   [[nodiscard]] float* scales(std::byte* base, std::size_t slot) const {
@@ -46,7 +45,6 @@ class RowBlock {
   static std::size_t after(std::size_t begin, std::size_t bytes) { return (begin + bytes + 63) / 64 * 64; }
 
   RowFormat format_;
-  std::size_t num_rows_;
   std::size_t scales_, origins_, weights_, source_counts_, bytes_;
 };
 

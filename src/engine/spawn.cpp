@@ -120,10 +120,14 @@ void World::spawn(std::int32_t num_ranks, const std::function<void(World&)>& bod
   if (topology.num_ranks() != num_ranks)
     fail(ErrorCode::invalid_argument, "the topology has {} ranks, {} were to be spawned", topology.num_ranks(),
          num_ranks);
+  Environment environment = options.environment;
+  environment.liveness = Environment::checked("spawn: liveness", environment.liveness);
+  environment.deadline = Environment::checked("spawn: deadline", environment.deadline);
+  environment.join = Environment::checked("spawn: join", environment.join);
   if (options.kind == WorldKind::inproc)
-    spawn_threads(num_ranks, body, topology, options.environment);
+    spawn_threads(num_ranks, body, topology, environment);
   else
-    spawn_processes(num_ranks, body, topology, options.environment);
+    spawn_processes(num_ranks, body, topology, environment);
 }
 
 }  // namespace shunt

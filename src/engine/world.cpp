@@ -1,5 +1,6 @@
 #include "shunt/world.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <exception>
@@ -70,7 +71,9 @@ std::size_t World::committed_bytes() const { return impl_->fabric->transport().c
 std::size_t World::live_bytes() const { return impl_->fabric->transport().live_bytes(); }
 
 Tensor World::allocate(DType dtype, std::int64_t rows, std::int64_t cols) {
-  if (rows < 0 || cols < 0) fail(ErrorCode::invalid_argument, "rank {}: can't allocate [{}, {}]", rank(), rows, cols);
+  constexpr std::int64_t kMostBytes = std::int64_t{1} << 56;
+  if (rows < 0 || cols < 0 || (rows > 0 && cols > kMostBytes / 4 / rows))
+    fail(ErrorCode::invalid_argument, "rank {}: can't allocate [{}, {}]", rank(), rows, cols);
   Tensor tensor{nullptr, dtype, rows, cols, nullptr};
   const Block block = impl_->fabric->allocate(tensor.bytes());
   tensor.data = block.data;
@@ -78,27 +81,32 @@ Tensor World::allocate(DType dtype, std::int64_t rows, std::int64_t cols) {
   return tensor;
 }
 
-void World::barrier() { (void)all_gather({}); }
+namespace {
 
-std::vector<std::vector<std::byte>> World::all_gather(std::span<const std::byte> mine) {
+std::vector<std::vector<std::byte>> gather(World::Impl& world, OpKind kind, std::span<const std::byte> mine) {
   std::vector<std::vector<std::byte>> gathered;
-  exchange(*impl_->fabric, impl_->group, impl_->group->id, impl_->next_sequence, impl_->fabric->environment().deadline,
-           mine, [&](std::span<const std::span<const std::byte>> all) {
+  exchange({*world.fabric, world.group, world.group->id, world.next_sequence, world.fabric->environment().deadline},
+           kind, mine, [&](std::span<const std::span<const std::byte>> all) {
              for (const auto bytes : all) gathered.emplace_back(bytes.begin(), bytes.end());
            });
   return gathered;
 }
 
+}  // namespace
+
+void World::barrier() { gather(*impl_, OpKind::barrier, {}); }
+
+std::vector<std::vector<std::byte>> World::all_gather(std::span<const std::byte> mine) {
+  return gather(*impl_, OpKind::all_gather, mine);
+}
+
 World World::split(std::int32_t colour) {
   std::vector<RankId> chosen;  // as ranks of this world
-  std::int32_t next_rank = 0;
-  for (const auto& bytes : all_gather(std::as_bytes(std::span(&colour, 1)))) {
+  const auto colours = gather(*impl_, OpKind::split, std::as_bytes(std::span(&colour, 1)));
+  for (std::size_t rank = 0; rank < colours.size(); ++rank) {
     std::int32_t theirs = 0;
-    if (bytes.size() != sizeof(theirs))
-      fail(ErrorCode::mismatch, "rank {} called split where another rank called something else", rank());
-    std::memcpy(&theirs, bytes.data(), sizeof(theirs));
-    if (theirs == colour) chosen.emplace_back(next_rank);
-    ++next_rank;
+    std::memcpy(&theirs, colours[rank].data(), std::min(colours[rank].size(), sizeof(theirs)));
+    if (theirs == colour) chosen.emplace_back(rank);
   }
   auto group = std::make_shared<Group>();
   for (const RankId rank : chosen) {

@@ -177,6 +177,7 @@ class Interrupt(unittest.TestCase):
         job = subprocess.Popen([SHUNT, "bench", "shuffle", "--systems", "shunt", "--ranks", "3", "--iterations", "100000"],
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
         time.sleep(1.0)
+        self.assertIsNone(job.poll(), "ended by itself")
         os.killpg(job.pid, signal.SIGINT)
         self.assertNotEqual(job.wait(timeout=20), 0)
         deadline = time.monotonic() + 20

@@ -23,16 +23,19 @@ class EnvironmentTest : public testing::Test {
                                          "SHUNT_WORLD_SIZE",
                                          "SHUNT_JOB",
                                          "OMPI_COMM_WORLD_RANK",
-                                         "SLURM_PROCID",
                                          "OMPI_COMM_WORLD_SIZE",
                                          "OMPI_COMM_WORLD_LOCAL_SIZE",
-                                         "SLURM_NTASKS",
+                                         "PMIX_NAMESPACE",
+                                         "SLURM_PROCID",
+                                         "SLURM_STEP_NUM_TASKS",
+                                         "SLURM_STEP_NUM_NODES",
+                                         "SLURM_JOB_ID",
+                                         "SLURM_STEP_ID",
                                          "RANK",
                                          "WORLD_SIZE",
                                          "LOCAL_WORLD_SIZE",
                                          "MASTER_ADDR",
-                                         "MASTER_PORT",
-                                         "PMIX_NAMESPACE"};
+                                         "MASTER_PORT"};
 
   void SetUp() override {
     for (const char* name : kAll) unsetenv(name);
@@ -48,7 +51,7 @@ TEST_F(EnvironmentTest, KnowsEveryLaunchConvention) {
   const std::map<std::string, std::map<std::string, std::string>> conventions = {
       {"shunt", {{"SHUNT_RANK", "1"}, {"SHUNT_WORLD_SIZE", "3"}, {"SHUNT_JOB", "j"}}},
       {"mpirun", {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "3"}, {"PMIX_NAMESPACE", "j"}}},
-      {"srun", {{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "3"}}},
+      {"srun", {{"SLURM_PROCID", "1"}, {"SLURM_STEP_NUM_TASKS", "3"}, {"SLURM_JOB_ID", "7"}, {"SLURM_STEP_ID", "0"}}},
       {"env", {{"RANK", "1"}, {"WORLD_SIZE", "3"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}}},
   };
   for (const auto& [name, variables] : conventions) {
@@ -60,6 +63,36 @@ TEST_F(EnvironmentTest, KnowsEveryLaunchConvention) {
     EXPECT_EQ(launch->rank, 1);
     EXPECT_EQ(launch->size, 3);
     EXPECT_EQ(launch->local_size, 3);
+  }
+}
+
+TEST_F(EnvironmentTest, PrefersTheInnermostLauncher) {
+  set({{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_JOB_ID", "7"}, {"SLURM_STEP_ID", "0"}});
+  set({{"RANK", "2"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}});
+  const auto launch = Environment::read().launch;
+  ASSERT_TRUE(launch.has_value());
+  EXPECT_EQ(launch->convention, "env");
+  EXPECT_EQ(launch->size, 4);
+}
+
+TEST_F(EnvironmentTest, ABatchScriptIsNoRank) {
+  set({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_JOB_ID", "7"}});
+  EXPECT_FALSE(Environment::read().launch.has_value());
+}
+
+TEST_F(EnvironmentTest, StepsOfSeveralNodesAreTold) {
+  set({{"SLURM_PROCID", "1"}, {"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_STEP_NUM_NODES", "2"}, {"SLURM_JOB_ID", "7"}});
+  set({{"SLURM_STEP_ID", "0"}});
+  EXPECT_NE(Environment::read().launch->local_size, 4);
+}
+
+TEST_F(EnvironmentTest, RanksWithoutAJobAreRefused) {
+  set({{"SHUNT_RANK", "0"}, {"SHUNT_WORLD_SIZE", "2"}});
+  try {
+    Environment::read();
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("SHUNT_JOB"));
   }
 }
 

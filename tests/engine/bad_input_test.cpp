@@ -229,7 +229,7 @@ TEST(BadInput, OfAnEngineIsRefused) {
       }
     };
     if (world.rank() == RankId(1)) {
-      expect_no_engine({.hidden = 0}, "hidden is 0, expected at least 1");
+      expect_no_engine({.hidden = 0}, "hidden is 0, expected 1 to");
       expect_no_engine({.hidden = -4}, "hidden is -4");
       expect_no_engine({.hidden = 4, .expert_dtype = fp8_e4m3}, "expert_dtype can't be fp8_e4m3");
       expect_no_engine({.hidden = 4, .result_dtype = fp8_e4m3}, "result_dtype can't be fp8_e4m3");

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstdio>
 #include <cstring>
 #include <thread>
 #include <utility>
@@ -42,6 +43,7 @@ struct Report {
 ChildProcess::ChildProcess(const std::function<void()>& body) {
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) throw std::runtime_error("no pipe");
+  std::fflush(nullptr);  // else buffered output would be printed by both
   pid_ = fork();
   if (pid_ == 0) run(body, ends[1]);
   close(ends[1]);

@@ -8,7 +8,6 @@
 #include <array>
 #include <atomic>
 #include <thread>
-#include <vector>
 
 #include "support/child_process.hpp"
 #include "support/round_trip.hpp"
@@ -82,17 +81,20 @@ TEST_F(Launcher, ThatIsKilledTogetherWithItsRanksLeavesNothing) {
   ASSERT_TRUE(launcher.wait());
 }
 
-// The last rank stops first, so that the others have asked it for a sign of life when they are stopped too.
+// The last rank stops first and goes on last: the others have asked it for a sign of life before they were stopped, and
+// look for the answer before it can come.
 TEST_F(Launcher, WhoseRanksAreAllStoppedForLongGoesOnAfterwards) {
   Environment environment = hasty();
   environment.liveness = 1s;
   ChildProcess launcher = start(environment);
-  const std::vector<pid_t> ranks(job_->ranks.rbegin(), job_->ranks.rend());
-  kill(ranks.front(), SIGSTOP);
+  kill(job_->ranks.back(), SIGSTOP);
   std::this_thread::sleep_for(250ms);
-  for (const pid_t rank : ranks) kill(rank, SIGSTOP);
+  signal_ranks(SIGSTOP);
   std::this_thread::sleep_for(1500ms);
-  for (const pid_t rank : ranks) kill(rank, SIGCONT);
+  for (const auto& rank : job_->ranks) {
+    std::this_thread::sleep_for(30ms);
+    kill(rank, SIGCONT);
+  }
   std::this_thread::sleep_for(300ms);
   job_->finished = true;
   const auto end = launcher.wait();

@@ -127,7 +127,7 @@ TEST_F(LostRank, ThatLeavesEarlyIsNamed) {
   const auto end = run([](World&) {});
   EXPECT_EQ(end.code, ErrorCode::peer_lost);
   EXPECT_THAT(end.text, HasSubstr("rank 2 has left"));
-  survivors_.expect_all_were_told(kCulprit, ErrorCode::peer_lost, {"has left", "world collective #"});
+  survivors_.expect_all_were_told(kCulprit, ErrorCode::peer_lost, {"has left", "barrier #"});
 }
 
 TEST_F(LostRank, ThatIsTooSlowIsNamedWhenTheDeadlineExpires) {

@@ -37,8 +37,8 @@ void kill_child(pid_t launcher, std::size_t n, std::chrono::microseconds delay) 
 /// So long that whoever waits for it hangs, by this test's measure: a death is noticed by itself.
 Environment patient() {
   Environment environment;
-  environment.liveness = std::chrono::minutes(5);
-  environment.join = std::chrono::minutes(5);
+  environment.liveness = std::chrono::seconds(30);
+  environment.join = std::chrono::seconds(30);
   return environment;
 }
 

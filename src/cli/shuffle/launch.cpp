@@ -15,6 +15,8 @@
 namespace shunt::cli {
 namespace {
 
+constexpr const char* kLauncherVariable = "SHUNT_BENCH_LAUNCHER";
+
 std::string find_program(const std::string& name) {
   const char* path = std::getenv("PATH");
   std::istringstream folders(path ? path : "");
@@ -54,13 +56,16 @@ std::string become_mpirun(const ShuffleConfig& config) {
   std::vector<char*> argv;
   for (std::string& word : command) argv.push_back(word.data());
   argv.push_back(nullptr);
+  setenv(kLauncherVariable, std::to_string(getpid()).c_str(), 1);  // mpirun keeps this process's id
   execv(mpirun.c_str(), argv.data());
   fail_errno("can't start {}", mpirun);
 }
 
 void die_with_launcher() {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() == 1) _exit(1);  // it died before the line above
+  // It may have died before the line above.
+  const char* launcher = std::getenv(kLauncherVariable);
+  if (launcher && std::to_string(getppid()) != launcher) _exit(1);
 }
 
 }  // namespace shunt::cli

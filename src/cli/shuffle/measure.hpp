@@ -16,9 +16,11 @@ struct SystemResult {
   double plan_ms = 0;
   double dispatch_ms = 0;
   double combine_ms = 0;
-  std::uint64_t cross_node_bytes = 0;
-  std::uint64_t wire_bytes = 0;
-  std::uint64_t moved_bytes = 0;
+  // Of one dispatch, over all ranks.
+  std::uint64_t cross_node_bytes =
+      0;                          ///< rows whose source and slot lie on different nodes, each as often as it is moved
+  std::uint64_t wire_bytes = 0;   ///< rows whose source and slot lie on different ranks
+  std::uint64_t moved_bytes = 0;  ///< read plus written
 };
 
 struct ShuffleResult {

@@ -23,7 +23,6 @@ class ShuntSystem final : public System {
   }
   [[nodiscard]] bool sends_once_per_rank() const override { return config_.layout == Layout::token_unique; }
 
-  [[nodiscard]] const Plan& current_plan() const { return plan_; }
   [[nodiscard]] const Rows& rows() const { return rows_; }
 
  private:

@@ -54,11 +54,16 @@ bool LocalTransport::poll(Message& message) {
   const auto num_ranks = static_cast<std::size_t>(size());
   Mailbox* mailboxes = control(rank_).mailboxes();
   for (std::size_t i = 0; i < num_ranks; ++i) {
-    const std::size_t from = next_mailbox_;
+    message.from = RankId(next_mailbox_);
     next_mailbox_ = (next_mailbox_ + 1) % num_ranks;
-    if (mailboxes[from].poll(message)) {
-      message.from = RankId(from);
-      return true;
+    switch (mailboxes[message.from.index()].poll(message)) {
+      case Mailbox::Poll::empty: break;
+      case Mailbox::Poll::message: return true;
+      case Mailbox::Poll::message_made_room: control(message.from).bell.ring(); return true;
+      case Mailbox::Poll::damaged:
+        report(ErrorCode::mismatch, message.from,
+               fmt::format("rank {}: the mailbox of rank {} is damaged", rank_, message.from));
+        return false;
     }
   }
   return false;

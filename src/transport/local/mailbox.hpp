@@ -19,8 +19,14 @@ class Mailbox {
   /// The posting side.
   Post post(std::span<const std::byte> message);
 
-  /// The polling side; false when empty. The sender's words are not trusted: a length that can't be is cut.
-  bool poll(Message& message);
+  enum class Poll {
+    empty,
+    message,
+    message_made_room,  ///< the mailbox was full, and its sender may be waiting
+    damaged,            ///< the counters can't be right
+  };
+  /// The polling side. The sender's words are not trusted: a length that can't be is cut.
+  Poll poll(Message& message);
 
  private:
   struct Record {

@@ -29,7 +29,7 @@ std::uint64_t Pool::allocate(std::size_t bytes) {
   if (offset == kNone) offset = take_cold(rounded);
   live_.emplace(offset, rounded);
   live_bytes_ += rounded;
-  peak_live_bytes_ = std::max(peak_live_bytes_, live_bytes_);
+  note_live_bytes();
   return offset;
 }
 
@@ -47,9 +47,7 @@ std::uint64_t Pool::take_warm(std::size_t bytes) {
 
 // Fresh pages. Warm ranges too small for this block make way for them where both would exceed the bound.
 std::uint64_t Pool::take_cold(std::size_t bytes) {
-  const std::size_t peak = std::max(peak_live_bytes_, live_bytes_ + bytes);
-  const std::size_t bound = peak + kReserveBytes - std::min(kReserveBytes, control_bytes_);
-  cool_until(bound - std::min(bound, live_bytes_ + bytes));
+  cool_until(most_warm_bytes(live_bytes_ + bytes));
   for (auto range = free_.begin(); range != free_.end(); ++range) {
     if (range->second.warm || range->second.bytes < bytes) continue;
     segment_.commit(range->first, bytes);
@@ -57,6 +55,24 @@ std::uint64_t Pool::take_cold(std::size_t bytes) {
   }
   fail(ErrorCode::system, "no room for a block of {} bytes: {} bytes are live in a segment of {}", bytes, live_bytes_,
        segment_.bytes());
+}
+
+// Keeps the peaks, and the bound when an old peak is forgotten.
+void Pool::note_live_bytes() {
+  const auto now = std::chrono::steady_clock::now();
+  if (now - second_begin_ >= std::chrono::seconds(1)) {
+    const bool skipped_one = now - second_begin_ >= std::chrono::seconds(2);
+    previous_peak_ = skipped_one ? 0 : peak_;
+    peak_ = 0;
+    second_begin_ = now;
+  }
+  peak_ = std::max(peak_, live_bytes_);
+  cool_until(most_warm_bytes(live_bytes_));
+}
+
+std::size_t Pool::most_warm_bytes(std::size_t live_bytes) const {
+  const std::size_t peak = std::max({peak_, previous_peak_, live_bytes});
+  return peak - live_bytes + kReserveBytes - std::min(kReserveBytes, control_bytes_);
 }
 
 std::uint64_t Pool::take(FreeRanges::iterator range, std::size_t bytes) {
@@ -75,6 +91,7 @@ void Pool::release(std::uint64_t offset) {
   warm_bytes_ += block->second;
   insert_free(offset, {block->second, true});
   live_.erase(block);
+  note_live_bytes();
 }
 
 void Pool::insert_free(std::uint64_t offset, FreeRange range) {
@@ -104,7 +121,7 @@ void Pool::cool_until(std::size_t most_warm) {
     SHUNT_CHECK(largest != free_.end());
     const std::uint64_t offset = largest->first;
     const std::size_t bytes = largest->second.bytes;
-    segment_.decommit(offset, bytes);
+    if (!segment_.decommit(offset, bytes)) return;  // then they stay warm
     free_.erase(largest);
     warm_bytes_ -= bytes;
     insert_free(offset, {bytes, false});
@@ -113,11 +130,10 @@ void Pool::cool_until(std::size_t most_warm) {
 
 bool Pool::trim() {
   const std::lock_guard lock(mutex_);
-  peak_live_bytes_ = live_bytes_;
-  const std::size_t reserve = kReserveBytes - std::min(kReserveBytes, control_bytes_);
-  if (warm_bytes_ <= reserve) return false;
-  cool_until(reserve);
-  return true;
+  peak_ = previous_peak_ = live_bytes_;
+  const std::size_t warm_before = warm_bytes_;
+  cool_until(most_warm_bytes(live_bytes_));
+  return warm_bytes_ < warm_before;
 }
 
 std::size_t Pool::live_bytes() const {

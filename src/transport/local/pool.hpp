@@ -1,6 +1,7 @@
 // Hands out blocks of a rank's own segment and decides which freed pages to keep.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -11,8 +12,9 @@
 
 namespace shunt {
 
-/// Memory held from the machine never exceeds the peak of live bytes since the last trim() plus kReserveBytes: freed
-/// pages are kept warm for the next block, as page faults cost as much as a shuffle, but never beyond that peak.
+/// Memory held from the machine never exceeds the recent peak of live bytes plus kReserveBytes: freed pages are kept
+/// warm for the next block, as page faults cost as much as a shuffle, but never beyond what was in use a moment ago.
+/// Recent is the current second and the one before.
 class Pool {
  public:
   /// Manages [control_bytes, segment.bytes()), which must outlive the pool. The first pages are committed here.
@@ -39,6 +41,8 @@ class Pool {
   std::uint64_t take(FreeRanges::iterator range, std::size_t bytes);
   void insert_free(std::uint64_t offset, FreeRange range);
   void cool_until(std::size_t most_warm);
+  void note_live_bytes();
+  [[nodiscard]] std::size_t most_warm_bytes(std::size_t live_bytes) const;
 
   mutable std::mutex mutex_;
   Segment& segment_;
@@ -47,7 +51,9 @@ class Pool {
   std::map<std::uint64_t, std::size_t> live_;  // offset → bytes
   std::size_t live_bytes_ = 0;
   std::size_t warm_bytes_ = 0;
-  std::size_t peak_live_bytes_ = 0;
+  std::size_t peak_ = 0;           // of live bytes, in the current second
+  std::size_t previous_peak_ = 0;  // in the second before
+  std::chrono::steady_clock::time_point second_begin_;
 };
 
 }  // namespace shunt

@@ -25,8 +25,8 @@ constexpr std::size_t kAddressSpaceForSegments = 32 * 1024 * kGiB;
 // profiler's signals.
 constexpr std::size_t kCommitStep = std::size_t{2} << 20;
 
-std::byte* map(std::size_t bytes, int flags, int fd) {
-  void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags | MAP_NORESERVE, fd, 0);
+std::byte* map(std::size_t bytes, int protection, int flags, int fd) {
+  void* base = mmap(nullptr, bytes, protection, flags | MAP_NORESERVE, fd, 0);
   if (base == MAP_FAILED) fail_errno("can't reserve {} bytes of address space for a segment", bytes);
   // A core file needs none of this.
   madvise(base, bytes, MADV_DONTDUMP);
@@ -44,7 +44,8 @@ std::size_t Segment::default_bytes(std::int32_t num_ranks) {
 }
 
 Segment Segment::anonymous(std::size_t bytes) {
-  std::byte* base = map(bytes, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+  // Inaccessible until committed: where overcommit is forbidden, accessible pages count, touched or not.
+  std::byte* base = map(bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
   madvise(base, bytes, MADV_HUGEPAGE);
   return {base, bytes, -1};
 }
@@ -57,7 +58,7 @@ Segment Segment::shareable(std::size_t bytes, const std::string& name) {
   // that no peer can shorten it either.
   if (ftruncate(fd, static_cast<off_t>(bytes)) != 0) fail_errno("can't size a segment to {} bytes", bytes);
   if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) fail_errno("can't seal a segment");
-  segment.base_ = map(bytes, MAP_SHARED, fd);
+  segment.base_ = map(bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd);
   segment.bytes_ = bytes;
   madvise(segment.base_, bytes, MADV_HUGEPAGE);
   return segment;
@@ -69,7 +70,7 @@ Segment Segment::attach(int fd) {
   if (fstat(fd, &status) != 0) fail_errno("can't read a peer's segment");
   const int seals = fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) fail(ErrorCode::mismatch, "a peer's segment is not a sealed memfd");
-  segment.base_ = map(static_cast<std::size_t>(status.st_size), MAP_SHARED, fd);
+  segment.base_ = map(static_cast<std::size_t>(status.st_size), PROT_READ | PROT_WRITE, MAP_SHARED, fd);
   segment.bytes_ = static_cast<std::size_t>(status.st_size);
   return segment;
 }
@@ -92,8 +93,11 @@ Segment::~Segment() {
 }
 
 void Segment::commit(std::size_t offset, std::size_t bytes) {
-  // Anonymous pages come with the first touch, under the kernel's overcommit rules like any allocation.
-  if (fd_ < 0) return;
+  if (fd_ < 0) {
+    if (mprotect(base_ + offset, bytes, PROT_READ | PROT_WRITE) != 0)
+      fail_errno("no memory for a block of {} bytes", bytes);
+    return;
+  }
   for (std::size_t done = 0; done < bytes;) {
     const std::size_t step = std::min(kCommitStep, bytes - done);
     if (fallocate(fd_, 0, static_cast<off_t>(offset + done), static_cast<off_t>(step)) == 0) {
@@ -107,11 +111,10 @@ void Segment::commit(std::size_t offset, std::size_t bytes) {
   }
 }
 
-void Segment::decommit(std::size_t offset, std::size_t bytes) {
-  const int failed = fd_ < 0 ? madvise(base_ + offset, bytes, MADV_DONTNEED)
-                             : fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
-                                         static_cast<off_t>(bytes));
-  if (failed) fail_errno("can't give back {} bytes of a segment", bytes);
+bool Segment::decommit(std::size_t offset, std::size_t bytes) {
+  if (fd_ < 0) return madvise(base_ + offset, bytes, MADV_DONTNEED) == 0;
+  return fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+                   static_cast<off_t>(bytes)) == 0;
 }
 
 }  // namespace shunt

@@ -29,10 +29,11 @@ class Segment {
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
   [[nodiscard]] int fd() const { return fd_; }
 
-  /// Both take whole pages. commit() throws Error(system) when the machine has no more memory, instead of a signal
-  /// later.
+  /// Takes whole pages. Throws Error(system) when the machine has no more memory, instead of a signal later; for
+  /// anonymous memory the kernel's overcommit rules decide when that is.
   void commit(std::size_t offset, std::size_t bytes);
-  void decommit(std::size_t offset, std::size_t bytes);
+  /// Takes whole pages; false where the machine won't have them back (locked memory).
+  bool decommit(std::size_t offset, std::size_t bytes);
 
  private:
   Segment(std::byte* base, std::size_t bytes, int fd) : base_(base), bytes_(bytes), fd_(fd) {}
