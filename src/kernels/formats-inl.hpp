@@ -59,7 +59,6 @@ struct Bf16Format {
     return hn::BitCast(Floats(), hn::And(nearest(value), hn::Set(Ints(), ~0xffff)));
   }
 
- private:
   // In the upper half of each lane; the lower is leftovers.
   static HWY_INLINE IntVector nearest(FloatVector value) {
     const Ints d;
@@ -68,6 +67,23 @@ struct Bf16Format {
     const IntVector rounded = hn::Add(bits, hn::Add(odd, hn::Set(d, 0x7fff)));
     const IntVector nan = hn::Or(hn::And(bits, hn::Set(d, INT32_MIN)), hn::Set(d, kQuietNanBits));
     return hn::IfThenElse(hn::Gt(magnitude_of(value), hn::Set(d, kInfinityBits)), nan, rounded);
+  }
+};
+
+// bf16 elements two by two: the even ones of a line in one vector, the odd ones in the next. Fewer instructions than
+// Bf16Format, which leaves the processor more room for loads in flight. For kernels that treat all elements alike.
+struct Bf16PairsFormat {
+  using Bits = std::uint16_t;
+  using Words = hn::RebindToUnsigned<Floats>;
+
+  static HWY_INLINE FloatVector even(hn::Vec<Words> words) { return hn::BitCast(Floats(), hn::ShiftLeft<16>(words)); }
+  static HWY_INLINE FloatVector odd(hn::Vec<Words> words) {
+    return hn::BitCast(Floats(), hn::And(words, hn::Set(Words(), 0xffff'0000u)));
+  }
+  static HWY_INLINE hn::Vec<Words> join(FloatVector even, FloatVector odd) {
+    const Words d;
+    const auto low = hn::ShiftRight<16>(hn::BitCast(d, Bf16Format::nearest(even)));
+    return hn::Or(low, hn::And(hn::BitCast(d, Bf16Format::nearest(odd)), hn::Set(d, 0xffff'0000u)));
   }
 };
 

@@ -11,6 +11,7 @@
 #include <array>
 #include <cstddef>
 #include <cstring>
+#include <type_traits>
 
 #include "kernels/formats-inl.hpp"
 #include "kernels/ways-inl.hpp"
@@ -75,6 +76,20 @@ HWY_INLINE Group load(const std::byte* row, std::size_t first, Whole) {
   return group;
 }
 
+template <>
+HWY_INLINE Group load<Bf16PairsFormat>(const std::byte* row, std::size_t first, Whole) {
+  const Bf16PairsFormat::Words d;
+  const hn::Repartition<std::uint8_t, Bf16PairsFormat::Words> bytes;
+  const auto* const from = reinterpret_cast<const std::uint8_t*>(row) + first * sizeof(std::uint16_t);
+  Group group;
+  for (std::size_t v = 0; v < kVectors; v += 2) {
+    const auto words = hn::BitCast(d, hn::LoadU(bytes, from + v * kLanes * sizeof(std::uint16_t)));
+    group.vectors[v] = Bf16PairsFormat::even(words);
+    group.vectors[v + 1] = Bf16PairsFormat::odd(words);
+  }
+  return group;
+}
+
 // A copy of part of a group in which elements that don't exist are +0.
 template <class Format>
 struct Padded {
@@ -95,7 +110,11 @@ template <class Format, class Way>
 HWY_INLINE void store(const Group& group, std::byte* row, std::size_t first) {
   using Bits = typename Format::Bits;
   std::byte* const to = row + first * sizeof(Bits);
-  if constexpr (sizeof(Bits) == sizeof(float)) {
+  if constexpr (std::is_same_v<Format, Bf16PairsFormat>) {
+    for (std::size_t v = 0; v < kVectors; v += 2)
+      Way::store(Bf16PairsFormat::Words(), Bf16PairsFormat::join(group.vectors[v], group.vectors[v + 1]),
+                 to + v * kLanes * sizeof(Bits));
+  } else if constexpr (sizeof(Bits) == sizeof(float)) {
     for (std::size_t v = 0; v < kVectors; ++v) Way::store(Floats(), group.vectors[v], to + v * kLanes * sizeof(Bits));
   } else {
     for (std::size_t v = 0; v < kVectors; v += 2)

@@ -49,6 +49,8 @@ struct TreeSum {
 };
 
 void reduce(std::span<const Term> terms, std::size_t hidden, const ReduceFormat& format, std::byte* result, Store how) {
+  if (format.terms == DType::bf16 && format.result == DType::bf16)
+    return write_row<Bf16PairsFormat>(result, hidden, how, TreeSum<Bf16PairsFormat>{terms, format.wire});
   with_format(format.terms, [=]<class Terms>(Terms) HWY_ATTR {
     with_format(format.result, [=]<class Result>(Result) HWY_ATTR {
       write_row<Result>(result, hidden, how, TreeSum<Terms>{terms, format.wire});

@@ -1,8 +1,6 @@
 #include "support/traces.hpp"
 
 #include <fmt/format.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,8 +8,10 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <sstream>
 #include <thread>
+#include <vector>
 
 namespace shunt::test {
 namespace {
@@ -35,14 +35,27 @@ void add_files(const char* folder, std::set<std::string>& traces) {
     if (entry.path().filename().string().find("shunt") != std::string::npos) traces.insert(entry.path().string());
 }
 
+/// By inode: the names of the abstract sockets on which shunt's ranks meet.
+std::map<std::string, std::string> meeting_places() {
+  std::map<std::string, std::string> names;
+  std::ifstream table("/proc/net/unix");
+  for (std::string line; std::getline(table, line);) {
+    std::istringstream columns(line);
+    const std::vector<std::string> column{std::istream_iterator<std::string>(columns), {}};
+    if (column.size() == 8 && column[7].starts_with("@shunt/")) names.emplace(column[6], column[7].substr(1));
+  }
+  return names;
+}
+
 }  // namespace
 
-std::set<std::string> meeting_places() {
-  std::set<std::string> names;
-  std::ifstream table("/proc/net/unix");
-  for (std::string line; std::getline(table, line);)
-    if (const auto at = line.find(" @shunt/"); at != std::string::npos) names.insert(line.substr(at + 2));
-  return names;
+std::string meeting_place_of(pid_t process) {
+  for (const auto& [inode, name] : meeting_places()) {
+    std::error_code ignored;  // descriptors come and go
+    for (const auto& entry : std::filesystem::directory_iterator(fmt::format("/proc/{}/fd", process), ignored))
+      if (std::filesystem::read_symlink(entry.path(), ignored) == fmt::format("socket:[{}]", inode)) return name;
+  }
+  return {};
 }
 
 std::set<std::string> find_traces() {
@@ -51,7 +64,7 @@ std::set<std::string> find_traces() {
   add_descriptors(traces);
   add_files("/dev/shm", traces);
   add_files("/tmp", traces);
-  for (const auto& name : meeting_places()) traces.insert("abstract socket " + name);
+  for (const auto& [inode, name] : meeting_places()) traces.insert(fmt::format("abstract socket {} ({})", name, inode));
   return traces;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <sys/types.h>
 
 #include <set>
 #include <string>
@@ -12,8 +13,8 @@ namespace shunt::test {
 /// /dev/shm and /tmp, abstract sockets.
 std::set<std::string> find_traces();
 
-/// The names of abstract sockets on which shunt's ranks meet.
-std::set<std::string> meeting_places();
+/// The name of the abstract socket on which this process waits for other ranks; empty while there is none.
+std::string meeting_place_of(pid_t process);
 
 /// Fails the test if there is a new trace that does not vanish within some seconds. Other jobs on the machine may come
 /// and go meanwhile.

@@ -24,11 +24,6 @@ using ::testing::HasSubstr;
 
 class Join : public LeavesNoTrace {
  protected:
-  void SetUp() override {
-    LeavesNoTrace::SetUp();
-    known_places_ = meeting_places();
-  }
-
   /// A rank of this test's job, started as a launcher would do it.
   ChildProcess start(
       std::int32_t rank, std::int32_t size, int join_ms = 10'000,
@@ -37,7 +32,7 @@ class Join : public LeavesNoTrace {
       setenv("SHUNT_RANK", std::to_string(rank).c_str(), 1);
       setenv("SHUNT_WORLD_SIZE", std::to_string(size).c_str(), 1);
       // Longer than a socket's name may be.
-      setenv("SHUNT_JOB", fmt::format("{}-join-test-{}", std::string(150, 'x'), getppid()).c_str(), 1);
+      setenv("SHUNT_JOB", fmt::format("{}-{}-{}", std::string(150, 'x'), getppid(), job_).c_str(), 1);
       setenv("SHUNT_JOIN_MS", std::to_string(join_ms).c_str(), 1);
       World world = World::from_environment();
       body(world);
@@ -45,14 +40,14 @@ class Join : public LeavesNoTrace {
   }
 
   /// Where rank 0, which is being started, listens.
-  [[nodiscard]] std::string find_meeting_place() const {
+  [[nodiscard]] static std::string await_meeting_place(const ChildProcess& host) {
     const auto guard = std::chrono::steady_clock::now() + 20s;
-    while (std::chrono::steady_clock::now() < guard) {
-      for (const auto& place : meeting_places())
-        if (!known_places_.contains(place)) return place;
+    std::string place;
+    while (place.empty() && std::chrono::steady_clock::now() < guard) {
       std::this_thread::sleep_for(1ms);
+      place = meeting_place_of(host.pid());
     }
-    return {};
+    return place;
   }
 
   static void expect_returned(ChildProcess& child) {
@@ -67,8 +62,7 @@ class Join : public LeavesNoTrace {
     EXPECT_THAT(end->error, HasSubstr(words));
   }
 
- private:
-  std::set<std::string> known_places_;
+  std::int32_t job_ = 0;
 };
 
 TEST_F(Join, BringsRanksTogetherInWhateverOrderTheyCome) {
@@ -90,6 +84,13 @@ TEST_F(Join, LetsAJobMakeOneWorldAfterAnother) {
   };
   std::vector<ChildProcess> ranks;
   for (int rank = 0; rank < 3; ++rank) ranks.push_back(start(rank, 3, 10'000, make_another));
+  for (auto& rank : ranks) expect_returned(rank);
+}
+
+TEST_F(Join, KeepsJobsApartWhoseLongNamesDifferAtTheEnd) {
+  std::vector<ChildProcess> ranks;
+  for (const int rank : {0, 1})
+    for (job_ = 0; job_ < 3; ++job_) ranks.push_back(start(rank, 2));
   for (auto& rank : ranks) expect_returned(rank);
 }
 
@@ -125,7 +126,7 @@ TEST_F(Join, NamesARankThatIsThereTwiceToAllThatCame) {
 
 TEST_F(Join, TurnsASecondRankZeroAwayAndGoesOn) {
   ChildProcess host = start(0, 2);
-  ASSERT_FALSE(find_meeting_place().empty());
+  ASSERT_FALSE(await_meeting_place(host).empty());
   ChildProcess second = start(0, 2);
   expect_error(second, ErrorCode::system, "another world");
   ChildProcess guest = start(1, 2);
@@ -151,7 +152,7 @@ TEST_F(Join, TellsGuestsThatRankZeroDied) {
 
 TEST_F(Join, IsNotDisturbedByStrangers) {
   ChildProcess host = start(0, 2);
-  const std::string place = find_meeting_place();
+  const std::string place = await_meeting_place(host);
   ASSERT_FALSE(place.empty());
   std::vector<shm::Descriptor> strangers;
   for (const std::size_t bytes : {0, 1, 24, 512, 5000}) {
