@@ -16,14 +16,14 @@ class Pending {
   /// Drives the operation on the caller's thread until it is complete. Throws the Error that ended it.
   virtual void wait() = 0;
   [[nodiscard]] virtual bool done() const = 0;
-  /// Tells the other ranks that this one won't go on, so that nobody waits for what it would have done next.
+  /// Waits for the liveness limit at most. If that was not enough, tells the other ranks that this one won't go on:
+  /// they may be waiting for what it would have done next.
   virtual void abandon() = 0;
 };
 
 /// Move-only; one thread at a time. Complete means: this rank's output is whole *and* its inputs may be reused. The
-/// operation proceeds whether or not anyone waits. The destructor waits, and drops the Error if there is one. If an
-/// exception is unwinding and the operation is not complete, the destructor poisons the world first (peer_failed): the
-/// other ranks might be waiting for something that this rank will never call.
+/// operation proceeds whether or not anyone waits. The destructor waits, and drops the Error if there is one. While an
+/// exception is unwinding it waits for the liveness limit at most, and then poisons the world (peer_failed).
 template <class Result>
 class Ticket {
  public:
@@ -55,7 +55,7 @@ class Ticket {
   void settle() noexcept {
     if (!pending_) return;
     try {
-      if (std::uncaught_exceptions() > exceptions_at_birth_ && !pending_->done()) pending_->abandon();
+      if (std::uncaught_exceptions() > exceptions_at_birth_) pending_->abandon();
       pending_->wait();
     } catch (...) {  // NOLINT: whoever drops a ticket does not ask how it ended
     }

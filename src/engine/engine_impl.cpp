@@ -17,6 +17,7 @@ class PendingOperation final : public Pending {
   void wait() override { fabric_->progress().wait(*operation_); }
   [[nodiscard]] bool done() const override { return operation_->done(); }
   void abandon() override {
+    if (fabric_->progress().wait_for(*operation_, fabric_->environment().liveness)) return;
     Transport& transport = fabric_->transport();
     transport.report(ErrorCode::peer_failed, transport.rank(),
                      fmt::format("rank {} dropped a ticket of {} because of an exception", transport.rank(),

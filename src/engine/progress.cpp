@@ -115,14 +115,19 @@ void Progress::flush_backlog() {
 }
 
 void Progress::wait(Operation& operation) {
-  {
-    const Waiter waiter(*this);
-    while (!operation.done()) {
-      const std::uint32_t seen = transport_->observe();
-      if (!try_advance() && !operation.done()) transport_->sleep(seen, kPatience);
-    }
+  while (!wait_for(operation, std::chrono::hours(1))) {
   }
   operation.rethrow();
+}
+
+bool Progress::wait_for(Operation& operation, std::chrono::milliseconds limit) {
+  const auto deadline = Clock::now() + limit;
+  const Waiter waiter(*this);
+  while (!operation.done() && Clock::now() < deadline) {
+    const std::uint32_t seen = transport_->observe();
+    if (!try_advance() && !operation.done()) transport_->sleep(seen, std::min(kPatience, limit));
+  }
+  return operation.done();
 }
 
 void Progress::issue_and_wait(const std::shared_ptr<Operation>& operation, std::uint32_t& next_sequence) {

@@ -44,7 +44,10 @@ class Progress {
   /// Drives until the operation is done; throws its error.
   void wait(Operation& operation);
 
-  /// Both in one, without a wake-up of the server.
+  /// Drives until the operation is done, however it ended, or the limit has passed; true if it is done.
+  bool wait_for(Operation& operation, std::chrono::milliseconds limit);
+
+  /// Issues and waits, without a wake-up of the server.
   void issue_and_wait(const std::shared_ptr<Operation>& operation, std::uint32_t& next_sequence);
 
   [[nodiscard]] const std::shared_ptr<Duty>& duty() const { return duty_; }

@@ -44,9 +44,11 @@ TEST(Signals, ThatFoundNoRoomAreSentThoughTheirRankIsIdle) {
 }
 
 TEST(Tickets, DroppedByAnExceptionTellTheOtherRanks) {
+  SpawnOptions options;
+  options.environment.liveness = milliseconds(200);
   const std::string message = error_of(
-      [] {
-        World::spawn(2, [](World& world) {
+      [&] {
+        const auto body = [](World& world) {
           ToEveryone first(world);
           ToEveryone second(world);
           if (world.rank() == RankId(0)) {
@@ -56,10 +58,25 @@ TEST(Tickets, DroppedByAnExceptionTellTheOtherRanks) {
           // Legal, as order between engines is free; but rank 0 will never call it.
           const std::string seen = error_of([&] { (void)second.dispatch(0).wait(); }, ErrorCode::peer_failed);
           EXPECT_THAT(seen, HasSubstr("rank 0"));
-        });
+        };
+        World::spawn(2, body, options);
       },
       ErrorCode::unsupported);
   EXPECT_THAT(message, HasSubstr("had enough"));
+}
+
+TEST(Tickets, DroppedByAnExceptionThatIsHandledDoNoHarm) {
+  World::spawn(2, [](World& world) {
+    ToEveryone shuffle(world);
+    try {
+      const auto ticket = shuffle.dispatch(0);
+      if (world.rank() == RankId(0)) (void)shuffle.engine().dispatch({}, shuffle.token(1));
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    }
+    const Rows rows = shuffle.dispatch(2).wait();
+    EXPECT_TRUE(shuffle.is_dispatch(rows.rows, 2));
+  });
 }
 
 TEST(Tickets, CanBeWaitedForOnce) {
