@@ -137,7 +137,7 @@ class BenchShuffle(unittest.TestCase):
         self.assertTrue(shuffle("--world", "inproc", "--ranks", "7", "--experts", "3", "--topk", "2")["verified"])
 
     def test_wrong_options_are_named(self):
-        for option, value in [("--ranks", "0"), ("--nodes", "9"), ("--topk", "99"), ("--dtype", "int8"), ("--layout", "sideways"),
+        for option, value in [("--ranks", "0"), ("--ranks", "100000"), ("--nodes", "9"), ("--topk", "99"), ("--dtype", "int8"), ("--layout", "sideways"),
                               ("--routing", "zipf:steep"), ("--routing", "lottery"), ("--systems", "magic"), ("--world", "mars")]:
             with self.subTest(option=option, value=value):
                 done = shunt("bench", "shuffle", *SMALL[:8], "--world", "inproc", option, value)

@@ -11,7 +11,8 @@ void ShuffleConfig::check() const {
   const auto demand = [](bool holds, const char* option, const std::string& expected) {
     if (!holds) fail(ErrorCode::invalid_argument, "{}: expected {}", option, expected);
   };
-  demand(ranks >= 1, "--ranks", "at least 1");
+  constexpr std::int32_t kMostRanks = 1024;
+  demand(ranks >= 1 && ranks <= kMostRanks, "--ranks", fmt::format("1 to {} on one host", kMostRanks));
   demand(nodes >= 1 && nodes <= ranks, "--nodes", fmt::format("1 to {} (the number of ranks)", ranks));
   demand(tokens >= 0, "--tokens", "at least 0");
   demand(hidden >= 1, "--hidden", "at least 1");
