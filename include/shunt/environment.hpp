@@ -18,8 +18,9 @@ struct Environment {
   /// SHUNT_VIRTUAL_NODES: declare this many nodes on one host. Default 1.
   std::int32_t virtual_nodes = 1;
 
-  /// How the job was launched, from the first convention found: SHUNT_RANK/SHUNT_WORLD_SIZE/SHUNT_JOB, Open MPI's
-  /// mpirun, Slurm's srun, RANK/WORLD_SIZE with MASTER_ADDR/MASTER_PORT.
+  /// How the job was launched, from the first convention found, the most explicit first: SHUNT_RANK with
+  /// SHUNT_WORLD_SIZE and SHUNT_JOB; RANK with WORLD_SIZE, MASTER_ADDR and MASTER_PORT; Open MPI's mpirun; Slurm's
+  /// srun.
   struct Launch {
     std::int32_t rank = 0;
     std::int32_t size = 1;

@@ -5,7 +5,8 @@
 
 namespace shunt::cli {
 
-/// Writes beside the target and renames. Throws Error(system) and leaves nothing on failure.
+/// Writes beside the target and renames; straight into it where it is a device or a pipe. Throws Error(system) on
+/// failure.
 void write_file(const std::string& path, const std::string& content);
 
 }  // namespace shunt::cli

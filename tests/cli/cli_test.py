@@ -109,6 +109,11 @@ class BenchShuffle(unittest.TestCase):
                                      "--systems", "shunt", "--iterations", "1")
                     self.assertTrue(report["verified"])
 
+    def test_compares_fp8_rows_with_baselines_that_move_them_wider(self):
+        report = shuffle("--world", "inproc", "--ranks", "2", "--dtype", "fp8_e4m3")
+        ours, unfused = report["systems"]
+        self.assertEqual(2 * ours["wire_bytes"], unfused["wire_bytes"])
+
     def test_knows_every_routing(self):
         for routing in ["uniform", "zipf:1.2", "node-local", "bimodal", "clustered:3"]:
             with self.subTest(routing=routing):
@@ -149,6 +154,22 @@ class BenchShuffle(unittest.TestCase):
         done = shunt("bench", "shuffle", *SMALL, "--world", "inproc", "--systems", "shunt", "--json", "/nonexistent/x.json")
         self.assertEqual(done.returncode, 1)
         self.assertIn("/nonexistent/x.json", done.stderr)
+
+
+    def test_a_pipe_is_written_to_and_a_link_is_followed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            real, link, pipe = (os.path.join(folder, name) for name in ("real.json", "link.json", "pipe"))
+            with open(real, "w") as file:
+                file.write("old")
+            os.symlink(real, link)
+            os.mkfifo(pipe)
+            self.assertEqual(shunt("info", "--json", link).returncode, 0)
+            self.assertTrue(os.path.islink(link))
+            with open(real) as file:
+                self.assertIn("machine", json.load(file))
+            reader = subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE, text=True)
+            self.assertEqual(shunt("info", "--json", pipe).returncode, 0)
+            self.assertIn("machine", json.loads(reader.communicate(timeout=20)[0]))
 
 
 class Trace(unittest.TestCase):

@@ -63,14 +63,17 @@ class Benchmark {
   }
 
   void verify() {
-    const Verifier verifier(config_, workload_, world_.rank().index());
+    ShuffleConfig unquantised = config_;  // what the baselines move
+    unquantised.dtype = config_.expert_dtype();
     for (const Contestant& contestant : contestants_) {
+      const bool is_shunt = contestant.system.get() == shunt_;
+      const Verifier verifier(is_shunt ? config_ : unquantised, workload_, world_.rank().index());
       show_progress("verifying " + contestant.key);
       System& system = *contestant.system;
       system.plan();
       const ConstTensor rows = system.dispatch();
       verifier.check_dispatch(contestant.key, contestant.layout, rows,
-                              &system == shunt_ ? shunt_->rows().scales : std::span<const float>());
+                              is_shunt ? shunt_->rows().scales : std::span<const float>());
       verifier.fill_expert_out(contestant.layout, system.expert_out());
       verifier.check_combine(contestant.key, contestant.layout, contestant.order, system.combine());
     }
