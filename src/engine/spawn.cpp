@@ -12,6 +12,11 @@
 #include "transport/shm/launch.hpp"
 
 namespace shunt {
+namespace {
+
+constexpr const char* kForeign = "it threw something that is not a std::exception";
+
+}
 
 /// One rank's run of the body, with what became of it.
 class RankRun {
@@ -28,7 +33,7 @@ class RankRun {
     } catch (const std::exception& thrown) {
       fail_with(*transport, thrown.what());
     } catch (...) {
-      fail_with(*transport, "an exception that is not a std::exception");
+      fail_with(*transport, kForeign);
     }
   }
 
@@ -77,7 +82,7 @@ shm::Failure describe(RankId rank, const RankRun& run) {
   } catch (const std::exception& error) {
     return {rank, ErrorCode::peer_failed, fmt::format("rank {} failed: {}", rank, error.what()), run.is_root()};
   } catch (...) {
-    return {rank, ErrorCode::peer_failed, fmt::format("rank {} failed", rank), run.is_root()};
+    return {rank, ErrorCode::peer_failed, fmt::format("rank {} failed: {}", rank, kForeign), run.is_root()};
   }
 }
 
@@ -91,6 +96,8 @@ std::optional<shm::Failure> run_process(const shm::JoinOptions& options, const s
     RankRun run;
     run(body, transport, topology, environment);
     if (run.error()) return describe(rank, run);
+    if (const auto fault = transport->fault())
+      return shm::Failure{.rank = rank, .code = fault->code, .text = fault->text, .is_handled = true};
     return std::nullopt;
   } catch (const Error& error) {
     return shm::Failure{rank, error.code(), error.what(), false};

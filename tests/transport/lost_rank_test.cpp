@@ -36,6 +36,17 @@ class LostRank : public LeavesNoTrace {
         environment);
   }
 
+  /// The others handle what they are told, and return.
+  SpawnEnd run_and_handle(const std::function<void(World&)>& misdeed, const Environment& environment = hasty()) {
+    return survivors_.spawn(
+        kNumRanks,
+        [&](World& world) {
+          if (world.rank() == kCulprit) return misdeed(world);
+          EXPECT_THROW(world.barrier(), Error);
+        },
+        environment);
+  }
+
   Survivors survivors_;
 };
 
@@ -44,6 +55,12 @@ TEST_F(LostRank, ThatThrowsIsNamedWithItsText) {
   EXPECT_EQ(end.code, ErrorCode::peer_failed);
   EXPECT_THAT(end.text, HasSubstr("out of luck"));
   survivors_.expect_all_were_told(kCulprit, ErrorCode::peer_failed, {"out of luck"});
+}
+
+TEST_F(LostRank, ThatThrowsANumberIsNamed) {
+  const auto end = run([](World&) { throw 42; });
+  EXPECT_EQ(end.code, ErrorCode::peer_failed);
+  EXPECT_THAT(end.text, HasSubstr("rank 2 failed: it threw something that is not a std::exception"));
 }
 
 TEST_F(LostRank, ThatExitsIsNamedWhateverItsStatus) {
@@ -121,6 +138,26 @@ TEST_F(LostRank, ThatIsStoppedForLongerThanTheLivenessLimitIsNamed) {
   EXPECT_EQ(end.code, ErrorCode::peer_lost);
   EXPECT_THAT(end.text, HasSubstr("rank 2 has not answered"));
   survivors_.expect_all_were_told(kCulprit, ErrorCode::peer_lost, {"has not answered"});
+}
+
+TEST_F(LostRank, ThatStaysStoppedIsEndedAndNamedThoughTheOthersHandleTheError) {
+  const auto end = run_and_handle([](World&) { raise(SIGSTOP); });
+  EXPECT_EQ(end.code, ErrorCode::peer_lost);
+  EXPECT_THAT(end.text, HasSubstr("rank 2 has not answered"));
+}
+
+TEST_F(LostRank, ThatIsSlowMayFinishThoughTheOthersHandledTheError) {
+  SharedAcrossForks<bool> finished;
+  Environment environment = hasty();
+  environment.deadline = 100ms;
+  const auto end = run_and_handle(
+      [&](World&) {
+        std::this_thread::sleep_for(3s);
+        *finished = true;
+      },
+      environment);
+  EXPECT_FALSE(end.threw) << end.text;
+  EXPECT_TRUE(*finished);
 }
 
 TEST_F(LostRank, ThatLeavesEarlyIsNamed) {

@@ -22,7 +22,7 @@ namespace {
 
 /// What a child tells the launcher. One write each, never torn; two of them fit the smallest pipe, so none has to wait.
 struct Report {
-  enum class Stage { started, joined, returned, failed };
+  enum class Stage { started, joined, returned, handled, failed };
   Stage stage = Stage::started;
   ErrorCode code = ErrorCode::internal;
   bool is_root = false;
@@ -41,7 +41,8 @@ std::string random_job() {
 void send_report(const Descriptor& pipe, const Report& report) { (void)!write(pipe.get(), &report, sizeof(report)); }
 
 Report report_of(const Failure& failure) {
-  Report report{Report::Stage::failed, failure.code, failure.is_root, {}};
+  const auto stage = failure.is_handled ? Report::Stage::handled : Report::Stage::failed;
+  Report report{stage, failure.code, failure.is_root, {}};
   std::strncpy(report.text.data(), failure.text.c_str(), report.text.size() - 1);
   return report;
 }
@@ -61,7 +62,7 @@ Report report_of(const Failure& failure) {
   std::fflush(nullptr);
   send_report(pipe, last);
   // The launcher's atexit handlers and static objects are not this process's business.
-  _exit(last.stage == Report::Stage::returned ? 0 : 1);
+  _exit(last.stage == Report::Stage::failed ? 1 : 0);
 }
 
 class Child {
@@ -105,6 +106,11 @@ class Child {
     return last_.stage != Report::Stage::started;
   }
 
+  [[nodiscard]] bool is_stopped() const {
+    siginfo_t info{};
+    return waitid(P_PID, static_cast<id_t>(pid_), &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid_;
+  }
+
   void kill() {
     was_killed_here_ = true;
     ::kill(pid_, SIGKILL);
@@ -115,7 +121,8 @@ class Child {
     const int status = wait_for_end();
     read_reports();
     if (last_.stage == Report::Stage::returned) return std::nullopt;
-    if (last_.stage == Report::Stage::failed) return Failure{rank_, last_.code, last_.text.data(), last_.is_root};
+    if (last_.stage == Report::Stage::failed || last_.stage == Report::Stage::handled)
+      return Failure{rank_, last_.code, last_.text.data(), last_.is_root, last_.stage == Report::Stage::handled};
     return Failure{rank_, ErrorCode::peer_lost, fmt::format("rank {} {}", rank_, describe_end(status)),
                    !was_killed_here_};
   }
@@ -137,7 +144,7 @@ class Child {
   }
 
   [[nodiscard]] std::string describe_end(int status) const {
-    if (was_killed_here_) return "had to be ended after another rank had failed";
+    if (was_killed_here_) return "had to be ended after the world had failed";
     if (WIFSIGNALED(status))
       return fmt::format("was killed by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)));
     return fmt::format("exited with status {} before its body returned", WEXITSTATUS(status));
@@ -157,15 +164,20 @@ bool any_running(const Children& children) {
   return std::any_of(children.begin(), children.end(), [](const Child& child) { return child.running(); });
 }
 
-/// Waits until some child has ended or the deadline has passed; appends what went wrong.
-void await_end(Children& children, Deadline deadline, std::vector<Failure>& failures) {
+bool all_handled(const std::vector<Failure>& failures) {
+  return std::all_of(failures.begin(), failures.end(), [](const Failure& failure) { return failure.is_handled; });
+}
+
+/// Waits until some child has ended and appends what went wrong; false: the deadline has passed.
+bool await_end(Children& children, Deadline deadline, std::vector<Failure>& failures) {
   std::vector<pollfd> entries;
   for (const Child& child : children) entries.push_back({child.running() ? child.process() : -1, POLLIN, 0});
-  if (!wait_readable(entries, deadline)) return;
+  if (!wait_readable(entries, deadline)) return false;
   for (std::size_t i = 0; i < children.size(); ++i) {
     if (entries[i].revents == 0) continue;
     if (auto failure = children[i].reap()) failures.push_back(std::move(*failure));
   }
+  return true;
 }
 
 }  // namespace
@@ -176,18 +188,25 @@ std::vector<Failure> launch(std::int32_t num_ranks, const RankBody& body, std::c
   children.reserve(static_cast<std::size_t>(num_ranks));
   for (std::int32_t rank = 0; rank < num_ranks; ++rank) children.push_back(Child::start(body, RankId(rank), job));
 
+  const auto after_grace = [&] { return std::chrono::steady_clock::now() + grace; };
   std::vector<Failure> failures;
-  while (any_running(children) && failures.empty()) await_end(children, Deadline::max(), failures);
+  while (any_running(children) && all_handled(failures)) {
+    if (await_end(children, failures.empty() ? Deadline::max() : after_grace(), failures)) continue;
+    for (Child& child : children)
+      if (child.running() && child.is_stopped()) child.kill();
+  }
 
   // Who is still joining would wait for the failed rank in vain, and nobody but us can tell it.
   for (Child& child : children)
     if (child.running() && !child.has_joined()) child.kill();
-  const Deadline deadline = std::chrono::steady_clock::now() + grace;
-  while (any_running(children) && std::chrono::steady_clock::now() < deadline) await_end(children, deadline, failures);
+  const Deadline deadline = after_grace();
+  while (any_running(children) && await_end(children, deadline, failures)) {
+  }
 
   for (Child& child : children)
     if (child.running()) child.kill();
   while (any_running(children)) await_end(children, Deadline::max(), failures);
+  if (all_handled(failures)) failures.clear();
   return failures;
 }
 

@@ -17,7 +17,8 @@ struct Failure {
   RankId rank;
   ErrorCode code;
   std::string text;
-  bool is_root = false;  ///< this rank failed by itself, not because of another one
+  bool is_root = false;     ///< this rank failed by itself, not because of another one
+  bool is_handled = false;  ///< the world failed, but the body took that for an answer and returned
 };
 
 /// Runs in the rank's process and says how it ended; nothing: all went well. It calls `joined` once its peers can tell
@@ -26,8 +27,10 @@ using RankBody =
     std::function<std::optional<Failure>(RankId rank, const std::string& job, const std::function<void()>& joined)>;
 
 /// Forks one process per rank and runs the body there; `job` names a new world. Returns when all have ended. If one
-/// fails, those that have joined get `grace` to end by themselves and are then killed, the others at once. A rank whose
-/// process ends before its body has returned has failed. If this process dies, they die with it.
+/// fails, those that have joined get `grace` to end by themselves and are then killed, the others at once. If one handles
+/// a failure, the others may take their time, but not if they are stopped. A rank whose process ends before its body has
+/// returned has failed. If this process dies, they die with it.
+/// Returns nothing if every rank has ended well or handled the failure.
 std::vector<Failure> launch(std::int32_t num_ranks, const RankBody& body, std::chrono::milliseconds grace);
 
 }  // namespace shunt::shm
