@@ -73,8 +73,9 @@ struct CombineGradients {
 };
 
 /// Light: one per layer is fine. All ranks make their engines in the same order with the same options, and call each
-/// engine's operations in the same order; order between engines is free. Operations start at once and proceed without
-/// further calls. An Error(invalid_argument) is thrown before anything is sent, and the call may be repeated.
+/// engine's operations in the same order; order between engines is free, so ranks that wait for each other in different
+/// engines are told so by the deadline only. Operations start at once and proceed without further calls. An
+/// Error(invalid_argument) is thrown before anything is sent, and the call may be repeated.
 class Engine {
  public:
   Engine(const World& world, const EngineOptions& options);

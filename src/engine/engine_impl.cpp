@@ -30,8 +30,9 @@ class PendingOperation final : public Pending {
 };
 
 void check_summable(RankId rank, const char* name, DType dtype) {
-  if (dtype == fp8_e4m3)
-    fail(ErrorCode::invalid_argument, "rank {}: engine: {} can't be fp8_e4m3, expected f32, bf16 or f16", rank, name);
+  if (dtype != f32 && dtype != bf16 && dtype != f16)
+    fail(ErrorCode::invalid_argument, "rank {}: engine: {} is {}, expected f32, bf16 or f16", rank, name,
+         to_string(dtype));
 }
 
 }  // namespace
@@ -42,6 +43,12 @@ Engine::Impl::Impl(const World& engine_world, const EngineOptions& engine_option
   if (options.hidden < 1 || options.hidden > kMostHidden)
     fail(ErrorCode::invalid_argument, "rank {}: engine: hidden is {}, expected 1 to {}", rank(), options.hidden,
          kMostHidden);
+  if (size_of(options.dtype) == 0)
+    fail(ErrorCode::invalid_argument, "rank {}: engine: dtype {} does not exist", rank(),
+         static_cast<int>(options.dtype));
+  if (options.reduction != Reduction::tree && options.reduction != Reduction::flat)
+    fail(ErrorCode::invalid_argument, "rank {}: engine: reduction {} does not exist, expected tree or flat", rank(),
+         static_cast<int>(options.reduction));
   if (!options.expert_dtype) options.expert_dtype = options.dtype == fp8_e4m3 ? bf16 : options.dtype;
   if (!options.result_dtype) options.result_dtype = options.expert_dtype;
   if (!options.wire_dtype) options.wire_dtype = options.expert_dtype;
@@ -56,15 +63,14 @@ Engine::Impl::Impl(const World& engine_world, const EngineOptions& engine_option
 }
 
 EngineShape Engine::Impl::shape() const {
-  const auto byte = [](DType dtype) { return static_cast<std::uint32_t>(dtype); };
-  EngineShape shape;
-  shape.hidden = options.hidden;
-  shape.dtypes = byte(options.dtype) | byte(*options.expert_dtype) << 8 | byte(*options.result_dtype) << 16 |
-                 byte(*options.wire_dtype) << 24;
-  shape.flags = (options.reduction == Reduction::flat ? EngineShape::kFlat : 0) |
-                (options.companions.ids ? EngineShape::kIds : 0) |
-                (options.companions.weights ? EngineShape::kWeights : 0);
-  return shape;
+  return {.hidden = options.hidden,
+          .dtype = options.dtype,
+          .expert_dtype = *options.expert_dtype,
+          .result_dtype = *options.result_dtype,
+          .wire_dtype = *options.wire_dtype,
+          .flat = options.reduction == Reduction::flat,
+          .ids = options.companions.ids,
+          .weights = options.companions.weights};
 }
 
 RowFormat Engine::Impl::row_format(Layout layout) const {

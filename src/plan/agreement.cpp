@@ -11,11 +11,13 @@ namespace {
 
 std::string decimal(std::uint64_t value) { return std::to_string(value); }
 std::string hexadecimal(std::uint64_t value) { return fmt::format("{:#x}", value); }
-std::string layout_name(std::uint64_t value) {
-  return value > static_cast<std::uint64_t>(Layout::padded) ? decimal(value)
-                                                            : std::string(to_string(static_cast<Layout>(value)));
-}
+std::string on_off(std::uint64_t value) { return value != 0 ? "on" : "off"; }
+std::string reduction(std::uint64_t flat) { return flat != 0 ? "flat" : "tree"; }
 std::string limit(std::uint64_t value) { return value == PlanOptions::kUnlimited ? "unlimited" : decimal(value); }
+template <class Enum>
+std::string name(std::uint64_t value) {
+  return std::string(to_string(static_cast<Enum>(value)));
+}
 
 struct Field {
   const char* name;
@@ -24,12 +26,22 @@ struct Field {
 };
 
 constexpr Field kFields[] = {
-    {"hidden", &Agreement::hidden, decimal},           {"dtypes", &Agreement::dtypes, hexadecimal},
-    {"flags", &Agreement::flags, hexadecimal},         {"topk", &Agreement::topk, decimal},
-    {"layout", &Agreement::layout, layout_name},       {"alignment", &Agreement::alignment, decimal},
-    {"capacity", &Agreement::capacity, limit},         {"max_tokens", &Agreement::max_tokens, decimal},
-    {"num_experts", &Agreement::num_experts, decimal}, {"expert map", &Agreement::map, hexadecimal},
-    {"topology", &Agreement::topology, hexadecimal},
+    {"hidden", &Agreement::hidden, decimal},
+    {"dtype", &Agreement::dtype, name<DType>},
+    {"expert_dtype", &Agreement::expert_dtype, name<DType>},
+    {"result_dtype", &Agreement::result_dtype, name<DType>},
+    {"wire_dtype", &Agreement::wire_dtype, name<DType>},
+    {"reduction", &Agreement::flat, reduction},
+    {"companion ids", &Agreement::ids, on_off},
+    {"companion weights", &Agreement::weights, on_off},
+    {"topk", &Agreement::topk, decimal},
+    {"layout", &Agreement::layout, name<Layout>},
+    {"alignment", &Agreement::alignment, decimal},
+    {"capacity", &Agreement::capacity, limit},
+    {"max_tokens", &Agreement::max_tokens, decimal},
+    {"num_experts", &Agreement::num_experts, decimal},
+    {"an expert map with hash", &Agreement::map, hexadecimal},
+    {"a topology with hash", &Agreement::topology, hexadecimal},
 };
 static_assert(std::is_trivially_copyable_v<Agreement>);
 static_assert(sizeof(Agreement) == std::size(kFields) * sizeof(std::uint64_t), "a field is missing in the table");
@@ -39,8 +51,13 @@ static_assert(sizeof(Agreement) == std::size(kFields) * sizeof(std::uint64_t), "
 Agreement make_agreement(const EngineShape& shape, std::int32_t topk, const PlanOptions& options, const ExpertMap& map,
                          const Topology& topology) {
   return {.hidden = static_cast<std::uint64_t>(shape.hidden),
-          .dtypes = shape.dtypes,
-          .flags = shape.flags,
+          .dtype = static_cast<std::uint64_t>(shape.dtype),
+          .expert_dtype = static_cast<std::uint64_t>(shape.expert_dtype),
+          .result_dtype = static_cast<std::uint64_t>(shape.result_dtype),
+          .wire_dtype = static_cast<std::uint64_t>(shape.wire_dtype),
+          .flat = shape.flat,
+          .ids = shape.ids,
+          .weights = shape.weights,
           .topk = static_cast<std::uint64_t>(topk),
           .layout = static_cast<std::uint64_t>(options.layout),
           .alignment = static_cast<std::uint64_t>(options.alignment),

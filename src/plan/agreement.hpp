@@ -13,8 +13,13 @@ namespace shunt {
 /// Travels in every proposal as it is: fields of one size, so that no padding holds stray bytes.
 struct Agreement {
   std::uint64_t hidden;
-  std::uint64_t dtypes;
-  std::uint64_t flags;
+  std::uint64_t dtype;
+  std::uint64_t expert_dtype;
+  std::uint64_t result_dtype;
+  std::uint64_t wire_dtype;
+  std::uint64_t flat;
+  std::uint64_t ids;
+  std::uint64_t weights;
   std::uint64_t topk;
   std::uint64_t layout;
   std::uint64_t alignment;

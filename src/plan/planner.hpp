@@ -7,6 +7,7 @@
 #include <span>
 
 #include "plan/plan_data.hpp"
+#include "shunt/dtype.hpp"
 #include "shunt/expert_map.hpp"
 #include "shunt/routing.hpp"
 #include "shunt/topology.hpp"
@@ -16,12 +17,13 @@ namespace shunt {
 /// What all ranks must agree on besides map, topology and plan options; compared in the first round.
 struct EngineShape {
   std::int64_t hidden = 0;
-  std::uint32_t dtypes = 0;  ///< row, expert, result and wire dtype, one byte each
-  std::uint32_t flags = 0;   ///< of kFlat, kIds, kWeights
-
-  static constexpr std::uint32_t kFlat = 1;
-  static constexpr std::uint32_t kIds = 2;
-  static constexpr std::uint32_t kWeights = 4;
+  DType dtype = bf16;
+  DType expert_dtype = bf16;
+  DType result_dtype = bf16;
+  DType wire_dtype = bf16;
+  bool flat = false;  ///< else tree
+  bool ids = false;
+  bool weights = false;
 };
 
 class Planner {

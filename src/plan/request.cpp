@@ -59,10 +59,16 @@ void check_request(const Routing& routing, const ExpertMap& map, const Topology&
     fail(ErrorCode::invalid_argument, "plan: rank {}: the expert map has {} copies of experts, expected at most {}",
          self, map.num_physical(), TreeOrder::kMaxPhysical);
   check_routing(routing, self);
+  if (options.layout > Layout::padded)
+    fail(ErrorCode::invalid_argument,
+         "plan: rank {}: layout {} does not exist, expected expert_major, token_unique or padded", self,
+         static_cast<int>(options.layout));
   if (options.alignment < 1)
     fail(ErrorCode::invalid_argument, "plan: rank {}: alignment is {}, expected at least 1", self, options.alignment);
   if (options.capacity < 1)
     fail(ErrorCode::invalid_argument, "plan: rank {}: capacity is {}, expected at least 1", self, options.capacity);
+  if (options.max_tokens < 0)
+    fail(ErrorCode::invalid_argument, "plan: rank {}: max_tokens is {}, expected 0 or more", self, options.max_tokens);
   if (options.layout == Layout::padded) check_padded(routing, map, self, options);
 }
 

@@ -231,9 +231,11 @@ TEST(BadInput, OfAnEngineIsRefused) {
     if (world.rank() == RankId(1)) {
       expect_no_engine({.hidden = 0}, "hidden is 0, expected 1 to");
       expect_no_engine({.hidden = -4}, "hidden is -4");
-      expect_no_engine({.hidden = 4, .expert_dtype = fp8_e4m3}, "expert_dtype can't be fp8_e4m3");
-      expect_no_engine({.hidden = 4, .result_dtype = fp8_e4m3}, "result_dtype can't be fp8_e4m3");
-      expect_no_engine({.hidden = 4, .wire_dtype = fp8_e4m3}, "wire_dtype can't be fp8_e4m3");
+      expect_no_engine({.hidden = 4, .expert_dtype = fp8_e4m3}, "expert_dtype is fp8_e4m3");
+      expect_no_engine({.hidden = 4, .result_dtype = fp8_e4m3}, "result_dtype is fp8_e4m3");
+      expect_no_engine({.hidden = 4, .wire_dtype = fp8_e4m3}, "wire_dtype is fp8_e4m3");
+      expect_no_engine({.hidden = 4, .dtype = DType(9)}, "dtype 9 does not exist");
+      expect_no_engine({.hidden = 4, .reduction = Reduction(9)}, "reduction 9 does not exist");
     }
     RankSetting rank(world, kF32);  // an engine that was refused does not count in the order of engines
     rank.plan = rank.make_plan();

@@ -54,12 +54,12 @@ void expect_mismatch(const Request& of_rank_0, const Request& of_rank_1, const s
 
 TEST(Mismatch, OfEngineOptionsIsNoticed) {
   expect_mismatch({}, {.engine = {.hidden = 16, .dtype = f32}}, "hidden");
-  expect_mismatch({}, {.engine = {.hidden = 8, .dtype = bf16}}, "dtypes");
-  expect_mismatch({}, {.engine = {.hidden = 8, .dtype = f32, .expert_dtype = bf16}}, "dtypes");
-  expect_mismatch({}, {.engine = {.hidden = 8, .dtype = f32, .result_dtype = bf16}}, "dtypes");
-  expect_mismatch({}, {.engine = {.hidden = 8, .dtype = f32, .wire_dtype = bf16}}, "dtypes");
-  expect_mismatch({}, {.engine = {.hidden = 8, .dtype = f32, .reduction = Reduction::flat}}, "flags");
-  expect_mismatch({}, {.engine = {.hidden = 8, .dtype = f32, .companions = {.ids = true}}}, "flags");
+  expect_mismatch({}, {.engine = {.hidden = 8, .dtype = bf16}}, "has dtype");
+  expect_mismatch({}, {.engine = {.hidden = 8, .dtype = f32, .expert_dtype = bf16}}, "expert_dtype");
+  expect_mismatch({}, {.engine = {.hidden = 8, .dtype = f32, .result_dtype = bf16}}, "result_dtype");
+  expect_mismatch({}, {.engine = {.hidden = 8, .dtype = f32, .wire_dtype = bf16}}, "wire_dtype");
+  expect_mismatch({}, {.engine = {.hidden = 8, .dtype = f32, .reduction = Reduction::flat}}, "reduction");
+  expect_mismatch({}, {.engine = {.hidden = 8, .dtype = f32, .companions = {.ids = true}}}, "companion ids");
 }
 
 TEST(Mismatch, OfRoutingAndMapIsNoticed) {

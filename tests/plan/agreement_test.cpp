@@ -14,7 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 
 struct Bring {
-  EngineShape shape{.hidden = 2048, .dtypes = 0x0101, .flags = 0};
+  EngineShape shape{.hidden = 2048};
   std::int32_t topk = 1;
   PlanOptions options{};
   ExpertMap map = ExpertMap::contiguous(4, 2);
@@ -41,12 +41,19 @@ std::string complaint(const Bring& theirs) {
 TEST(PlanAgreement, EqualRanksAgree) { EXPECT_EQ(complaint({}), "agreed"); }
 
 TEST(PlanAgreement, MismatchNamesBothRanksAndValues) {
-  EXPECT_EQ(complaint({.shape = {.hidden = 4096, .dtypes = 0x0101}}), "plan: rank 1 has hidden 4096, rank 0 has 2048");
+  EXPECT_EQ(complaint({.shape = {.hidden = 4096}}), "plan: rank 1 has hidden 4096, rank 0 has 2048");
 }
 
 TEST(PlanAgreement, EveryFieldIsCompared) {
-  EXPECT_THAT(complaint({.shape = {2048, 0x0102, 0}}), HasSubstr("rank 1 has dtypes 0x102, rank 0 has 0x101"));
-  EXPECT_THAT(complaint({.shape = {2048, 0x0101, 1}}), HasSubstr("rank 1 has flags 0x1"));
+  EXPECT_THAT(complaint({.shape = {.hidden = 2048, .dtype = f16}}), HasSubstr("rank 1 has dtype f16, rank 0 has bf16"));
+  EXPECT_THAT(complaint({.shape = {.hidden = 2048, .expert_dtype = f32}}), HasSubstr("rank 1 has expert_dtype f32"));
+  EXPECT_THAT(complaint({.shape = {.hidden = 2048, .result_dtype = f32}}), HasSubstr("rank 1 has result_dtype f32"));
+  EXPECT_THAT(complaint({.shape = {.hidden = 2048, .wire_dtype = f32}}), HasSubstr("rank 1 has wire_dtype f32"));
+  EXPECT_THAT(complaint({.shape = {.hidden = 2048, .flat = true}}),
+              HasSubstr("rank 1 has reduction flat, rank 0 has tree"));
+  EXPECT_THAT(complaint({.shape = {.hidden = 2048, .ids = true}}),
+              HasSubstr("rank 1 has companion ids on, rank 0 has off"));
+  EXPECT_THAT(complaint({.shape = {.hidden = 2048, .weights = true}}), HasSubstr("rank 1 has companion weights on"));
   EXPECT_THAT(complaint({.topk = 2}), HasSubstr("rank 1 has topk 2, rank 0 has 1"));
   EXPECT_THAT(complaint({.options = {.layout = Layout::token_unique}}),
               HasSubstr("rank 1 has layout token_unique, rank 0 has expert_major"));
@@ -56,8 +63,8 @@ TEST(PlanAgreement, EveryFieldIsCompared) {
   EXPECT_THAT(complaint({.map = ExpertMap::contiguous(5, 2)}), HasSubstr("rank 1 has num_experts 5, rank 0 has 4"));
   EXPECT_THAT(
       complaint({.map = ExpertMap::from_placement(4, {{ExpertId(0), ExpertId(2)}, {ExpertId(1), ExpertId(3)}})}),
-      HasSubstr("rank 1 has expert map 0x"));
-  EXPECT_THAT(complaint({.topology = Topology::virtual_nodes(2, 2)}), HasSubstr("rank 1 has topology 0x"));
+      HasSubstr("rank 1 has an expert map with hash 0x"));
+  EXPECT_THAT(complaint({.topology = Topology::virtual_nodes(2, 2)}), HasSubstr("rank 1 has a topology with hash 0x"));
 }
 
 }  // namespace

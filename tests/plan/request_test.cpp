@@ -43,6 +43,11 @@ TEST(PlanRequest, TopKIsBounded) {
   EXPECT_THAT(refusal({.experts = std::vector<std::int32_t>(65, -1), .topk = 65}), HasSubstr("topk is 65"));
 }
 
+TEST(PlanRequest, OptionsMakeSenseEvenIfUnused) {
+  EXPECT_THAT(refusal({.options = {.layout = Layout(9)}}), HasSubstr("layout 9 does not exist"));
+  EXPECT_THAT(refusal({.options = {.max_tokens = -1}}), HasSubstr("max_tokens is -1, expected 0 or more"));
+}
+
 TEST(PlanRequest, EveryTokenHasTopKEntries) {
   EXPECT_THAT(refusal({.topk = 3}), HasSubstr("4 experts, not a multiple of topk 3"));
 }
