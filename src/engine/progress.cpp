@@ -242,8 +242,8 @@ bool Progress::matches(const Operation& operation, RankId peer, const Announceme
   const RankId self = operation.group().self;
   const auto text =
       theirs.kind != ours.kind
-          ? fmt::format("rank {} called {} where rank {} called {} (call #{})", peer,
-                        to_string(theirs.kind), self, to_string(ours.kind), operation.key().sequence)
+          ? fmt::format("rank {} called {} where rank {} called {} (call #{})", peer, to_string(theirs.kind), self,
+                        to_string(ours.kind), operation.key().sequence)
           : fmt::format(
                 "rank {} and rank {} called {} #{} with different plans, or plans of engines with different options",
                 peer, self, to_string(ours.kind), operation.key().sequence);
