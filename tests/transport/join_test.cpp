@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -74,6 +75,18 @@ TEST_F(Join, BringsRanksTogetherInWhateverOrderTheyCome) {
     }
     for (auto& rank : ranks) expect_returned(rank);
   }
+}
+
+TEST_F(Join, NeedsNoMoreDescriptorsInFlightThanAnOrdinaryUserMayHave) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  constexpr std::int32_t kNumRanks = 24;
+  ChildProcess user([] {
+    const rlimit fewer_than_the_ranks_exchange{160, 160};
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &fewer_than_the_ranks_exchange), 0);
+    ASSERT_EQ(setresuid(65534, 65534, 65534), 0);
+    World::spawn(kNumRanks, [](World& world) { world.barrier(); }, {.kind = WorldKind::shm});
+  });
+  expect_returned(user);
 }
 
 TEST_F(Join, LetsAJobMakeOneWorldAfterAnother) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <thread>
 
 #include "core/fail.hpp"
 
@@ -14,6 +15,15 @@ namespace shunt::shm {
 namespace {
 
 constexpr int kType = SOCK_SEQPACKET | SOCK_CLOEXEC;
+
+// An ordinary user may have only so many descriptors on their way; those sent before arrive soon.
+constexpr std::chrono::seconds kRoomInFlight{10};
+
+bool sleep_before(Deadline deadline) {
+  if (std::chrono::steady_clock::now() >= deadline) return false;
+  std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return true;
+}
 
 struct AbstractAddress {
   sockaddr_un address{};
@@ -102,9 +112,10 @@ bool send_parcel(const Descriptor& socket, const Parcel& parcel, int first_fd, i
     header->cmsg_len = CMSG_LEN(num_fds * sizeof(int));
     std::memcpy(CMSG_DATA(header), fds.data(), num_fds * sizeof(int));
   }
+  const Deadline deadline = std::chrono::steady_clock::now() + kRoomInFlight;
   ssize_t sent = 0;
   do sent = sendmsg(socket.get(), &message, MSG_NOSIGNAL);
-  while (sent < 0 && errno == EINTR);
+  while (sent < 0 && (errno == EINTR || (errno == ETOOMANYREFS && sleep_before(deadline))));
   if (sent < 0 && errno != EPIPE && errno != ECONNRESET) fail_errno("can't send {} descriptors", num_fds);
   return sent == static_cast<ssize_t>(sizeof(parcel));
 }
