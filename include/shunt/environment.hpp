@@ -17,6 +17,10 @@ struct Environment {
   std::chrono::milliseconds join{60'000};
   /// SHUNT_VIRTUAL_NODES: declare this many nodes on one host. Default 1.
   std::int32_t virtual_nodes = 1;
+  /// SHUNT_SLICE_BYTES, SHUNT_RING_DEPTH: between nodes rows travel in slices of at most so many bytes, at most so many
+  /// of them on their way between two ranks. Speed and memory depend on them, results don't. Defaults 131072 and 4.
+  std::int32_t slice_bytes = 128 << 10;
+  std::int32_t ring_depth = 4;
 
   /// How the job was launched, from the first convention found, the most explicit first: SHUNT_RANK with
   /// SHUNT_WORLD_SIZE and SHUNT_JOB; RANK with WORLD_SIZE, MASTER_ADDR and MASTER_PORT; Open MPI's mpirun; Slurm's

@@ -28,6 +28,17 @@ class Topology {
   [[nodiscard]] std::int32_t num_nodes() const { return num_nodes_; }
   [[nodiscard]] NodeId node(RankId rank) const { return node_[rank.index()]; }
   [[nodiscard]] std::span<const NodeId> nodes() const { return node_; }
+  /// A node's ranks, ascending.
+  [[nodiscard]] std::span<const RankId> ranks(NodeId node) const {
+    const auto begin = first_rank_[node.index()];
+    return std::span(ranks_).subspan(begin, first_rank_[node.index() + 1] - begin);
+  }
+  /// The rank that stands for `rank` on a node: the one of the same index there, counted round where the node is
+  /// smaller.
+  [[nodiscard]] RankId counterpart(RankId rank, NodeId node) const {
+    const auto there = ranks(node);
+    return there[index_in_node_[rank.index()] % there.size()];
+  }
 
   /// Equal topologies have equal hashes on every rank.
   [[nodiscard]] std::uint64_t hash() const;
@@ -35,6 +46,9 @@ class Topology {
  private:
   std::vector<NodeId> node_;  // by rank
   std::int32_t num_nodes_ = 0;
+  std::vector<RankId> ranks_;               // by node
+  std::vector<std::size_t> first_rank_;     // [nodes + 1], in ranks_
+  std::vector<std::size_t> index_in_node_;  // by rank
 };
 
 }  // namespace shunt

@@ -30,6 +30,16 @@ Topology Topology::from_nodes(std::vector<NodeId> nodes) {
   if (std::min_element(nodes.begin(), nodes.end())->value < 0)
     fail(ErrorCode::invalid_argument, "topology: a rank has a negative node");
   topology.node_ = std::move(nodes);
+  topology.index_in_node_.resize(topology.node_.size());
+  for (std::int32_t node = 0; node < topology.num_nodes_; ++node) {
+    topology.first_rank_.push_back(topology.ranks_.size());
+    for (std::size_t rank = 0; rank < topology.node_.size(); ++rank) {
+      if (topology.node_[rank] != NodeId(node)) continue;
+      topology.index_in_node_[rank] = topology.ranks_.size() - topology.first_rank_.back();
+      topology.ranks_.emplace_back(rank);
+    }
+  }
+  topology.first_rank_.push_back(topology.ranks_.size());
   return topology;
 }
 

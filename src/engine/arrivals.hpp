@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <unordered_map>
 #include <vector>
 
@@ -11,7 +12,11 @@
 
 namespace shunt {
 
-enum class Signal : std::uint8_t { announce, done };
+enum class Signal : std::uint8_t {
+  announce,  ///< to near ranks: here, with this memory
+  done,      ///< to near ranks: needs their memory no more
+  grant,     ///< to far ranks: here, and room for `offset` more slices of at most `bytes`
+};
 
 /// How an operation's signals travel.
 struct SignalRecord {
@@ -34,6 +39,8 @@ class Arrivals {
   struct Peer {
     std::optional<Announcement> announced;
     bool done = false;
+    std::uint32_t granted = 0;      ///< slices it has room for, counted from the beginning
+    std::uint64_t slice_bytes = 0;  ///< of each of them
   };
 
   /// By transport rank.
@@ -42,7 +49,16 @@ class Arrivals {
     if (peers.empty()) peers.resize(num_ranks_);
     return peers;
   }
-  void forget(const Operation::Key& key) { by_operation_.erase(key); }
+  /// As of(), for what comes from a peer: nullptr if the operation has completed here, as grants may still be coming.
+  std::vector<Peer>* still_of(const Operation::Key& key) {
+    const auto engine = completed_.find(key.engine);
+    if (engine != completed_.end() && engine->second.contains(key.sequence)) return nullptr;
+    return &of(key);
+  }
+  void complete(const Operation::Key& key) {
+    by_operation_.erase(key);
+    completed_[key.engine].insert(key.sequence);
+  }
 
  private:
   struct HashKey {
@@ -51,8 +67,25 @@ class Arrivals {
     }
   };
 
+  /// Operations of one engine may complete out of order, but not far out of it.
+  class Completed {
+   public:
+    void insert(std::uint32_t sequence) {
+      beyond_.insert(sequence);
+      while (beyond_.erase(all_below_) > 0) ++all_below_;
+    }
+    [[nodiscard]] bool contains(std::uint32_t sequence) const {
+      return sequence < all_below_ || beyond_.count(sequence) > 0;
+    }
+
+   private:
+    std::uint32_t all_below_ = 0;
+    std::set<std::uint32_t> beyond_;
+  };
+
   std::size_t num_ranks_;
   std::unordered_map<Operation::Key, std::vector<Peer>, HashKey> by_operation_;
+  std::unordered_map<std::uint64_t, Completed> completed_;  // by engine
 };
 
 }  // namespace shunt

@@ -6,7 +6,7 @@
 
 namespace shunt {
 
-void Combine::run(std::span<const Announcement> peers) {
+void Combine::begin(std::span<const Announcement> peers) {
   const std::size_t row_bytes = static_cast<std::size_t>(in_.hidden) * size_of(in_.format.terms);
   std::vector<const std::byte*> rows_of;
   for (std::size_t rank = 0; rank < peers.size(); ++rank)

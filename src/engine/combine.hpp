@@ -22,7 +22,7 @@ class Combine final : public Shuffle {
   Combine(const Context& context, const Announcement& announcement, Inputs inputs)
       : Shuffle(context, announcement), in_(std::move(inputs)) {}
 
-  void run(std::span<const Announcement> peers) override;
+  void begin(std::span<const Announcement> peers) override;
 
  private:
   [[nodiscard]] Closes closes(std::span<const Target> targets, std::size_t i) const;

@@ -5,7 +5,7 @@
 
 namespace shunt {
 
-void CombineBackward::run(std::span<const Announcement> peers) {
+void CombineBackward::begin(std::span<const Announcement> peers) {
   const auto hidden = static_cast<std::size_t>(in_.grad_out.cols);
   const std::size_t row_bytes = hidden * size_of(in_.expert_dtype);
   std::vector<std::byte*> gradients_of;

@@ -21,7 +21,7 @@ class CombineBackward final : public Shuffle {
   CombineBackward(const Context& context, const Announcement& announcement, Inputs inputs)
       : Shuffle(context, announcement), in_(std::move(inputs)) {}
 
-  void run(std::span<const Announcement> peers) override;
+  void begin(std::span<const Announcement> peers) override;
 
  private:
   Inputs in_;

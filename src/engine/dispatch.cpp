@@ -17,7 +17,7 @@ RowBlock Dispatch::block_of(const PlanData& plan, const RowFormat& format, RankI
           padded ? plan.rows_of_rank[rank.index()] / plan.options.max_tokens : 0};
 }
 
-void Dispatch::run(std::span<const Announcement> peers) {
+void Dispatch::begin(std::span<const Announcement> peers) {
   std::vector<Receiver> receivers;
   for (std::size_t rank = 0; rank < peers.size(); ++rank) {
     const RowBlock block = block_of(plan(), in_.format, RankId(rank));

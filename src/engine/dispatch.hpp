@@ -24,7 +24,7 @@ class Dispatch final : public Shuffle {
   /// The block of a rank's output.
   static RowBlock block_of(const PlanData& plan, const RowFormat& format, RankId rank);
 
-  void run(std::span<const Announcement> peers) override;
+  void begin(std::span<const Announcement> peers) override;
   void finish() override;
 
  private:

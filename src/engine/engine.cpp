@@ -14,21 +14,6 @@
 #include "plan/planner.hpp"
 
 namespace shunt {
-namespace {
-
-// The planner lists targets in tree order.
-void sort_by_logical_expert(PlanData& plan, const Routing& routing) {
-  for (std::size_t token = 0; token < static_cast<std::size_t>(plan.num_tokens); ++token) {
-    const auto expert_of = [&](const Target& target) {
-      return routing.experts[token * static_cast<std::size_t>(plan.topk) + static_cast<std::size_t>(target.choice)];
-    };
-    std::sort(plan.targets.begin() + plan.first_target[token], plan.targets.begin() + plan.first_target[token + 1],
-              [&](const Target& a, const Target& b) { return expert_of(a) < expert_of(b); });
-  }
-}
-
-}  // namespace
-
 Engine::Engine(const World& world, const EngineOptions& options) : impl_(std::make_shared<Impl>(world, options)) {}
 
 const EngineOptions& Engine::options() const { return impl_->options; }
@@ -38,13 +23,23 @@ Plan Engine::plan(const Routing& routing, const ExpertMap& map, const PlanOption
   if (options.layout == Layout::token_unique && engine.options.reduction == Reduction::flat)
     fail(ErrorCode::invalid_argument,
          "rank {}: token_unique sums per rank; reduction = flat needs expert_major or padded", engine.rank());
-  Planner planner(routing, map, engine.world->topology, engine.rank(), options, engine.shape());
+  const World::Impl& world = *engine.world;
+  const ExchangePlace place{*world.fabric, world.group,          world.topology,
+                            engine.key,    engine.next_sequence, *engine.options.deadline};
+  Planner planner(routing, map, world.topology, engine.rank(), options, engine.shape(), world.group->hosts);
   while (planner.needs_round())
-    exchange({*engine.world->fabric, engine.world->group, engine.key, engine.next_sequence, *engine.options.deadline},
-             OpKind::plan, planner.proposal(),
+    exchange(place, OpKind::plan, planner.proposal(), planner.bytes_for_far(),
              [&](std::span<const std::span<const std::byte>> all) { planner.accept(all); });
+  if (world.group->has_far()) {
+    std::vector<FarParcel> notes;
+    for (const Planner::Note& note : planner.notes()) {
+      const auto bytes = std::as_bytes(std::span(note.words));
+      notes.push_back({note.rank, {bytes.begin(), bytes.end()}});
+    }
+    for (const FarParcel& note : swap_far(place, OpKind::plan, std::move(notes), planner.note_senders()))
+      planner.accept_note(note.rank, note.bytes);
+  }
   std::shared_ptr<PlanData> data = planner.finish();
-  if (engine.options.reduction == Reduction::flat) sort_by_logical_expert(*data, routing);
   data->engine = engine.serial;
   // Two plans of one engine may have equal counts and still not be the same.
   data->hash = Hasher().add(data->hash).add(engine.num_plans++).value();

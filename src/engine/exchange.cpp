@@ -1,20 +1,24 @@
 #include "engine/exchange.hpp"
 
+#include <algorithm>
 #include <cstring>
+
+#include "core/fail.hpp"
+#include "engine/streams.hpp"
 
 namespace shunt {
 namespace {
 
-class Exchange final : public Operation {
+class NearExchange final : public Operation {
  public:
-  Exchange(std::shared_ptr<const Group> group, std::uint64_t engine, const Announcement& announcement,
-           std::chrono::milliseconds deadline, Transport& transport, ReadAll read, Block block)
+  NearExchange(std::shared_ptr<const Group> group, std::uint64_t engine, const Announcement& announcement,
+               std::chrono::milliseconds deadline, Transport& transport, ReadAll read, Block block)
       : Operation(std::move(group), engine, announcement, deadline),
         transport_(transport),
         read_(std::move(read)),
         block_(std::move(block)) {}
 
-  void run(std::span<const Announcement> peers) override {
+  void begin(std::span<const Announcement> peers) override {
     std::vector<std::span<const std::byte>> all;
     for (std::size_t rank = 0; rank < peers.size(); ++rank) {
       const auto& peer = peers[rank];
@@ -32,9 +36,9 @@ class Exchange final : public Operation {
   Block block_;  // peers may read it for as long as the operation lives
 };
 
-}  // namespace
-
-void exchange(const ExchangePlace& place, OpKind kind, std::span<const std::byte> mine, const ReadAll& read) {
+/// Among near ranks.
+void exchange_near(const ExchangePlace& place, const std::shared_ptr<const Group>& group, OpKind kind,
+                   std::span<const std::byte> mine, const ReadAll& read) {
   Fabric& fabric = place.fabric;
   Announcement announcement;
   announcement.kind = kind;
@@ -45,9 +49,170 @@ void exchange(const ExchangePlace& place, OpKind kind, std::span<const std::byte
     announcement.offset = *fabric.transport().offset_of(block.data, block.bytes);
     announcement.bytes = block.bytes;
   }
-  const auto operation = std::make_shared<Exchange>(place.group, place.engine, announcement, place.deadline,
-                                                    fabric.transport(), read, block);
+  const auto operation = std::make_shared<NearExchange>(group, place.engine, announcement, place.deadline,
+                                                        fabric.transport(), read, block);
   fabric.progress().issue_and_wait(operation, place.next_sequence);
+}
+
+class FarSwap final : public Operation {
+ public:
+  FarSwap(const ExchangePlace& place, const Announcement& announcement, std::vector<FarParcel> outgoing,
+          std::vector<RankId> senders)
+      : Operation(place.group, place.engine, announcement, place.deadline) {
+    for (FarParcel& parcel : outgoing) out_.push_back({std::move(parcel)});
+    for (const RankId sender : senders) in_.push_back({sender, {}});
+  }
+
+  [[nodiscard]] std::vector<RankId> far_partners() const override {
+    std::vector<RankId> partners;
+    for (const Out& out : out_) partners.push_back(out.parcel.rank);
+    for (const FarParcel& parcel : in_) partners.push_back(parcel.rank);
+    return partners;
+  }
+
+  void begin(std::span<const Announcement>) override {}
+
+  Work work() override {
+    bool moved = false;
+    for (Out& out : out_) moved |= send(out);
+    for (FarParcel& parcel : in_) moved |= receive(parcel);
+    if (awaited_far().empty()) return Work::finished;
+    return moved ? Work::moved : Work::idle;
+  }
+
+  [[nodiscard]] std::vector<RankId> awaited_far() const override {
+    std::vector<RankId> awaited;
+    for (const Out& out : out_)
+      if (!out.is_posted) awaited.push_back(out.parcel.rank);
+    for (const FarParcel& parcel : in_)
+      if (!streams().has_ended(parcel.rank)) awaited.push_back(parcel.rank);
+    return awaited;
+  }
+
+  [[nodiscard]] std::vector<FarParcel> received() { return std::move(in_); }
+
+ private:
+  struct Out {
+    FarParcel parcel;
+    std::size_t num_sent = 0;
+    bool is_posted = false;
+  };
+
+  bool send(Out& out) {
+    bool moved = false;
+    while (!out.is_posted) {
+      auto slice = streams().open(out.parcel.rank);
+      if (!slice) break;
+      const std::size_t count = std::min(slice->bytes.size(), out.parcel.bytes.size() - out.num_sent);
+      std::copy_n(out.parcel.bytes.begin() + static_cast<std::ptrdiff_t>(out.num_sent), count, slice->bytes.begin());
+      out.num_sent += count;
+      out.is_posted = out.num_sent == out.parcel.bytes.size();
+      streams().post(out.parcel.rank, std::move(*slice), count, out.is_posted);
+      moved = true;
+    }
+    return moved;
+  }
+
+  bool receive(FarParcel& parcel) {
+    bool moved = false;
+    for (; const InSlice* slice = streams().front(parcel.rank); moved = true) {
+      parcel.bytes.insert(parcel.bytes.end(), slice->bytes.begin(), slice->bytes.end());
+      streams().pop(parcel.rank);
+    }
+    return moved;
+  }
+
+  std::vector<Out> out_;
+  std::vector<FarParcel> in_;
+};
+
+/// Ranks and their bytes, one after the other: what a rank shows its near peers.
+class Bundle {
+ public:
+  void add(RankId rank, std::span<const std::byte> bytes) {
+    const Header header{rank.value, 0, bytes.size()};
+    const auto* begin = reinterpret_cast<const std::byte*>(&header);
+    bytes_.insert(bytes_.end(), begin, begin + sizeof(header));
+    bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
+    bytes_.resize((bytes_.size() + 7) / 8 * 8);
+  }
+  [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
+
+  /// Puts what a bundle holds into `all`, by rank. The bundle lies in a peer's memory.
+  static void unpack(std::span<const std::byte> bundle, std::vector<std::span<const std::byte>>& all) {
+    while (bundle.size() >= sizeof(Header)) {
+      Header header{};
+      std::memcpy(&header, bundle.data(), sizeof(header));
+      bundle = bundle.subspan(sizeof(header));
+      if (header.rank < 0 || static_cast<std::size_t>(header.rank) >= all.size() || header.bytes > bundle.size())
+        fail(ErrorCode::mismatch, "a near rank shows damaged bytes of rank {}", header.rank);
+      all[static_cast<std::size_t>(header.rank)] = bundle.first(header.bytes);
+      bundle = bundle.subspan(std::min<std::size_t>((header.bytes + 7) / 8 * 8, bundle.size()));
+    }
+  }
+
+ private:
+  struct Header {
+    std::int32_t rank;
+    std::int32_t unused;
+    std::uint64_t bytes;
+  };
+  std::vector<std::byte> bytes_;
+};
+
+std::shared_ptr<const Group> near_group(const Group& all) {
+  auto group = std::make_shared<Group>();
+  group->id = all.id;
+  for (std::size_t rank = 0; rank < all.members.size(); ++rank) {
+    if (!all.is_near(rank)) continue;
+    if (RankId(rank) == all.self) group->self = RankId(group->members.size());
+    group->members.push_back(all.members[rank]);
+    group->hosts.push_back(all.hosts[rank]);
+  }
+  return group;
+}
+
+/// Each rank's bytes travel once to each far node, to the rank's counterpart there.
+std::vector<FarParcel> swap_with_counterparts(const ExchangePlace& place, OpKind kind,
+                                              std::span<const std::byte> mine) {
+  const Group& group = *place.group;
+  const Topology& topology = place.topology;
+  std::vector<FarParcel> outgoing;
+  std::vector<RankId> senders;
+  for (std::int32_t n = 0; n < topology.num_nodes(); ++n) {
+    const NodeId node(n);
+    if (group.is_near(topology.ranks(node).front())) continue;
+    outgoing.push_back({topology.counterpart(group.self, node), {mine.begin(), mine.end()}});
+    for (const RankId rank : topology.ranks(node))
+      if (topology.counterpart(rank, topology.node(group.self)) == group.self) senders.push_back(rank);
+  }
+  return swap_far(place, kind, std::move(outgoing), std::move(senders));
+}
+
+}  // namespace
+
+std::vector<FarParcel> swap_far(const ExchangePlace& place, OpKind kind, std::vector<FarParcel> outgoing,
+                                std::vector<RankId> senders) {
+  const auto operation =
+      std::make_shared<FarSwap>(place, Announcement{.kind = kind}, std::move(outgoing), std::move(senders));
+  place.fabric.progress().issue_and_wait(operation, place.next_sequence);
+  return operation->received();
+}
+
+void exchange(const ExchangePlace& place, OpKind kind, std::span<const std::byte> mine, std::size_t for_far,
+              const ReadAll& read) {
+  const Group& group = *place.group;
+  if (!group.has_far()) return exchange_near(place, place.group, kind, mine, read);
+
+  Bundle bundle;
+  bundle.add(group.self, mine);
+  for (const FarParcel& parcel : swap_with_counterparts(place, kind, mine.first(for_far)))
+    bundle.add(parcel.rank, parcel.bytes);
+  exchange_near(place, near_group(group), kind, bundle.bytes(), [&](std::span<const std::span<const std::byte>> near) {
+    std::vector<std::span<const std::byte>> all(group.members.size());
+    for (const auto bytes : near) Bundle::unpack(bytes, all);
+    read(all);
+  });
 }
 
 }  // namespace shunt

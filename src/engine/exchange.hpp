@@ -10,6 +10,7 @@
 
 #include "engine/fabric.hpp"
 #include "engine/operation.hpp"
+#include "shunt/topology.hpp"
 
 namespace shunt {
 
@@ -20,12 +21,26 @@ using ReadAll = std::function<void(std::span<const std::span<const std::byte>>)>
 struct ExchangePlace {
   Fabric& fabric;
   const std::shared_ptr<const Group>& group;
+  const Topology& topology;
   std::uint64_t engine;
   std::uint32_t& next_sequence;
   std::chrono::milliseconds deadline;
 };
 
-/// Collective, blocking. `kind` is what the caller was called for; all ranks' must match.
-void exchange(const ExchangePlace& place, OpKind kind, std::span<const std::byte> mine, const ReadAll& read);
+/// Collective, blocking. `kind` is what the caller was called for; all ranks' must match. Far ranks see only the first
+/// `for_far` bytes.
+void exchange(const ExchangePlace& place, OpKind kind, std::span<const std::byte> mine, std::size_t for_far,
+              const ReadAll& read);
+
+/// What a rank sends to, or has from, one far rank.
+struct FarParcel {
+  RankId rank;
+  std::vector<std::byte> bytes;
+};
+
+/// Collective, blocking: every rank sends to some far ranks, and all know from whom they hear. Returns what `senders`
+/// sent, in their order.
+std::vector<FarParcel> swap_far(const ExchangePlace& place, OpKind kind, std::vector<FarParcel> outgoing,
+                                std::vector<RankId> senders);
 
 }  // namespace shunt

@@ -12,7 +12,10 @@ namespace shunt {
 class Fabric {
  public:
   Fabric(std::shared_ptr<Transport> transport, const Environment& environment)
-      : environment_(environment), transport_(std::move(transport)), progress_(transport_) {}
+      : environment_(environment),
+        transport_(std::move(transport)),
+        progress_(transport_, {static_cast<std::size_t>(environment.slice_bytes),
+                               static_cast<std::uint32_t>(environment.ring_depth)}) {}
 
   [[nodiscard]] const Environment& environment() const { return environment_; }
   [[nodiscard]] Transport& transport() const { return *transport_; }

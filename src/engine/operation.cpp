@@ -1,5 +1,7 @@
 #include "engine/operation.hpp"
 
+#include "engine/streams.hpp"
+
 namespace shunt {
 
 std::string_view to_string(OpKind kind) {
@@ -15,6 +17,14 @@ std::string_view to_string(OpKind kind) {
   }
   return "unknown operation";
 }
+
+Operation::Operation(std::shared_ptr<const Group> group, std::uint64_t engine, const Announcement& announcement,
+                     std::chrono::milliseconds deadline)
+    : group_(std::move(group)), announcement_(announcement), deadline_(deadline) {
+  key_.engine = engine;
+}
+
+Operation::~Operation() = default;
 
 void Operation::rethrow() const {
   if (state_.load(std::memory_order_acquire) == State::failed) throw *error_;

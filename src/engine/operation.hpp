@@ -1,10 +1,12 @@
 // One collective operation, from its issue to its completion on this rank.
 //
-// Every operation has the same life: all ranks announce themselves to each other; once all have, this rank does its
-// work, reading or writing its peers' announced memory; then it tells them that it is done with their memory; and it is
-// complete once all peers have said the same.
+// Every operation has the same life: near ranks announce themselves to each other; once all have, this rank does its
+// share, reading or writing its peers' announced memory; then it tells them that it is done with their memory; and it
+// is complete once all peers have said the same. With far ranks it exchanges streams of slices (streams.hpp) as part of
+// its share; what it grants them tells them too that it is here.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -35,11 +37,21 @@ std::string_view to_string(OpKind kind);
 /// The ranks of a world, as ranks of the transport below it.
 struct Group {
   std::vector<RankId> members;  ///< by rank in this world
+  std::vector<HostId> hosts;    ///< by rank in this world
   RankId self;                  ///< in this world
   std::uint64_t id = 0;         ///< equal on all members, different for other worlds
 
   [[nodiscard]] std::int32_t size() const { return static_cast<std::int32_t>(members.size()); }
+  [[nodiscard]] RankId member(RankId rank) const { return members[rank.index()]; }
+  [[nodiscard]] bool is_near(RankId rank) const { return hosts[rank.index()] == hosts[self.index()]; }
+  [[nodiscard]] bool has_far() const { return !std::equal(hosts.begin() + 1, hosts.end(), hosts.begin()); }
+  [[nodiscard]] bool is_near(std::size_t rank) const { return is_near(RankId(rank)); }
 };
+
+class Streams;
+
+/// How far a call of Operation::work() came.
+enum class Work : std::uint8_t { idle, moved, finished };
 
 /// What a rank tells its peers when it issues an operation.
 struct Announcement {
@@ -60,17 +72,21 @@ class Operation {
   };
 
   Operation(std::shared_ptr<const Group> group, std::uint64_t engine, const Announcement& announcement,
-            std::chrono::milliseconds deadline)
-      : group_(std::move(group)), announcement_(announcement), deadline_(deadline) {
-    key_.engine = engine;
-  }
-  virtual ~Operation() = default;
+            std::chrono::milliseconds deadline);
+  virtual ~Operation();
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
 
-  /// This rank's share of the work. `peers` holds every member's announcement, this rank's own included.
-  virtual void run(std::span<const Announcement> peers) = 0;
-  /// Called once all peers are done with this rank's memory.
+  /// Far ranks of this world with which it exchanges streams, or which it wants to know to be here.
+  [[nodiscard]] virtual std::vector<RankId> far_partners() const { return {}; }
+  /// Called once all near members have announced themselves. `peers` holds their announcements by rank, this rank's own
+  /// included; those of far members are empty.
+  virtual void begin(std::span<const Announcement> peers) = 0;
+  /// Does a part of this rank's share; called until it is finished.
+  virtual Work work() { return Work::finished; }
+  /// Far ranks that the last work() waited for.
+  [[nodiscard]] virtual std::vector<RankId> awaited_far() const { return {}; }
+  /// Called once all near peers are done with this rank's memory.
   virtual void finish() {}
 
   [[nodiscard]] const Group& group() const { return *group_; }
@@ -79,6 +95,10 @@ class Operation {
   [[nodiscard]] bool done() const { return state_.load(std::memory_order_acquire) != State::pending; }
   /// Throws the error that ended a failed operation; call once done().
   void rethrow() const;
+
+ protected:
+  /// From begin() on, if there are far partners.
+  [[nodiscard]] Streams& streams() const { return *streams_; }
 
  private:
   friend class Progress;
@@ -89,7 +109,10 @@ class Operation {
   Announcement announcement_;
   std::chrono::milliseconds deadline_;
   std::chrono::steady_clock::time_point issued_;
-  bool has_run_ = false;
+  std::vector<RankId> far_partners_;
+  std::unique_ptr<Streams> streams_;
+  bool has_begun_ = false;
+  bool has_worked_ = false;
   std::optional<Error> error_;
   std::atomic<State> state_{State::pending};  // release by Progress; partner: the acquire in done()
 };

@@ -26,6 +26,14 @@ std::string name_of(const Operation& operation) {
   return fmt::format("{} #{}", to_string(operation.announcement().kind), operation.key().sequence);
 }
 
+/// Calls visit(transport rank) for each near member but this rank.
+template <class Visit>
+void for_near_peers(const Operation& operation, const Visit& visit) {
+  const Group& group = operation.group();
+  for (std::size_t rank = 0; rank < group.members.size(); ++rank)
+    if (group.is_near(rank) && RankId(rank) != group.self) visit(group.members[rank]);
+}
+
 Error error_of(const Fault& fault) { return {fault.code, fault.text}; }
 
 std::string list(const std::vector<RankId>& ranks) {
@@ -34,8 +42,9 @@ std::string list(const std::vector<RankId>& ranks) {
 
 }  // namespace
 
-Progress::Progress(std::shared_ptr<Transport> transport)
+Progress::Progress(std::shared_ptr<Transport> transport, const StreamLimits& limits)
     : transport_(std::move(transport)),
+      limits_(limits),
       backlog_(static_cast<std::size_t>(transport_->size())),
       arrivals_(transport_->size()) {
   server_ = std::thread([this] { serve(); });
@@ -81,8 +90,7 @@ void Progress::issue(const std::shared_ptr<Operation>& operation, std::uint32_t&
     operation->issued_ = Clock::now();
     issued_.push_back(operation);
     ++num_pending_;
-    for (const RankId peer : operation->group().members)
-      if (peer != transport_->rank()) post(peer, signal_record(*operation, Signal::announce));
+    for_near_peers(*operation, [&](RankId peer) { post(peer, signal_record(*operation, Signal::announce)); });
   }
   // Somebody must see it: a waiter if there is one (its last act is to look for pending work), else the server.
   if (num_waiters_ == 0)
@@ -200,22 +208,44 @@ bool Progress::receive() {
     if (message.bytes != sizeof(SignalRecord)) continue;
     SignalRecord record{};
     std::memcpy(&record, message.data.data(), sizeof(record));
-    auto& peer = arrivals_.of({record.engine, record.sequence})[message.from.index()];
-    if (record.signal == Signal::announce)
-      peer.announced = Announcement{record.kind, record.plan_hash, record.offset, record.bytes, record.second_offset};
-    else
+    auto* const peers = arrivals_.still_of({record.engine, record.sequence});
+    if (!peers) continue;
+    auto& peer = (*peers)[message.from.index()];
+    if (record.signal == Signal::done) {
       peer.done = true;
+      continue;
+    }
+    peer.announced = Announcement{record.kind, record.plan_hash, record.offset, record.bytes, record.second_offset};
+    if (record.signal == Signal::grant) {
+      peer.granted += static_cast<std::uint32_t>(record.offset);
+      peer.slice_bytes = record.bytes;
+    }
+  }
+  return receive_slices() || received;
+}
+
+bool Progress::receive_slices() {
+  SliceLink* link = transport_->slices();
+  bool received = false;
+  for (InSlice slice; link && link->poll(slice); received = true) {
+    const auto operation = std::find_if(live_.begin(), live_.end(), [&](const auto& live) {
+      return live->streams_ && live->key() == Operation::Key{slice.tag.engine, slice.tag.sequence};
+    });
+    // What was sent for an operation that has failed here finds nobody.
+    if (operation == live_.end()) continue;
+    guarded(**operation, [&] { (*operation)->streams_->arrive(std::move(slice)); });
   }
   return received;
 }
 
 bool Progress::step(Operation& operation) {
   bool moved = false;
-  if (!operation.has_run_) {
-    if (!all_announced(operation) || !run(operation)) return false;
+  if (!operation.has_begun_) {
+    if (!all_announced(operation) || !begin(operation)) return false;
     moved = true;
   }
-  if (!all_done(operation)) return moved;
+  if (!operation.has_worked_) moved |= work(operation);
+  if (!operation.has_worked_ || !all_done(operation)) return moved;
   operation.finish();
   complete(operation, std::nullopt);
   return true;
@@ -223,11 +253,11 @@ bool Progress::step(Operation& operation) {
 
 bool Progress::all_announced(const Operation& operation) {
   const auto& peers = arrivals_.of(operation.key());
-  const auto& members = operation.group().members;
+  const Group& group = operation.group();
   bool all = true;
-  for (std::size_t rank = 0; rank < members.size(); ++rank) {
-    if (RankId(rank) == operation.group().self) continue;
-    const auto& announced = peers[members[rank].index()].announced;
+  for (std::size_t rank = 0; rank < group.members.size(); ++rank) {
+    if (!group.is_near(rank) || RankId(rank) == group.self) continue;
+    const auto& announced = peers[group.members[rank].index()].announced;
     if (announced && !matches(operation, RankId(rank), *announced)) return false;
     all &= announced.has_value();
   }
@@ -251,30 +281,68 @@ bool Progress::matches(const Operation& operation, RankId peer, const Announceme
   return false;
 }
 
-bool Progress::run(Operation& operation) {
-  const auto& peers = arrivals_.of(operation.key());
-  std::vector<Announcement> announcements;
-  for (const RankId member : operation.group().members)
-    announcements.push_back(member == transport_->rank() ? operation.announcement() : *peers[member.index()].announced);
+template <class Part>
+bool Progress::guarded(const Operation& operation, const Part& part) {
   try {
-    operation.run(announcements);
+    part();
+    return true;
   } catch (const Error& error) {
     transport_->report(error.code(), transport_->rank(), error.what());
-    return false;
   } catch (const std::exception& error) {
     transport_->report(ErrorCode::peer_failed, transport_->rank(),
                        fmt::format("rank {} failed in {}: {}", transport_->rank(), name_of(operation), error.what()));
-    return false;
   }
-  operation.has_run_ = true;
+  return false;
+}
+
+bool Progress::begin(Operation& operation) {
+  const auto& peers = arrivals_.of(operation.key());
+  const Group& group = operation.group();
+  std::vector<Announcement> announcements(group.members.size());
+  announcements[group.self.index()] = operation.announcement();
+  for (std::size_t rank = 0; rank < group.members.size(); ++rank)
+    if (group.is_near(rank) && RankId(rank) != group.self)
+      announcements[rank] = *peers[group.members[rank].index()].announced;
+  welcome_far(operation);
+  operation.has_begun_ = guarded(operation, [&] { operation.begin(announcements); });
+  return operation.has_begun_;
+}
+
+void Progress::welcome_far(Operation& operation) {
+  auto& partners = operation.far_partners_;
+  partners = operation.far_partners();
+  if (partners.empty()) return;
+  std::sort(partners.begin(), partners.end());
+  partners.erase(std::unique(partners.begin(), partners.end()), partners.end());
+  operation.streams_ = std::make_unique<Streams>(
+      *transport_->slices(), operation.group(), operation.key(), arrivals_.of(operation.key()), limits_,
+      [this, &operation](RankId member, std::uint32_t num_slices, std::size_t slice_bytes) {
+        SignalRecord record = signal_record(operation, Signal::grant);
+        record.offset = num_slices;
+        record.bytes = slice_bytes;
+        const std::lock_guard lock(queue_mutex_);
+        post(member, record);
+      });
+  for (const RankId partner : partners) operation.streams_->welcome(partner);
+}
+
+bool Progress::work(Operation& operation) {
+  const auto& peers = arrivals_.of(operation.key());
+  for (const RankId partner : operation.far_partners_)
+    if (const auto& announced = peers[operation.group().member(partner).index()].announced;
+        announced && !matches(operation, partner, *announced))
+      return false;
+  Work made = Work::idle;
+  if (!guarded(operation, [&] { made = operation.work(); })) return false;
+  if (made != Work::finished) return made == Work::moved;
+  operation.has_worked_ = true;
   const std::lock_guard lock(queue_mutex_);
-  for (const RankId peer : operation.group().members)
-    if (peer != transport_->rank()) post(peer, signal_record(operation, Signal::done));
+  for_near_peers(operation, [&](RankId peer) { post(peer, signal_record(operation, Signal::done)); });
   return true;
 }
 
 void Progress::complete(Operation& operation, std::optional<Error> error) {
-  arrivals_.forget(operation.key());
+  arrivals_.complete(operation.key());
   operation.error_ = std::move(error);
   // Release: partner of the acquire in Operation::done(); covers the output.
   operation.state_.store(operation.error_ ? Operation::State::failed : Operation::State::complete,
@@ -293,11 +361,15 @@ void Progress::fail_all(const Fault& fault) {
 std::vector<RankId> Progress::awaited_peers(const Operation& operation) {
   std::vector<RankId> awaited;
   const auto& peers = arrivals_.of(operation.key());
-  for (const RankId peer : operation.group().members) {
-    if (peer == transport_->rank()) continue;
+  for_near_peers(operation, [&](RankId peer) {
     const auto& state = peers[peer.index()];
-    if (operation.has_run_ ? !state.done : !state.announced) awaited.push_back(peer);
-  }
+    if (operation.has_worked_ ? !state.done : !operation.has_begun_ && !state.announced) awaited.push_back(peer);
+  });
+  if (!operation.has_begun_) return awaited;
+  for (const RankId partner : operation.far_partners_)
+    if (const RankId peer = operation.group().member(partner); !peers[peer.index()].announced) awaited.push_back(peer);
+  if (!operation.has_worked_)
+    for (const RankId rank : operation.awaited_far()) awaited.push_back(operation.group().member(rank));
   return awaited;
 }
 
@@ -329,7 +401,7 @@ std::string Progress::describe_pending() {
   for (const auto& operation : live_)
     if (!operation->done())
       text += fmt::format(" {} waits for {} to {};", name_of(*operation), list(awaited_peers(*operation)),
-                          operation->has_run_ ? "finish" : "call it");
+                          operation->has_begun_ ? "finish" : "call it");
   return text;
 }
 

@@ -11,6 +11,7 @@
 
 #include "engine/arrivals.hpp"
 #include "engine/operation.hpp"
+#include "engine/streams.hpp"
 #include "transport/transport.hpp"
 
 namespace shunt {
@@ -33,7 +34,7 @@ class Progress {
     std::atomic<bool> progress_is_gone_{false};
   };
 
-  explicit Progress(std::shared_ptr<Transport> transport);
+  Progress(std::shared_ptr<Transport> transport, const StreamLimits& limits);
   /// Stops driving; operations still pending stay so.
   ~Progress();
 
@@ -67,10 +68,16 @@ class Progress {
   bool try_advance();
   bool advance();
   bool receive();
+  bool receive_slices();
   bool step(Operation& operation);
   bool all_announced(const Operation& operation);
   bool all_done(const Operation& operation);
-  bool run(Operation& operation);
+  bool begin(Operation& operation);
+  bool work(Operation& operation);
+  void welcome_far(Operation& operation);
+  /// Runs a part of the operation; false if it failed, which poisons the transport.
+  template <class Part>
+  bool guarded(const Operation& operation, const Part& part);
   void complete(Operation& operation, std::optional<Error> error);
   void fail_all(const Fault& fault);
   void check_patience();
@@ -87,6 +94,7 @@ class Progress {
   void notify_server();
 
   std::shared_ptr<Transport> transport_;
+  StreamLimits limits_;
 
   std::mutex queue_mutex_;
   std::vector<std::shared_ptr<Operation>> issued_;  // not yet seen by a driver

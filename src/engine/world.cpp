@@ -20,7 +20,10 @@ std::string_view to_string(WorldKind kind) { return kind == WorldKind::inproc ? 
 std::shared_ptr<World::Impl> make_world(std::shared_ptr<Transport> transport, const Topology& topology,
                                         const Environment& environment) {
   auto group = std::make_shared<Group>();
-  for (std::int32_t rank = 0; rank < transport->size(); ++rank) group->members.emplace_back(rank);
+  for (std::int32_t rank = 0; rank < transport->size(); ++rank) {
+    group->members.emplace_back(rank);
+    group->hosts.push_back(transport->host(RankId(rank)));
+  }
   group->self = transport->rank();
   auto fabric = std::make_shared<Fabric>(std::move(transport), environment);
   return std::make_shared<World::Impl>(World::Impl{std::move(fabric), std::move(group), topology});
@@ -85,8 +88,9 @@ namespace {
 
 std::vector<std::vector<std::byte>> gather(World::Impl& world, OpKind kind, std::span<const std::byte> mine) {
   std::vector<std::vector<std::byte>> gathered;
-  exchange({*world.fabric, world.group, world.group->id, world.next_sequence, world.fabric->environment().deadline},
-           kind, mine, [&](std::span<const std::span<const std::byte>> all) {
+  const auto deadline = world.fabric->environment().deadline;
+  exchange({*world.fabric, world.group, world.topology, world.group->id, world.next_sequence, deadline}, kind, mine,
+           mine.size(), [&](std::span<const std::span<const std::byte>> all) {
              for (const auto bytes : all) gathered.emplace_back(bytes.begin(), bytes.end());
            });
   return gathered;
@@ -112,6 +116,7 @@ World World::split(std::int32_t colour) {
   for (const RankId rank : chosen) {
     if (rank == impl_->group->self) group->self = RankId(group->members.size());
     group->members.push_back(impl_->group->members[rank.index()]);
+    group->hosts.push_back(impl_->group->hosts[rank.index()]);
   }
   group->id = Hasher().add(impl_->group->id).add(impl_->num_splits++).add(static_cast<std::uint64_t>(colour)).value();
   return World(std::make_shared<Impl>(Impl{impl_->fabric, std::move(group), impl_->topology.subset(chosen)}));

@@ -31,6 +31,26 @@ struct GlobalCounts {
   std::vector<std::uint32_t> routed_tokens;    ///< [ranks]: tokens with at least one expert
 };
 
+/// Tokens of this rank that reach a far node through one of its ranks, ascending.
+struct OutFlow {
+  RankId forwarder;
+  std::vector<std::uint32_t> tokens;
+};
+
+/// What this rank hands out inside its node for one far source.
+struct InFlow {
+  RankId source;
+  std::vector<std::uint32_t> tokens;        ///< the source's, ascending
+  std::vector<std::uint32_t> first_target;  ///< [tokens + 1]
+  std::vector<Target> targets;              ///< in the token's order; `choice` is not known here
+  /// `padded`: how many rows the source sends to each physical expert of this node; empty if another rank tells them.
+  std::vector<std::int32_t> source_counts;
+
+  [[nodiscard]] std::span<const Target> targets_of(std::size_t i) const {
+    return std::span(targets).subspan(first_target[i], first_target[i + 1] - first_target[i]);
+  }
+};
+
 struct PlanData {
   PlanOptions options;
   Topology topology;
@@ -57,6 +77,11 @@ struct PlanData {
   std::vector<std::int32_t> unique_experts;
   std::vector<float> unique_weights;
 
+  // Between nodes whose memory is not shared.
+  std::vector<HostId> hosts;  ///< by rank
+  std::vector<OutFlow> out_flows;
+  std::vector<InFlow> in_flows;
+
   GlobalCounts counts;  ///< empty for `padded`
 
   /// `padded`: rows this rank sends to each physical expert, [physical experts].
@@ -67,6 +92,7 @@ struct PlanData {
     const auto end = first_target[static_cast<std::size_t>(token) + 1];
     return std::span(targets).subspan(begin, end - begin);
   }
+  [[nodiscard]] bool is_near(RankId rank) const { return hosts[rank.index()] == hosts[self.index()]; }
   [[nodiscard]] std::int64_t num_rows() const { return rows_of_rank[self.index()]; }
 };
 

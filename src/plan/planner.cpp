@@ -1,6 +1,9 @@
 #include "plan/planner.hpp"
 
+#include <algorithm>
+#include <cstring>
 #include <iterator>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -10,7 +13,9 @@
 #include "plan/capacity.hpp"
 #include "plan/counts.hpp"
 #include "plan/demand.hpp"
+#include "plan/flows.hpp"
 #include "plan/proposal.hpp"
+#include "plan/relay_list.hpp"
 #include "plan/request.hpp"
 #include "plan/slots.hpp"
 #include "plan/targets.hpp"
@@ -43,15 +48,20 @@ struct Planner::State {
   RankId self;
   PlanOptions options;
   Agreement agreement;
+  std::vector<HostId> hosts;
 
   Demand demand;
   std::int64_t num_dropped = 0;
   std::uint32_t round = 0;
   std::uint32_t num_rounds;
   std::vector<std::uint32_t> proposal{};
-  GlobalCounts counts{};           // of the last round
-  std::vector<TokenList> lists{};  // by source; `token_unique` only
+  GlobalCounts counts{};                          // of the last round
+  std::vector<std::optional<TokenList>> lists{};  // by source; `token_unique` only
+  std::shared_ptr<PlanData> made{};               // once the rounds are over
+  std::optional<FlowShares> shares{};             // of all ranks; none where they can't be known
 
+  [[nodiscard]] bool is_near(RankId rank) const { return hosts[rank.index()] == hosts[self.index()]; }
+  [[nodiscard]] bool has_far() const { return !std::equal(hosts.begin() + 1, hosts.end(), hosts.begin()); }
   [[nodiscard]] bool is_last_round() const { return round + 1 == num_rounds; }
   [[nodiscard]] ProposalFormat format() const {
     return {.map = map,
@@ -65,13 +75,17 @@ struct Planner::State {
   void propose() { proposal = write_proposal(format(), count(demand, map, topology), demand, routing); }
 
   void gather(std::span<const std::span<const std::byte>> proposals) {
-    const ProposalFormat expected = format();
+    const ProposalFormat last = format();
     counts = empty_counts(map, topology);
     for (std::size_t source = 0; source < proposals.size(); ++source) {
+      ProposalFormat expected = last;
+      expected.has_lists &= is_near(RankId(source));
       // The own proposal is read from here: its counts must fit the demand even if the shared copy was altered.
       const auto bytes = source == self.index() ? std::as_bytes(std::span(proposal)) : proposals[source];
       const SourceCounts theirs = read_counts(bytes, expected, RankId(source));
-      if (expected.has_lists) lists.push_back(read_list(bytes, expected, RankId(source), theirs));
+      if (last.has_lists)
+        lists.push_back(expected.has_lists ? std::optional(read_list(bytes, expected, RankId(source), theirs))
+                                           : std::nullopt);
       append(counts, theirs);
     }
   }
@@ -82,20 +96,98 @@ struct Planner::State {
     num_dropped = keep_first_rows(demand, std::span(counts.rows).subspan(self.index() * num_physical, num_physical));
   }
 
-  [[nodiscard]] PlanData start_plan() const {
-    PlanData plan;
-    plan.options = options;
-    plan.topology = topology;
-    plan.self = self;
-    plan.topk = routing.topk;
-    plan.num_local_experts = map.num_local(self);
+  /// Makes the plan, as far as it follows from this rank's routing and all ranks' counts.
+  void settle() {
+    SHUNT_CHECK(round == num_rounds);
+    if (made) return;
+    made = std::make_shared<PlanData>();
+    made->options = options;
+    made->topology = topology;
+    made->hosts = hosts;
+    made->self = self;
+    made->topk = routing.topk;
+    made->num_local_experts = map.num_local(self);
     for (std::int32_t rank = 0; rank < map.num_ranks(); ++rank)
-      plan.first_physical.push_back(map.first_physical(RankId(rank)).value);
-    plan.first_physical.push_back(map.num_physical());
-    plan.num_tokens = static_cast<std::int64_t>(demand.num_tokens());
-    plan.num_dropped = num_dropped;
-    plan.hash = plan_hash(agreement, counts);
-    return plan;
+      made->first_physical.push_back(map.first_physical(RankId(rank)).value);
+    made->first_physical.push_back(map.num_physical());
+    made->num_tokens = static_cast<std::int64_t>(demand.num_tokens());
+    made->num_dropped = num_dropped;
+    made->hash = plan_hash(agreement, counts);
+    fill_rows(*made);
+    if (agreement.flat != 0) sort_by_logical_expert(*made, routing);
+    if (!has_far()) return;
+    const auto tokens = tokens_of_far_nodes(*made);
+    if (options.layout != Layout::padded) shares = balance_flows(counts, topology, hosts);
+    made->out_flows = split_flows(*made, tokens, shares ? *shares : even_shares(*made, tokens));
+  }
+
+  /// Whether one far rank has something to tell another.
+  [[nodiscard]] bool has_note(RankId from, RankId to) const {
+    if (hosts[from.index()] == hosts[to.index()]) return false;
+    if (!shares || shares->at(from, to) > 0) return true;
+    return options.layout == Layout::token_unique &&
+           counts.tokens_per_rank[from.index() * hosts.size() + to.index()] > 0;
+  }
+
+  /// Source counts travel to a node once, to this rank's counterpart.
+  [[nodiscard]] bool tells_source_counts(RankId from, RankId to) const {
+    return options.layout == Layout::padded && topology.counterpart(from, topology.node(to)) == to;
+  }
+
+  [[nodiscard]] std::vector<std::uint32_t> note_for(RankId to) const {
+    std::vector<std::uint32_t> words;
+    const auto flow = std::find_if(made->out_flows.begin(), made->out_flows.end(),
+                                   [&](const OutFlow& each) { return each.forwarder == to; });
+    write_relay_list(words, *made, flow != made->out_flows.end() ? *flow : OutFlow{to, {}});
+    if (tells_source_counts(self, to))
+      for (const RankId rank : topology.ranks(topology.node(to)))
+        for (std::int32_t expert = 0; expert < map.num_local(rank); ++expert)
+          words.push_back(static_cast<std::uint32_t>(
+              made->padded_send_counts[map.first_physical(rank).index() + static_cast<std::size_t>(expert)]));
+    if (options.layout == Layout::token_unique) {
+      const auto list = own_list(proposal, format(), counts_of(self), to);
+      words.insert(words.end(), list.begin(), list.end());
+    }
+    return words;
+  }
+
+  void read_note(RankId source, std::span<const std::uint32_t> words) {
+    InFlow flow = read_relay_list(words, *made, SlotRuns(counts, map, options, source), source);
+    if (shares && flow.tokens.size() != shares->at(source, self)) fail_note(source);
+    if (tells_source_counts(source, self)) {
+      std::int32_t num_experts = 0;
+      for (const RankId rank : topology.ranks(topology.node(self))) num_experts += map.num_local(rank);
+      if (words.size() < static_cast<std::size_t>(num_experts)) fail_note(source);
+      flow.source_counts.assign(words.begin(), words.begin() + num_experts);
+      words = words.subspan(static_cast<std::size_t>(num_experts));
+    }
+    if (options.layout == Layout::token_unique) {
+      const SourceCounts theirs = counts_of(source);
+      TokenList list(theirs.tokens_per_rank[self.index()], theirs.rows_for(self, map));
+      if (words.size() != list.words().size()) fail_note(source);
+      std::copy(words.begin(), words.end(), list.words().begin());
+      check_list(list, theirs, map, agreement.topk, source, self);
+      lists[source.index()] = std::move(list);
+      words = {};
+    }
+    if (!words.empty()) fail_note(source);
+    if (!flow.tokens.empty() || !flow.source_counts.empty()) made->in_flows.push_back(std::move(flow));
+  }
+
+  [[noreturn]] void fail_note(RankId source) const {
+    fail(ErrorCode::mismatch, "plan: rank {} sent rank {} a note that contradicts its counts", source, self);
+  }
+
+  [[nodiscard]] SourceCounts counts_of(RankId source) const {
+    SourceCounts theirs(map, topology);
+    const auto copy = [&](const std::vector<std::uint32_t>& all, std::vector<std::uint32_t>& row) {
+      std::copy_n(all.begin() + static_cast<std::ptrdiff_t>(source.index() * row.size()), row.size(), row.begin());
+    };
+    copy(counts.rows, theirs.rows);
+    copy(counts.tokens_per_rank, theirs.tokens_per_rank);
+    copy(counts.tokens_per_node, theirs.tokens_per_node);
+    theirs.routed_tokens = counts.routed_tokens[source.index()];
+    return theirs;
   }
 
   void fill_rows(PlanData& plan) const {
@@ -113,7 +205,6 @@ struct Planner::State {
       UniqueRows unique = unique_rows(counts, self);
       plan.rows_of_rank = std::move(unique.rows_of_rank);
       fill_unique_targets(plan, demand, map, unique.first_slot);
-      fill_unique_maps(plan, lists);
     } else {
       plan.rows_of_rank = rows.rows_of_rank;
       fill_expert_targets(plan, demand, routing, map, rows.first_slot);
@@ -126,7 +217,7 @@ struct Planner::State {
 };
 
 Planner::Planner(const Routing& routing, const ExpertMap& map, const Topology& topology, RankId self,
-                 const PlanOptions& options, const EngineShape& shape) {
+                 const PlanOptions& options, const EngineShape& shape, std::span<const HostId> hosts) {
   check_request(routing, map, topology, self, options);
   state_.reset(new State{.routing = routing,
                          .map = map,
@@ -134,8 +225,10 @@ Planner::Planner(const Routing& routing, const ExpertMap& map, const Topology& t
                          .self = self,
                          .options = options,
                          .agreement = make_agreement(shape, routing.topk, options, map, topology),
+                         .hosts = {hosts.begin(), hosts.end()},
                          .demand = read_demand(routing, map, topology, self),
                          .num_rounds = rounds_for(options)});
+  state_->hosts.resize(static_cast<std::size_t>(topology.num_ranks()), HostId(0));
   if (needs_round()) state_->propose();
 }
 
@@ -161,12 +254,44 @@ void Planner::accept(std::span<const std::span<const std::byte>> proposals) {
   if (needs_round()) state_->propose();
 }
 
+std::size_t Planner::bytes_for_far() const { return bytes_without_lists(state_->format()); }
+
+std::vector<Planner::Note> Planner::notes() {
+  state_->settle();
+  std::vector<Note> notes;
+  for (std::size_t rank = 0; rank < state_->hosts.size(); ++rank)
+    if (state_->has_note(state_->self, RankId(rank))) notes.push_back({RankId(rank), state_->note_for(RankId(rank))});
+  return notes;
+}
+
+std::vector<RankId> Planner::note_senders() {
+  state_->settle();
+  std::vector<RankId> senders;
+  for (std::size_t rank = 0; rank < state_->hosts.size(); ++rank)
+    if (state_->has_note(RankId(rank), state_->self)) senders.emplace_back(rank);
+  return senders;
+}
+
+void Planner::accept_note(RankId source, std::span<const std::byte> bytes) {
+  std::vector<std::uint32_t> words(bytes.size() / sizeof(std::uint32_t));
+  if (words.size() * sizeof(std::uint32_t) != bytes.size()) state_->fail_note(source);
+  if (!words.empty()) std::memcpy(words.data(), bytes.data(), bytes.size());
+  state_->read_note(source, words);
+}
+
 std::shared_ptr<PlanData> Planner::finish() {
-  SHUNT_CHECK(!needs_round());
-  auto plan = std::make_shared<PlanData>(state_->start_plan());
-  state_->fill_rows(*plan);
-  plan->counts = std::move(state_->counts);
-  return plan;
+  state_->settle();
+  PlanData& plan = *state_->made;
+  if (plan.options.layout == Layout::token_unique) {
+    std::vector<TokenList> lists;
+    for (auto& list : state_->lists) {
+      // A far rank that has no token for this one sends no note.
+      lists.push_back(list ? std::move(*list) : TokenList(0, 0));
+    }
+    fill_unique_maps(plan, lists);
+  }
+  plan.counts = std::move(state_->counts);
+  return std::move(state_->made);
 }
 
 }  // namespace shunt

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "plan/plan_data.hpp"
 #include "shunt/dtype.hpp"
@@ -29,9 +30,9 @@ struct EngineShape {
 class Planner {
  public:
   /// Validates the routing: throws Error(invalid_argument) that names `self`, the token and the cause. The arguments
-  /// are kept by reference until finish().
+  /// are kept by reference until finish(). `hosts` is by rank; empty: all ranks are on one host.
   Planner(const Routing& routing, const ExpertMap& map, const Topology& topology, RankId self,
-          const PlanOptions& options, const EngineShape& shape);
+          const PlanOptions& options, const EngineShape& shape, std::span<const HostId> hosts = {});
   ~Planner();
   Planner(Planner&&) noexcept;
   Planner& operator=(Planner&&) noexcept;
@@ -39,12 +40,24 @@ class Planner {
   /// False once the plan can be finished: at once for `padded`, after one round, or after two with a capacity limit.
   [[nodiscard]] bool needs_round() const;
 
-  /// This rank's bytes for the coming round; valid until accept().
+  /// This rank's bytes for the coming round; valid until accept(). Far ranks need only the first bytes_for_far().
   [[nodiscard]] std::span<const std::byte> proposal() const;
+  [[nodiscard]] std::size_t bytes_for_far() const;
 
   /// Every rank's bytes, in rank order, this rank's own included. They come from other processes and are checked:
   /// throws Error(mismatch) that names both ranks and what differs.
   void accept(std::span<const std::span<const std::byte>> proposals);
+
+  /// What a rank must tell a far one besides counts, after the last round.
+  struct Note {
+    RankId rank;
+    std::vector<std::uint32_t> words;
+  };
+  /// This rank's notes and the ranks whose notes it must accept before finish().
+  [[nodiscard]] std::vector<Note> notes();
+  [[nodiscard]] std::vector<RankId> note_senders();
+  /// Throws as accept() does.
+  void accept_note(RankId source, std::span<const std::byte> bytes);
 
   [[nodiscard]] std::shared_ptr<PlanData> finish();
 

@@ -89,6 +89,16 @@ std::vector<std::uint32_t> write_proposal(const ProposalFormat& format, const So
   return words;
 }
 
+std::size_t bytes_without_lists(const ProposalFormat& format) {
+  return fixed_words(SourceCounts(format.map, format.topology)) * sizeof(std::uint32_t);
+}
+
+std::span<const std::uint32_t> own_list(std::span<const std::uint32_t> proposal, const ProposalFormat& format,
+                                        const SourceCounts& counts, RankId receiver) {
+  const ListExtent extent = list_extents(counts, format.map)[receiver.index()];
+  return proposal.subspan(fixed_words(counts) + extent.begin, extent.end() - extent.begin);
+}
+
 SourceCounts read_counts(std::span<const std::byte> bytes, const ProposalFormat& format, RankId source) {
   check_header(bytes, format, source);
   SourceCounts counts(format.map, format.topology);

@@ -28,8 +28,15 @@ struct ProposalFormat {
 std::vector<std::uint32_t> write_proposal(const ProposalFormat& format, const SourceCounts& counts,
                                           const Demand& demand, const Routing& routing);
 
+/// Bytes of a proposal before its lists.
+std::size_t bytes_without_lists(const ProposalFormat& format);
+
 /// Throws Error(mismatch) that names `source` and the reading rank if anything in the proposal is not as agreed.
 SourceCounts read_counts(std::span<const std::byte> bytes, const ProposalFormat& format, RankId source);
+
+/// The list for a rank in this rank's own proposal.
+std::span<const std::uint32_t> own_list(std::span<const std::uint32_t> proposal, const ProposalFormat& format,
+                                        const SourceCounts& counts, RankId receiver);
 
 /// This rank's list in a proposal whose counts were read before. Throws as read_counts does.
 TokenList read_list(std::span<const std::byte> bytes, const ProposalFormat& format, RankId source,

@@ -1,5 +1,7 @@
 #include "plan/targets.hpp"
 
+#include <algorithm>
+
 namespace shunt {
 
 void fill_expert_targets(PlanData& plan, const Demand& demand, const Routing& routing, const ExpertMap& map,
@@ -38,6 +40,16 @@ void fill_unique_targets(PlanData& plan, const Demand& demand, const ExpertMap& 
     plan.first_target[token + 1] = static_cast<std::uint32_t>(end);
   }
   plan.targets.resize(end);
+}
+
+void sort_by_logical_expert(PlanData& plan, const Routing& routing) {
+  for (std::size_t token = 0; token < static_cast<std::size_t>(plan.num_tokens); ++token) {
+    const auto expert_of = [&](const Target& target) {
+      return routing.experts[token * static_cast<std::size_t>(plan.topk) + static_cast<std::size_t>(target.choice)];
+    };
+    std::sort(plan.targets.begin() + plan.first_target[token], plan.targets.begin() + plan.first_target[token + 1],
+              [&](const Target& a, const Target& b) { return expert_of(a) < expert_of(b); });
+  }
 }
 
 }  // namespace shunt

@@ -19,4 +19,7 @@ void fill_expert_targets(PlanData& plan, const Demand& demand, const Routing& ro
 void fill_unique_targets(PlanData& plan, const Demand& demand, const ExpertMap& map,
                          std::span<const std::int32_t> first_slot);
 
+/// For `reduction = flat`; the functions above list a token's targets in tree order.
+void sort_by_logical_expert(PlanData& plan, const Routing& routing);
+
 }  // namespace shunt

@@ -1,5 +1,5 @@
-// What the engine asks of a transport, in two capabilities: *memory* (peers address each other's blocks) and *message*
-// (small records with back-pressure), plus waiting and faults, which both need.
+// What the engine asks of a transport, in three capabilities: *memory* (near peers address each other's blocks),
+// *message* (small records with back-pressure) and *slice* (runs of bytes to far peers), plus waiting and faults.
 //
 // One Transport object is one rank's end. The backends live in folders of their own with equal file names; `inproc` and
 // `shm` share the protocol in local/.
@@ -16,6 +16,7 @@
 
 #include "shunt/error.hpp"
 #include "shunt/ids.hpp"
+#include "transport/slice_link.hpp"
 
 namespace shunt {
 
@@ -55,13 +56,19 @@ class Transport {
   [[nodiscard]] virtual RankId rank() const = 0;
   [[nodiscard]] virtual std::int32_t size() const = 0;
 
+  /// Ranks of one host are near: they address each other's memory. Equal on all ranks.
+  [[nodiscard]] virtual HostId host(RankId rank) const = 0;
+  /// How to reach far peers; none where all are near.
+  [[nodiscard]] virtual SliceLink* slices() = 0;
+
   // Memory. Any thread.
 
   /// Throws Error(system) when the machine has no more memory.
   virtual Block allocate(std::size_t bytes) = 0;
   /// Where this rank's peers find [data, data + bytes); nothing if that is not memory of allocate().
   [[nodiscard]] virtual std::optional<std::uint64_t> offset_of(const std::byte* data, std::size_t bytes) const = 0;
-  /// A peer's block in this rank's address space. The offset comes from a peer and is checked: throws Error(mismatch).
+  /// A near peer's block in this rank's address space. The offset comes from a peer and is checked: throws
+  /// Error(mismatch).
   [[nodiscard]] virtual std::byte* peer_pointer(RankId peer, std::uint64_t offset, std::size_t bytes) const = 0;
   /// Memory that this rank holds from the machine: live blocks, freed blocks kept warm, and control structures.
   [[nodiscard]] virtual std::size_t committed_bytes() const = 0;

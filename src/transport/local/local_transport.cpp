@@ -8,6 +8,13 @@
 
 namespace shunt {
 
+LocalTransport::Segments LocalTransport::anonymous_segments(std::int32_t num_ranks) {
+  auto segments = std::make_shared<std::vector<Segment>>();
+  for (std::int32_t rank = 0; rank < num_ranks; ++rank)
+    segments->push_back(Segment::anonymous(Segment::default_bytes(num_ranks)));
+  return segments;
+}
+
 LocalTransport::LocalTransport(RankId rank, Segments segments) : rank_(rank) {
   const std::size_t control_bytes = Control::bytes(static_cast<std::int32_t>(segments->size()));
   home_ = std::make_shared<Home>(std::move(segments), rank, control_bytes);
@@ -104,6 +111,12 @@ bool LocalTransport::has_left(RankId peer) const {
 
 void LocalTransport::leave() {
   if (control(rank_).left.exchange(1, std::memory_order_release) == 0) ring_all();
+}
+
+std::vector<std::shared_ptr<Bell>> LocalTransport::bells() const {
+  std::vector<std::shared_ptr<Bell>> bells;
+  for (std::int32_t rank = 0; rank < size(); ++rank) bells.emplace_back(home_, &control(RankId(rank)).bell);
+  return bells;
 }
 
 void LocalTransport::ring_all() const {

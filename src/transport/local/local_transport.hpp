@@ -20,10 +20,13 @@ class Liveness {
   virtual void suspect(RankId peer) = 0;
 };
 
-class LocalTransport final : public Transport {
+class LocalTransport : public Transport {
  public:
   /// Every rank's segment in rank order, all at least Control::bytes() large and zero at first.
   using Segments = std::shared_ptr<std::vector<Segment>>;
+
+  /// For ranks that are threads.
+  static Segments anonymous_segments(std::int32_t num_ranks);
 
   LocalTransport(RankId rank, Segments segments);
   ~LocalTransport() override;
@@ -32,6 +35,9 @@ class LocalTransport final : public Transport {
 
   [[nodiscard]] RankId rank() const override { return rank_; }
   [[nodiscard]] std::int32_t size() const override { return static_cast<std::int32_t>(home_->segments->size()); }
+
+  [[nodiscard]] HostId host(RankId) const override { return HostId(0); }
+  [[nodiscard]] SliceLink* slices() override { return nullptr; }
 
   Block allocate(std::size_t bytes) override;
   [[nodiscard]] std::optional<std::uint64_t> offset_of(const std::byte* data, std::size_t bytes) const override;
@@ -52,6 +58,10 @@ class LocalTransport final : public Transport {
   void suspect(RankId peer) override;
   [[nodiscard]] bool has_left(RankId peer) const override;
   void leave() override;
+
+ protected:
+  /// Every rank's bell; each keeps the memory that it lies in.
+  [[nodiscard]] std::vector<std::shared_ptr<Bell>> bells() const;
 
  private:
   /// Outlives the transport as long as a block does.

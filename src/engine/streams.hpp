@@ -1,0 +1,69 @@
+// One operation's traffic with far ranks: per peer a stream of slices there and one back.
+//
+// A receiver grants its sender room slice by slice, per operation. So a slice never waits behind one of another
+// operation, and what has been granted fits the receiver's memory.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "engine/arrivals.hpp"
+#include "engine/operation.hpp"
+#include "transport/slice_link.hpp"
+
+namespace shunt {
+
+/// How much a receiver grants. Any values give the same results.
+struct StreamLimits {
+  std::size_t slice_bytes;
+  std::uint32_t depth;  ///< slices on their way per stream
+};
+
+class Streams {
+ public:
+  using PostGrant = std::function<void(RankId member, std::uint32_t num_slices, std::size_t slice_bytes)>;
+
+  /// `arrivals` is by transport rank and outlives this object.
+  Streams(SliceLink& link, const Group& group, const Operation::Key& key, const std::vector<Arrivals::Peer>& arrivals,
+          const StreamLimits& limits, PostGrant grant);
+
+  // Ranks are ranks of the operation's world.
+
+  /// Tells the peer that this rank is here, and makes room for the first slices.
+  void welcome(RankId peer);
+
+  /// A buffer for the next slice to the peer; none while it has granted no room or the link has none.
+  std::optional<OutSlice> open(RankId peer);
+  void post(RankId peer, OutSlice slice, std::size_t bytes, bool is_last);
+
+  /// Takes a slice from the link.
+  void arrive(InSlice slice);
+  /// The next slice from the peer in the stream's order; none if it has not arrived.
+  [[nodiscard]] const InSlice* front(RankId peer) const;
+  /// Frees the front slice and grants room for another.
+  void pop(RankId peer);
+  /// True once the last slice from the peer was popped.
+  [[nodiscard]] bool has_ended(RankId peer) const { return states_[peer.index()].ended; }
+
+ private:
+  struct State {
+    std::uint32_t num_posted = 0;
+    std::uint32_t next = 0;  // index of the slice to be read next
+    bool ended = false;
+    std::map<std::uint32_t, InSlice> arrived;  // by index
+  };
+
+  SliceLink& link_;
+  const Group& group_;
+  const Operation::Key& key_;
+  const std::vector<Arrivals::Peer>& arrivals_;
+  StreamLimits limits_;
+  PostGrant grant_;
+  std::vector<State> states_;             // by rank in this world
+  std::vector<std::int32_t> world_rank_;  // by transport rank; −1: not in this world
+};
+
+}  // namespace shunt

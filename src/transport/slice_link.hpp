@@ -1,0 +1,50 @@
+// The *slice* capability: runs of bytes to peers whose memory this rank can't address.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "shunt/ids.hpp"
+
+namespace shunt {
+
+/// Says where a slice belongs; travels with it.
+struct SliceTag {
+  std::uint64_t engine = 0;
+  std::uint32_t sequence = 0;
+  std::uint32_t index = 0;  ///< in its stream, from 0; slices may arrive out of order
+  bool is_last = false;     ///< of its stream
+};
+
+/// A buffer of this rank's to be filled; given back when the last copy of `owner` goes.
+struct OutSlice {
+  std::span<std::byte> bytes;
+  std::shared_ptr<void> owner;
+};
+
+struct InSlice {
+  RankId from;
+  SliceTag tag;
+  std::span<const std::byte> bytes;  ///< valid as long as `owner`
+  std::shared_ptr<const void> owner;
+};
+
+/// One rank's end. One thread at a time may use it, the one that polls messages. Whether a peer is ready for a slice is
+/// the caller's business: what was posted arrives and stays in the peer's memory until it is consumed.
+class SliceLink {
+ public:
+  virtual ~SliceLink() = default;
+
+  /// A buffer of `bytes`, aligned to cache lines; none while too many are on their way. Room that comes later changes
+  /// Transport::observe().
+  virtual std::optional<OutSlice> open(std::size_t bytes) = 0;
+  /// Sends the first `bytes` of the buffer. Never blocks.
+  virtual void post(RankId peer, OutSlice slice, std::size_t bytes, const SliceTag& tag) = 0;
+  /// False when nothing has arrived.
+  virtual bool poll(InSlice& slice) = 0;
+};
+
+}  // namespace shunt
