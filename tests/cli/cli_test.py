@@ -173,11 +173,12 @@ class BenchShuffle(unittest.TestCase):
 
 
 class Trace(unittest.TestCase):
-    def run_trace(self, text):
+    def run_trace(self, text, *arguments):
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
             file.write(text)
             file.flush()
-            done = shunt("bench", "shuffle", *SMALL, "--world", "inproc", "--systems", "shunt", "--routing", f"trace:{file.name}")
+            done = shunt("bench", "shuffle", *SMALL, "--world", "inproc", "--systems", "shunt", *arguments, "--routing",
+                         f"trace:{file.name}")
             return done.returncode, done.stderr.replace(file.name, "FILE")
 
     def test_is_replayed(self):
@@ -186,11 +187,27 @@ class Trace(unittest.TestCase):
     def test_errors_name_file_and_line(self):
         for text, expected in [("0 1 2\n0 1 99\n", "FILE:2: expert 99"), ("0 1 1\n", "FILE:1: expert 1 stands twice"),
                                ("0 1\n", "FILE:1: 2 experts"), ("0 1 two\n", "FILE:1: expected expert numbers"),
-                               ("", "FILE: holds no tokens")]:
+                               ("", "FILE: holds no tokens"), ("0 1 2\n0 1 -2\n", "FILE:2: expert -2"),
+                               ("0 1 2\n3 4", "FILE:2: the line has no end"), ("0 1 99999999999\n", "FILE:1:")]:
             with self.subTest(text=text):
                 code, error = self.run_trace(text)
                 self.assertEqual(code, 1)
                 self.assertIn(expected, error)
+
+
+    def test_choices_that_were_dropped_travel_nowhere(self):
+        text = "0 -1 2\n-1 -1 -1\n5 6 -1\n"
+        for layout in ["expert_major", "token_unique", "padded"]:
+            with self.subTest(layout=layout):
+                code, error = self.run_trace(text, "--systems", "unfused", "--layout", layout)
+                self.assertEqual(code, 0, error)
+
+    def test_that_is_no_file_is_refused(self):
+        for path, expected in [("", "--routing trace"), ("/", "no regular file"), ("/nonexistent", "can't be opened")]:
+            with self.subTest(path=path):
+                done = shunt("bench", "shuffle", *SMALL, "--routing", f"trace:{path}")
+                self.assertEqual(done.returncode, 1)
+                self.assertIn(expected, done.stderr)
 
 
 class Interrupt(unittest.TestCase):
