@@ -67,13 +67,44 @@ class Info(unittest.TestCase):
             for word in ["inproc", "shm", "mpi", "cuda", "cores", "memory"]:
                 self.assertIn(word, done.stdout)
             with open(path) as file:
-                self.assertGreaterEqual(json.load(file)["machine"]["cores"], 1)
+                report = json.load(file)
+            self.assertGreaterEqual(report["machine"]["cores"], 1)
+            self.assertEqual(report["version"], shunt("--version").stdout.strip())
 
-    def test_measures_rates_and_latency(self):
-        done = shunt("info", "--measure", "--ranks", "2")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        for word in ["copy", "write", "read", "latency"]:
-            self.assertIn(word, done.stdout)
+    def test_says_of_a_library_that_nothing_uses_only_whether_it_was_found(self):
+        built_in, _, unused = shunt("info").stdout.partition("looked for when this was built")
+        for library in ["ucx", "cuda", "nccl"]:
+            self.assertNotIn(library, built_in)
+            self.assertRegex(unused, f"{library} +(not )?found")
+
+    def test_measures_rates_and_a_barrier(self):
+        for ranks, words in [("1", "with 1 rank as"), ("2", "with 2 ranks as")]:
+            done = shunt("info", "--measure", "--ranks", ranks)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            for word in [words, "copy", "write", "read", "barrier"]:
+                self.assertIn(word, done.stdout)
+
+    def test_more_ranks_than_the_cores_can_serve_are_refused(self):
+        done = shunt("info", "--measure", "--ranks", "100000")
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, r"--ranks 100000: expected 1 to \d+ on this host \(32 per core\)")
+
+    def test_an_unwritable_json_file_is_noticed_before_measuring(self):
+        done = shunt("info", "--measure", "--json", "/nonexistent/x.json")
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.stdout, "")
+
+
+class FullDisk(unittest.TestCase):
+    def expect_error(self, *arguments):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([SHUNT, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, timeout=120)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("can't write to standard output: No space left", done.stderr)
+
+    def test_is_an_error_of_every_verb(self):
+        self.expect_error("info")
+        self.expect_error("--help")
 
 
 class BenchShuffle(unittest.TestCase):
