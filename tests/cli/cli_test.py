@@ -29,24 +29,30 @@ def shuffle(*arguments):
             return json.load(file)
 
 
-def living_members(process_group):
+def living_members(process_group, field=2):
     """Processes of the group that are not zombies waiting for their parent."""
     living = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{pid}/stat") as file:
-                state, _, group = file.read().rpartition(")")[2].split()[:3]
+                fields = file.read().rpartition(")")[2].split()
         except (FileNotFoundError, ProcessLookupError):
             continue
-        if int(group) == process_group and state != "Z":
+        if int(fields[field]) == process_group and fields[0] != "Z":
             living.append(int(pid))
     return living
+
+
+def session_members(session):
+    """The same for a session, whose ranks may be in groups of their own."""
+    return living_members(session, field=3)
 
 
 class Help(unittest.TestCase):
     def test_teaches_routings_systems_and_examples(self):
         text = shunt("bench", "shuffle", "--help").stdout
-        for word in ["--ranks", "--layout", "zipf:A", "trace:FILE", "mpi_alltoallv", "mpirun -n 4"]:
+        for word in ["--ranks", "--layout", "zipf:A", "trace:FILE", "mpi_alltoallv", "mpirun -n 4", "-1 for a choice", "32 per core",
+                     "Of shunt, mpi_alltoallv and unfused"]:
             self.assertIn(word, text)
 
     def test_a_typo_is_named_and_fails(self):
@@ -106,6 +112,50 @@ class FullDisk(unittest.TestCase):
         self.expect_error("info")
         self.expect_error("--help")
 
+    def test_is_an_error_however_ranks_are_started(self):
+        for arguments in [["--world", "inproc"], ["--systems", "shunt"], []]:
+            with self.subTest(arguments=arguments):
+                self.expect_error("bench", "shuffle", *SMALL, *arguments)
+
+
+class Limits(unittest.TestCase):
+    def expect_refused(self, *arguments, words):
+        start = time.monotonic()
+        done = shunt("bench", "shuffle", *arguments)
+        self.assertLess(time.monotonic() - start, 10)
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)  # one process speaks: nothing was started
+        for word in words:
+            self.assertIn(word, done.stderr)
+
+    def test_what_would_not_fit_the_memory_is_refused_with_the_options_to_lower(self):
+        for arguments in [["--tokens", "100000000"], ["--hidden", "500000000"], ["--tokens", "2000000", "--layout", "padded", "--topk", "1"],
+                          ["--tokens", "100000000", "--world", "inproc", "--systems", "shunt"]]:
+            with self.subTest(arguments=arguments):
+                self.expect_refused(*arguments, words=["GiB", "available", "--tokens", "--hidden", "--systems"])
+
+    def test_sizes_that_nothing_could_count_are_refused_by_name(self):
+        largest = str(2**63 - 1)
+        for option, value in [("--tokens", largest), ("--tokens", "1000000000"), ("--hidden", largest), ("--hidden", "1073741824"),
+                              ("--experts", "2147483647")]:
+            with self.subTest(option=option, value=value):
+                self.expect_refused(option, value, words=[option])
+
+    def test_more_ranks_than_the_cores_can_serve_are_refused(self):
+        self.expect_refused("--ranks", "1025", "--world", "inproc", words=["--ranks 1025", "on this host", "32 per core"])
+
+    def test_many_ranks_take_little_memory(self):
+        with tempfile.NamedTemporaryFile(suffix=".json") as file:
+            shunt("info", "--json", file.name)
+            machine = json.load(open(file.name))["machine"]
+        buffers = 8 * max(64 << 20, 3 * machine["last_level_cache_bytes"]) * machine["last_level_caches"]
+        job = subprocess.Popen([SHUNT, "bench", "shuffle", *SMALL, "--world", "inproc", "--systems", "shunt", "--ranks", "32"],
+                               stdout=subprocess.DEVNULL)
+        _, status, usage = os.wait4(job.pid, 0)
+        job.returncode = os.waitstatus_to_exitcode(status)
+        self.assertEqual(job.returncode, 0)
+        self.assertLess(usage.ru_maxrss << 10, buffers + (1 << 30))
+
 
 class BenchShuffle(unittest.TestCase):
     def test_writes_the_documented_report(self):
@@ -152,6 +202,18 @@ class BenchShuffle(unittest.TestCase):
                                  "--iterations", "1")
                 self.assertEqual(report["config"]["routing"], routing)
 
+    def test_a_routing_that_cant_be_is_refused_before_anything_starts(self):
+        for routing in ["zipf:inf", "zipf:nan", "zipf:1e9", "zipf:-1", "zipf:", "clustered:2.5", "clustered:11", "clustered:0", "node-local"]:
+            with self.subTest(routing=routing):
+                done = shunt("bench", "shuffle", *SMALL, "--ranks", "4", "--nodes", "4", "--routing", routing)
+                self.assertEqual(done.returncode, 1)
+                self.assertIn(f"--routing {routing}", done.stderr)
+                self.assertEqual(done.stderr.count("shunt: error"), 1)
+
+    def test_the_steepest_zipf_still_draws_distinct_experts(self):
+        report = shuffle("--world", "inproc", "--ranks", "2", "--routing", "zipf:10", "--experts", "4096", "--systems", "shunt")
+        self.assertTrue(report["verified"])
+
     def test_node_local_touches_one_node_per_token(self):
         report = shuffle("--world", "inproc", "--ranks", "2", "--nodes", "2", "--routing", "node-local", "--layout", "token_unique",
                          "--systems", "shunt")
@@ -186,6 +248,29 @@ class BenchShuffle(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("/nonexistent/x.json", done.stderr)
 
+    def test_an_unwritable_json_file_is_noticed_before_measuring(self):
+        for path in ["/nonexistent/x.json", "/"]:
+            done = shunt("bench", "shuffle", *SMALL, "--iterations", "1000000000", "--json", path)
+            self.assertEqual(done.returncode, 1)
+            self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+
+    def test_ranks_of_no_launcher_are_refused(self):
+        done = shunt("bench", "shuffle", *SMALL, "--world", "env", "--ranks", "4")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("--world env: no launcher", done.stderr)
+
+    def test_other_ranks_than_the_launcher_started_are_refused(self):
+        launched = {**os.environ, "SHUNT_RANK": "0", "SHUNT_WORLD_SIZE": "1", "SHUNT_JOB": "test"}
+        done = shunt("bench", "shuffle", *SMALL, "--world", "env", "--ranks", "4", env=launched)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("--ranks 4: shunt has started 1", done.stderr)
+        self.assertEqual(shunt("bench", "shuffle", *SMALL, "--world", "env", env=launched).returncode, 0)
+
+    def test_speaks_of_one_rank_and_of_planning_only_once_warm(self):
+        cold = shunt("bench", "shuffle", *SMALL, "--world", "inproc", "--ranks", "1").stdout
+        self.assertIn("1 rank (", cold)
+        self.assertNotIn("planning", cold)
+        self.assertIn("planning", shunt("bench", "shuffle", *SMALL, "--world", "inproc", "--warmup", "1").stdout)
 
     def test_a_pipe_is_written_to_and_a_link_is_followed(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -253,6 +338,38 @@ class Interrupt(unittest.TestCase):
         while living_members(job.pid) and time.monotonic() < deadline:
             time.sleep(0.05)
         self.assertEqual(living_members(job.pid), [])
+
+
+    def test_leaves_the_old_report_as_it_was(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "result.json")
+            with open(path, "w") as file:
+                file.write("old")
+            job = subprocess.Popen([SHUNT, "bench", "shuffle", *SMALL, "--iterations", "1000000", "--world", "inproc", "--json", path],
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            time.sleep(0.5)
+            self.assertIsNone(job.poll(), "ended by itself")
+            job.kill()
+            job.wait()
+            self.assertEqual(os.listdir(folder), ["result.json"])
+            with open(path) as file:
+                self.assertEqual(file.read(), "old")
+
+    def test_a_killed_benchmark_takes_mpirun_and_its_ranks_along(self):
+        if not shutil.which("mpirun") or "mpi     yes" not in shunt("info").stdout:
+            self.skipTest("no MPI here")
+        job = subprocess.Popen([SHUNT, "bench", "shuffle", *SMALL, "--iterations", "1000000"],
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        time.sleep(2.0)
+        self.assertIsNone(job.poll(), "ended by itself")
+        started = session_members(job.pid)
+        self.assertGreater(len(started), 3)
+        job.kill()
+        job.wait()
+        deadline = time.monotonic() + 20
+        while session_members(job.pid) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.assertEqual(session_members(job.pid), [])
 
 
 if __name__ == "__main__":
