@@ -360,10 +360,12 @@ class Interrupt(unittest.TestCase):
             self.skipTest("no MPI here")
         job = subprocess.Popen([SHUNT, "bench", "shuffle", *SMALL, "--iterations", "1000000"],
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-        time.sleep(2.0)
+        self.addCleanup(job.kill)
+        deadline = time.monotonic() + 20
+        while len(session_members(job.pid)) < 4 and time.monotonic() < deadline:  # this, mpirun and two ranks
+            time.sleep(0.05)
+        self.assertEqual(len(session_members(job.pid)), 4)
         self.assertIsNone(job.poll(), "ended by itself")
-        started = session_members(job.pid)
-        self.assertGreater(len(started), 3)
         job.kill()
         job.wait()
         deadline = time.monotonic() + 20
