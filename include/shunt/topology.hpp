@@ -13,9 +13,13 @@ namespace shunt {
 /// exactly as real ones would.
 class Topology {
  public:
+  /// More than one host can hold: every rank maps every other's segment and holds two descriptors of it.
+  static constexpr std::int32_t kMaxRanks = 4096;
+
   static Topology single_node(std::int32_t num_ranks);
 
-  /// Ranks in order, in num_nodes runs that differ by at most one rank.
+  /// Ranks in order, in num_nodes runs that differ by at most one rank. Throws Error(invalid_argument) for more than
+  /// kMaxRanks, and for nodes without a rank.
   static Topology virtual_nodes(std::int32_t num_ranks, std::int32_t num_nodes);
 
   /// nodes[rank]; every node from 0 to the largest must occur.

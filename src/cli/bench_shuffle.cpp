@@ -4,11 +4,15 @@
 #include <cstdlib>
 #include <memory>
 
+#include "cli/host_limits.hpp"
 #include "cli/shuffle/config.hpp"
 #include "cli/shuffle/launch.hpp"
 #include "cli/shuffle/measure.hpp"
+#include "cli/shuffle/memory_estimate.hpp"
 #include "cli/shuffle/report.hpp"
+#include "cli/shuffle/routing_model.hpp"
 #include "cli/verbs.hpp"
+#include "cli/write_file.hpp"
 #include "core/fail.hpp"
 #include "shunt/world.hpp"
 
@@ -23,11 +27,15 @@ Systems, all measured in one run, iteration by iteration, after their outputs we
 
 Routings:
   uniform        every expert equally likely
-  zipf:A         expert i drawn in proportion to 1/(i+1)^A
+  zipf:A         expert i drawn in proportion to 1/(i+1)^A, A from 0 to 10
   node-local     all experts of a token on one node, drawn uniformly
   bimodal        half of the ranks hold experts that draw three times the tokens of the others
   clustered:G    experts in G groups, a token's experts mostly from one
-  trace:FILE     one token per line: its experts, separated by spaces
+  trace:FILE     one token per line: its experts, separated by spaces; -1 for a choice that was dropped; the
+                 first --topk of a line count, ranks take runs of lines and start over at the end; # comments
+
+Ranks share this host's cores. More than {} per core are refused, as they would mostly wait for their turn and
+be taken for lost; so is what would not fit the memory that is available.
 
 Examples:
   shunt bench shuffle --ranks 4
@@ -38,24 +46,47 @@ Examples:
 
 struct Arguments {
   ShuffleConfig config;
+  const CLI::Option* ranks = nullptr;
   std::string dtype = "bf16";
   std::string layout = "expert_major";
   std::string progress = "auto";
 };
+
+/// Throws what is wrong with the request before anything is started for it.
+void check(const ShuffleConfig& config) {
+  config.check();
+  check_memory(config);
+  (void)make_routing_model(config);
+  if (!config.json.empty()) check_writable(config.json);
+}
 
 void run_rank(World& world, const ShuffleConfig& config, const std::string& world_name) {
   const ShuffleResult result = measure(world, config);
   if (world.rank().value != 0) return;
   print_report(config, result, world_name);
   if (!config.json.empty()) write_json(config, result, world_name);
+  flush_stdout();  // a process that was forked ends without another chance to say that nobody could read it
 }
 
-void run_under_launcher(ShuffleConfig config) {
+/// How many ranks the launcher has started.
+std::int32_t launched_ranks(const Arguments& arguments) {
+  const auto launch = Environment::read().launch;
+  if (!launch)
+    fail(ErrorCode::invalid_argument,
+         "--world env: no launcher has started this process; use mpirun, srun or RANK and WORLD_SIZE, or --world shm");
+  if (arguments.ranks->count() > 0 && arguments.config.ranks != launch->size)
+    fail(ErrorCode::invalid_argument, "--ranks {}: {} has started {}", arguments.config.ranks, launch->convention,
+         launch->size);
+  return launch->size;
+}
+
+void run_under_launcher(const Arguments& arguments) {
   if (std::getenv("OMPI_COMM_WORLD_SIZE")) die_with_launcher();
+  ShuffleConfig config = arguments.config;
+  config.ranks = launched_ranks(arguments);
+  check(config);  // before the ranks meet, as the first to know would take memory that the others count as available
   setenv("SHUNT_VIRTUAL_NODES", std::to_string(config.nodes).c_str(), 1);
   World world = World::from_environment();
-  config.ranks = world.size();
-  config.check();
   run_rank(world, config, "shm");
 }
 
@@ -64,15 +95,16 @@ void run(Arguments& arguments) {
   config.dtype = parse_dtype(arguments.dtype);
   config.layout = parse_layout(arguments.layout);
   config.progress = arguments.progress == "on" || (arguments.progress == "auto" && isatty(STDERR_FILENO));
-  if (config.world == "env") return run_under_launcher(config);
+  if (config.world == "env") return run_under_launcher(arguments);
 
-  config.check();
+  check(config);
   SpawnOptions options;
   options.topology = config.topology();
   if (config.world == "shm") {
     options.kind = WorldKind::shm;
     if (config.wants("mpi_alltoallv")) {
-      const std::string why = become_mpirun(config);
+      const std::string why = why_no_mpirun();
+      if (why.empty()) throw CLI::RuntimeError(run_under_mpirun(config));
       fmt::print(stderr, "shunt: without mpi_alltoallv: {}\n", why);
     }
   }
@@ -86,9 +118,10 @@ void add_bench_shuffle(CLI::App& bench) {
   auto arguments = std::make_shared<Arguments>();
   ShuffleConfig& config = arguments->config;
   CLI::App* verb = bench.add_subcommand("shuffle", "Dispatch and combine beside MPI_Alltoallv and unfused steps");
-  verb->footer(kFooter);
+  verb->footer(fmt::format(kFooter, kMostRanksPerCore));
   verb->option_defaults()->always_capture_default()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  verb->add_option("--ranks", config.ranks, "Expert-parallel ranks; with --world env the launcher says how many");
+  arguments->ranks =
+      verb->add_option("--ranks", config.ranks, "Expert-parallel ranks; with --world env the launcher says how many");
   verb->add_option("--nodes", config.nodes, "Virtual nodes that the ranks are spread over");
   verb->add_option("--tokens", config.tokens, "Tokens per rank");
   verb->add_option("--hidden", config.hidden, "Elements per row");
@@ -99,7 +132,7 @@ void add_bench_shuffle(CLI::App& bench) {
   verb->add_option("--routing", config.routing, "See below");
   verb->add_option("--world", config.world, "shm (processes), inproc (threads), or env (ranks started by a launcher)")
       ->check(CLI::IsMember({"shm", "inproc", "env"}));
-  verb->add_option("--systems", config.systems, "Which to measure; shunt always")
+  verb->add_option("--systems", config.systems, "Of shunt, mpi_alltoallv and unfused; shunt always")
       ->delimiter(',')
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   verb->add_option("--iterations", config.iterations, "Timed repetitions");

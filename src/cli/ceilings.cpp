@@ -12,12 +12,21 @@ namespace {
 
 constexpr std::size_t kRow = 4096;
 
+/// A few ranks take three times a cache each; many ranks share twelve times all caches.
+std::size_t buffer_bytes(std::int32_t num_ranks) {
+  const Machine machine = Machine::detect();
+  const std::size_t most = std::max<std::size_t>(64 << 20, 3 * machine.last_level_cache_bytes);
+  const std::size_t share =
+      4 * most * static_cast<std::size_t>(machine.last_level_caches) / static_cast<std::size_t>(num_ranks);
+  return std::max(std::min(most, share) / kRow, std::size_t{1}) * kRow;
+}
+
 }  // namespace
 
-Ceilings::Ceilings()
-    : bytes_(std::max<std::size_t>(64 << 20, 3 * Machine::detect().last_level_cache_bytes) / kRow * kRow),
-      from_(bytes_, std::byte{1}),
-      to_(bytes_, std::byte{2}) {}
+Ceilings::Ceilings(std::int32_t num_ranks)
+    : bytes_(buffer_bytes(num_ranks)), from_(bytes_, std::byte{1}), to_(bytes_, std::byte{2}) {}
+
+std::size_t Ceilings::bytes_per_rank(std::int32_t num_ranks) { return 2 * buffer_bytes(num_ranks); }
 
 std::size_t Ceilings::copy_with_memcpy() {
   std::memcpy(to_.data(), from_.data(), bytes_);

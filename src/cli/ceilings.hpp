@@ -9,7 +9,10 @@ namespace shunt::cli {
 
 class Ceilings {
  public:
-  Ceilings();
+  explicit Ceilings(std::int32_t num_ranks);
+
+  /// Of both buffers of one rank. All ranks' together are several times the last-level caches, and bounded.
+  static std::size_t bytes_per_rank(std::int32_t num_ranks);
 
   // Each returns the bytes it read plus the bytes it wrote on this rank.
   std::size_t copy_with_memcpy();

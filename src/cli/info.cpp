@@ -4,7 +4,9 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "cli/host_limits.hpp"
 #include "cli/machine_speed.hpp"
+#include "cli/plural.hpp"
 #include "cli/verbs.hpp"
 #include "cli/write_file.hpp"
 #include "shunt/machine.hpp"
@@ -14,7 +16,7 @@ namespace {
 
 struct Part {
   const char* name;
-  bool found;
+  bool built_in;
   const char* note;
 };
 
@@ -22,10 +24,14 @@ constexpr Part kParts[] = {
     {"inproc", true, "ranks as threads"},
     {"shm", true, "ranks as processes of one host"},
     {"mpi", SHUNT_HAVE_MPI, "the baseline of `bench shuffle`, and a launcher"},
-    {"ucx", SHUNT_HAVE_UCX, "not used by this release yet"},
-    {"cuda", SHUNT_HAVE_CUDA, "not used by this release yet"},
-    {"nccl", SHUNT_HAVE_NCCL, "not used by this release yet"},
 };
+
+struct Library {
+  const char* name;
+  bool found;
+};
+
+constexpr Library kUnusedLibraries[] = {{"ucx", SHUNT_HAVE_UCX}, {"cuda", SHUNT_HAVE_CUDA}, {"nccl", SHUNT_HAVE_NCCL}};
 
 struct Arguments {
   bool measure = false;
@@ -34,36 +40,47 @@ struct Arguments {
 };
 
 void run(const Arguments& arguments) {
+  check_ranks(arguments.ranks);
+  if (!arguments.json.empty()) check_writable(arguments.json);
   const Machine machine = Machine::detect();
   nlohmann::ordered_json report;
+  report["version"] = SHUNT_VERSION;
   fmt::print("shunt {}\n\nin this build\n", SHUNT_VERSION);
   for (const Part& part : kParts) {
-    fmt::print("  {:<8}{:<5}{}\n", part.name, part.found ? "yes" : "no", part.note);
-    report["build"][part.name] = part.found;
+    fmt::print("  {:<8}{:<5}{}\n", part.name, part.built_in ? "yes" : "no", part.note);
+    report["build"][part.name] = part.built_in;
+  }
+  fmt::print("\nlooked for when this was built; nothing of it is in this release\n");
+  for (const Library& library : kUnusedLibraries) {
+    fmt::print("  {:<8}{}\n", library.name, library.found ? "found" : "not found");
+    report["unused_libraries_found"][library.name] = library.found;
   }
   constexpr double kMiB = 1 << 20;
   const auto cache_mib = static_cast<double>(machine.last_level_cache_bytes) / kMiB;
   const auto memory_gib = static_cast<double>(machine.memory_bytes) / kMiB / 1024;
   fmt::print(
-      "\nthis machine\n  host    {}\n  cpu     {}\n  cores   {} in {} package(s), {} NUMA node(s)\n  cache   {:.0f} "
+      "\nthis machine\n  host    {}\n  cpu     {}\n  cores   {} in {}, {}\n  cache   {:.0f} "
       "MiB (last level)\n  memory  {:.1f} GiB\n",
-      machine.hostname, machine.cpu, machine.cores, machine.packages, machine.numa_nodes, cache_mib, memory_gib);
+      machine.hostname, machine.cpu, machine.cores, plural(machine.packages, "package"),
+      plural(machine.numa_nodes, "NUMA node"), cache_mib, memory_gib);
   report["machine"] = {{"host", machine.hostname},
                        {"cpu", machine.cpu},
                        {"cores", machine.cores},
                        {"packages", machine.packages},
                        {"numa_nodes", machine.numa_nodes},
                        {"last_level_cache_bytes", machine.last_level_cache_bytes},
+                       {"last_level_caches", machine.last_level_caches},
                        {"memory_bytes", machine.memory_bytes}};
 
   if (arguments.measure) {
+    flush_stdout();
     const MachineSpeed speed = measure_machine(arguments.ranks);
     fmt::print(
-        "\nmeasured with {} ranks as processes, all at once\n  copy    {:.1f} GB/s read + written ({:.1f} memcpy, "
+        "\nmeasured with {} as processes, all at once\n  copy    {:.1f} GB/s read + written ({:.1f} memcpy, "
         "{:.1f} streaming)\n"
-        "  write   {:.1f} GB/s\n  read    {:.1f} GB/s\n  latency {:.1f} µs for a barrier\n",
-        arguments.ranks, std::max(speed.memcpy_gbps, speed.streaming_gbps), speed.memcpy_gbps, speed.streaming_gbps,
-        speed.write_gbps, speed.read_gbps, speed.barrier_us);
+        "  write   {:.1f} GB/s\n  read    {:.1f} GB/s\n  barrier {:.1f} µs between the ranks\n",
+        plural(arguments.ranks, "rank"), std::max(speed.memcpy_gbps, speed.streaming_gbps), speed.memcpy_gbps,
+        speed.streaming_gbps, speed.write_gbps, speed.read_gbps, speed.barrier_us);
     report["measured"] = {
         {"ranks", arguments.ranks},       {"memcpy_gbps", speed.memcpy_gbps}, {"streaming_gbps", speed.streaming_gbps},
         {"write_gbps", speed.write_gbps}, {"read_gbps", speed.read_gbps},     {"barrier_us", speed.barrier_us}};
@@ -76,10 +93,9 @@ void run(const Arguments& arguments) {
 void add_info(CLI::App& app) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* info = app.add_subcommand("info", "What is in this build and what this machine offers");
-  info->add_flag("--measure", arguments->measure, "Also measure copy rates and the latency between ranks (seconds)");
-  info->add_option("--ranks", arguments->ranks, "Ranks that measure at once")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1024));
+  info->add_flag("--measure", arguments->measure,
+                 "Also measure copy rates and the time of a barrier between ranks (takes seconds)");
+  info->add_option("--ranks", arguments->ranks, "Ranks that measure at once")->capture_default_str();
   info->add_option("--json", arguments->json, "Write all of it to this file");
   info->callback([arguments] { run(*arguments); });
 }

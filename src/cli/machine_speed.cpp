@@ -14,17 +14,17 @@ constexpr int kRepetitions = 9;
 constexpr int kBarriers = 200;
 
 MachineSpeed measure_rank(World& world) {
-  Ceilings ceilings;
+  Ceilings ceilings(world.size());
   Timings timings;
   std::size_t copied = 0;
   std::size_t written = 0;
   std::size_t read = 0;
   for (int i = 0; i <= kRepetitions; ++i) {
     if (i == 1) timings.clear();  // the first touches the pages
-    timings.time(world, "memcpy", [&] { copied = ceilings.copy_with_memcpy(); });
-    timings.time(world, "streaming", [&] { ceilings.copy_streaming(); });
-    timings.time(world, "write", [&] { written = ceilings.write_streaming(); });
-    timings.time(world, "read", [&] { read = ceilings.read(); });
+    timings.time_together(world, "memcpy", [&] { copied = ceilings.copy_with_memcpy(); });
+    timings.time_together(world, "streaming", [&] { ceilings.copy_streaming(); });
+    timings.time_together(world, "write", [&] { written = ceilings.write_streaming(); });
+    timings.time_together(world, "read", [&] { read = ceilings.read(); });
   }
   for (int i = 0; i < kBarriers; ++i) timings.time(world, "barrier", [&] { world.barrier(); });
   timings.take_slowest(world);

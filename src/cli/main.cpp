@@ -6,7 +6,17 @@
 #include <exception>
 
 #include "cli/verbs.hpp"
+#include "cli/write_file.hpp"
 #include "shunt/error.hpp"
+
+namespace {
+
+int run(CLI::App& app, int argc, char** argv) {
+  CLI11_PARSE(app, argc, argv);
+  return 0;
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   CLI::App app(
@@ -19,8 +29,9 @@ int main(int argc, char** argv) {
   CLI::App* bench = app.add_subcommand("bench", "Measure, beside what you would use otherwise")->require_subcommand(1);
   shunt::cli::add_bench_shuffle(*bench);
   try {
-    CLI11_PARSE(app, argc, argv);
-    return 0;
+    const int status = run(app, argc, argv);
+    shunt::cli::flush_stdout();
+    return status;
   } catch (const shunt::Error& error) {
     fmt::print(stderr, "shunt: error ({}): {}\n", shunt::to_string(error.code()), error.what());
   } catch (const std::exception& error) {

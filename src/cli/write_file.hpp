@@ -9,4 +9,10 @@ namespace shunt::cli {
 /// failure.
 void write_file(const std::string& path, const std::string& content);
 
+/// Throws Error(system) where write_file could not even begin. Changes nothing.
+void check_writable(const std::string& path);
+
+/// Writes out what was printed. Throws Error(system) if some of it could not be.
+void flush_stdout();
+
 }  // namespace shunt::cli

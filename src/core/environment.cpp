@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "core/fail.hpp"
+#include "shunt/topology.hpp"
 
 namespace shunt {
 namespace {
@@ -18,14 +19,14 @@ const char* text(const char* name) {
   return value && *value ? value : nullptr;
 }
 
-std::int64_t number(const char* name, std::int64_t fallback, std::int64_t least) {
+std::int64_t number(const char* name, std::int64_t fallback, std::int64_t least, std::int64_t most = INT32_MAX) {
   const char* value = text(name);
   if (!value) return fallback;
   std::int64_t parsed = 0;
   const char* end = value + std::strlen(value);
   const auto [stopped, error] = std::from_chars(value, end, parsed);
-  if (error != std::errc{} || stopped != end || parsed < least || parsed > INT32_MAX)
-    fail(ErrorCode::invalid_argument, "{}='{}': expected a whole number of at least {}", name, value, least);
+  if (error != std::errc{} || stopped != end || parsed < least || parsed > most)
+    fail(ErrorCode::invalid_argument, "{}='{}': expected a whole number from {} to {}", name, value, least, most);
   return parsed;
 }
 
@@ -68,8 +69,8 @@ std::string job_of(const Convention& convention) {
   return job;
 }
 
-std::int32_t int32(const char* name, std::int32_t fallback, std::int32_t least) {
-  return static_cast<std::int32_t>(number(name, fallback, least));
+std::int32_t int32(const char* name, std::int32_t fallback, std::int32_t least, std::int32_t most = INT32_MAX) {
+  return static_cast<std::int32_t>(number(name, fallback, least, most));
 }
 
 std::optional<Environment::Launch> find_launch() {
@@ -78,7 +79,7 @@ std::optional<Environment::Launch> find_launch() {
     Environment::Launch launch;
     launch.convention = convention.name;
     launch.rank = int32(convention.rank, 0, 0);
-    launch.size = int32(convention.size, 1, 1);
+    launch.size = int32(convention.size, 1, 1, Topology::kMaxRanks);
     launch.local_size = convention.local_size ? int32(convention.local_size, launch.size, 1) : launch.size;
     if (launch.convention == "srun") launch.local_size /= int32("SLURM_STEP_NUM_NODES", 1, 1);
     if (launch.rank >= launch.size)

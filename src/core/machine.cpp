@@ -25,10 +25,14 @@ HwlocTopology load_topology() {
   return topology;
 }
 
-std::size_t last_level_cache(hwloc_topology_t topology) {
-  for (const hwloc_obj_type_t type : {HWLOC_OBJ_L4CACHE, HWLOC_OBJ_L3CACHE, HWLOC_OBJ_L2CACHE})
-    if (const hwloc_obj_t cache = hwloc_get_obj_by_type(topology, type, 0)) return cache->attr->cache.size;
-  return 0;
+void find_last_level_caches(hwloc_topology_t topology, Machine& machine) {
+  for (const hwloc_obj_type_t type : {HWLOC_OBJ_L4CACHE, HWLOC_OBJ_L3CACHE, HWLOC_OBJ_L2CACHE}) {
+    const hwloc_obj_t cache = hwloc_get_obj_by_type(topology, type, 0);
+    if (!cache) continue;
+    machine.last_level_cache_bytes = cache->attr->cache.size;
+    machine.last_level_caches = hwloc_get_nbobjs_by_type(topology, type);
+    return;
+  }
 }
 
 std::string cpu_model(hwloc_topology_t topology) {
@@ -52,7 +56,7 @@ Machine Machine::detect() {
   machine.packages = count(HWLOC_OBJ_PACKAGE);
   machine.cores = count(HWLOC_OBJ_CORE);
   machine.numa_nodes = count(HWLOC_OBJ_NUMANODE);
-  machine.last_level_cache_bytes = last_level_cache(topology.get());
+  find_last_level_caches(topology.get(), machine);
   // Not hwloc's sum over NUMA nodes, which leaves out memory that was added while the machine ran.
   machine.memory_bytes =
       static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));

@@ -6,10 +6,19 @@
 #include "core/hash.hpp"
 
 namespace shunt {
+namespace {
+
+void check_size(std::int64_t num_ranks) {
+  if (num_ranks > Topology::kMaxRanks)
+    fail(ErrorCode::invalid_argument, "topology: {} ranks, expected at most {}", num_ranks, Topology::kMaxRanks);
+}
+
+}  // namespace
 
 Topology Topology::single_node(std::int32_t num_ranks) { return virtual_nodes(num_ranks, 1); }
 
 Topology Topology::virtual_nodes(std::int32_t num_ranks, std::int32_t num_nodes) {
+  check_size(num_ranks);
   if (num_nodes < 1 || num_nodes > num_ranks)
     fail(ErrorCode::invalid_argument, "topology: {} nodes for {} ranks, expected 1 to {}", num_nodes, num_ranks,
          num_ranks);
@@ -21,6 +30,7 @@ Topology Topology::virtual_nodes(std::int32_t num_ranks, std::int32_t num_nodes)
 
 Topology Topology::from_nodes(std::vector<NodeId> nodes) {
   if (nodes.empty()) fail(ErrorCode::invalid_argument, "topology: no ranks");
+  check_size(static_cast<std::int64_t>(nodes.size()));
   Topology topology;
   topology.num_nodes_ = std::max_element(nodes.begin(), nodes.end())->value + 1;
   for (std::int32_t node = 0; node < topology.num_nodes_; ++node)

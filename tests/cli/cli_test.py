@@ -29,24 +29,30 @@ def shuffle(*arguments):
             return json.load(file)
 
 
-def living_members(process_group):
+def living_members(process_group, field=2):
     """Processes of the group that are not zombies waiting for their parent."""
     living = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{pid}/stat") as file:
-                state, _, group = file.read().rpartition(")")[2].split()[:3]
+                fields = file.read().rpartition(")")[2].split()
         except (FileNotFoundError, ProcessLookupError):
             continue
-        if int(group) == process_group and state != "Z":
+        if int(fields[field]) == process_group and fields[0] != "Z":
             living.append(int(pid))
     return living
+
+
+def session_members(session):
+    """The same for a session, whose ranks may be in groups of their own."""
+    return living_members(session, field=3)
 
 
 class Help(unittest.TestCase):
     def test_teaches_routings_systems_and_examples(self):
         text = shunt("bench", "shuffle", "--help").stdout
-        for word in ["--ranks", "--layout", "zipf:A", "trace:FILE", "mpi_alltoallv", "mpirun -n 4"]:
+        for word in ["--ranks", "--layout", "zipf:A", "trace:FILE", "mpi_alltoallv", "mpirun -n 4", "-1 for a choice", "32 per core",
+                     "Of shunt, mpi_alltoallv and unfused"]:
             self.assertIn(word, text)
 
     def test_a_typo_is_named_and_fails(self):
@@ -67,13 +73,88 @@ class Info(unittest.TestCase):
             for word in ["inproc", "shm", "mpi", "cuda", "cores", "memory"]:
                 self.assertIn(word, done.stdout)
             with open(path) as file:
-                self.assertGreaterEqual(json.load(file)["machine"]["cores"], 1)
+                report = json.load(file)
+            self.assertGreaterEqual(report["machine"]["cores"], 1)
+            self.assertEqual(report["version"], shunt("--version").stdout.strip())
 
-    def test_measures_rates_and_latency(self):
-        done = shunt("info", "--measure", "--ranks", "2")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        for word in ["copy", "write", "read", "latency"]:
-            self.assertIn(word, done.stdout)
+    def test_says_of_a_library_that_nothing_uses_only_whether_it_was_found(self):
+        built_in, _, unused = shunt("info").stdout.partition("looked for when this was built")
+        for library in ["ucx", "cuda", "nccl"]:
+            self.assertNotIn(library, built_in)
+            self.assertRegex(unused, f"{library} +(not )?found")
+
+    def test_measures_rates_and_a_barrier(self):
+        for ranks, words in [("1", "with 1 rank as"), ("2", "with 2 ranks as")]:
+            done = shunt("info", "--measure", "--ranks", ranks)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            for word in [words, "copy", "write", "read", "barrier"]:
+                self.assertIn(word, done.stdout)
+
+    def test_more_ranks_than_the_cores_can_serve_are_refused(self):
+        done = shunt("info", "--measure", "--ranks", "100000")
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, r"--ranks 100000: expected 1 to \d+ on this host \(32 per core\)")
+
+    def test_an_unwritable_json_file_is_noticed_before_measuring(self):
+        done = shunt("info", "--measure", "--json", "/nonexistent/x.json")
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.stdout, "")
+
+
+class FullDisk(unittest.TestCase):
+    def expect_error(self, *arguments):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([SHUNT, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, timeout=120)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("can't write to standard output: No space left", done.stderr)
+
+    def test_is_an_error_of_every_verb(self):
+        self.expect_error("info")
+        self.expect_error("--help")
+
+    def test_is_an_error_however_ranks_are_started(self):
+        for arguments in [["--world", "inproc"], ["--systems", "shunt"], []]:
+            with self.subTest(arguments=arguments):
+                self.expect_error("bench", "shuffle", *SMALL, *arguments)
+
+
+class Limits(unittest.TestCase):
+    def expect_refused(self, *arguments, words):
+        start = time.monotonic()
+        done = shunt("bench", "shuffle", *arguments)
+        self.assertLess(time.monotonic() - start, 10)
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)  # one process speaks: nothing was started
+        for word in words:
+            self.assertIn(word, done.stderr)
+
+    def test_what_would_not_fit_the_memory_is_refused_with_the_options_to_lower(self):
+        for arguments in [["--tokens", "100000000"], ["--hidden", "500000000"], ["--tokens", "2000000", "--layout", "padded", "--topk", "1"],
+                          ["--tokens", "100000000", "--world", "inproc", "--systems", "shunt"]]:
+            with self.subTest(arguments=arguments):
+                self.expect_refused(*arguments, words=["GiB", "available", "--tokens", "--hidden", "--systems"])
+
+    def test_sizes_that_nothing_could_count_are_refused_by_name(self):
+        largest = str(2**63 - 1)
+        for option, value in [("--tokens", largest), ("--tokens", "1000000000"), ("--hidden", largest), ("--hidden", "1073741824"),
+                              ("--experts", "2147483647")]:
+            with self.subTest(option=option, value=value):
+                self.expect_refused(option, value, words=[option])
+
+    def test_more_ranks_than_the_cores_can_serve_are_refused(self):
+        self.expect_refused("--ranks", "1025", "--world", "inproc", words=["--ranks 1025", "on this host", "32 per core"])
+
+    def test_many_ranks_take_little_memory(self):
+        with tempfile.NamedTemporaryFile(suffix=".json") as file:
+            shunt("info", "--json", file.name)
+            machine = json.load(open(file.name))["machine"]
+        buffers = 8 * max(64 << 20, 3 * machine["last_level_cache_bytes"]) * machine["last_level_caches"]
+        job = subprocess.Popen([SHUNT, "bench", "shuffle", *SMALL, "--world", "inproc", "--systems", "shunt", "--ranks", "32"],
+                               stdout=subprocess.DEVNULL)
+        _, status, usage = os.wait4(job.pid, 0)
+        job.returncode = os.waitstatus_to_exitcode(status)
+        self.assertEqual(job.returncode, 0)
+        self.assertLess(usage.ru_maxrss << 10, buffers + (1 << 30))
 
 
 class BenchShuffle(unittest.TestCase):
@@ -121,6 +202,18 @@ class BenchShuffle(unittest.TestCase):
                                  "--iterations", "1")
                 self.assertEqual(report["config"]["routing"], routing)
 
+    def test_a_routing_that_cant_be_is_refused_before_anything_starts(self):
+        for routing in ["zipf:inf", "zipf:nan", "zipf:1e9", "zipf:-1", "zipf:", "clustered:2.5", "clustered:11", "clustered:0", "node-local"]:
+            with self.subTest(routing=routing):
+                done = shunt("bench", "shuffle", *SMALL, "--ranks", "4", "--nodes", "4", "--routing", routing)
+                self.assertEqual(done.returncode, 1)
+                self.assertIn(f"--routing {routing}", done.stderr)
+                self.assertEqual(done.stderr.count("shunt: error"), 1)
+
+    def test_the_steepest_zipf_still_draws_distinct_experts(self):
+        report = shuffle("--world", "inproc", "--ranks", "2", "--routing", "zipf:10", "--experts", "4096", "--systems", "shunt")
+        self.assertTrue(report["verified"])
+
     def test_node_local_touches_one_node_per_token(self):
         report = shuffle("--world", "inproc", "--ranks", "2", "--nodes", "2", "--routing", "node-local", "--layout", "token_unique",
                          "--systems", "shunt")
@@ -155,6 +248,29 @@ class BenchShuffle(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("/nonexistent/x.json", done.stderr)
 
+    def test_an_unwritable_json_file_is_noticed_before_measuring(self):
+        for path in ["/nonexistent/x.json", "/"]:
+            done = shunt("bench", "shuffle", *SMALL, "--iterations", "1000000000", "--json", path)
+            self.assertEqual(done.returncode, 1)
+            self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+
+    def test_ranks_of_no_launcher_are_refused(self):
+        done = shunt("bench", "shuffle", *SMALL, "--world", "env", "--ranks", "4")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("--world env: no launcher", done.stderr)
+
+    def test_other_ranks_than_the_launcher_started_are_refused(self):
+        launched = {**os.environ, "SHUNT_RANK": "0", "SHUNT_WORLD_SIZE": "1", "SHUNT_JOB": "test"}
+        done = shunt("bench", "shuffle", *SMALL, "--world", "env", "--ranks", "4", env=launched)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("--ranks 4: shunt has started 1", done.stderr)
+        self.assertEqual(shunt("bench", "shuffle", *SMALL, "--world", "env", env=launched).returncode, 0)
+
+    def test_speaks_of_one_rank_and_of_planning_only_once_warm(self):
+        cold = shunt("bench", "shuffle", *SMALL, "--world", "inproc", "--ranks", "1").stdout
+        self.assertIn("1 rank (", cold)
+        self.assertNotIn("planning", cold)
+        self.assertIn("planning", shunt("bench", "shuffle", *SMALL, "--world", "inproc", "--warmup", "1").stdout)
 
     def test_a_pipe_is_written_to_and_a_link_is_followed(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -173,11 +289,12 @@ class BenchShuffle(unittest.TestCase):
 
 
 class Trace(unittest.TestCase):
-    def run_trace(self, text):
+    def run_trace(self, text, *arguments):
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
             file.write(text)
             file.flush()
-            done = shunt("bench", "shuffle", *SMALL, "--world", "inproc", "--systems", "shunt", "--routing", f"trace:{file.name}")
+            done = shunt("bench", "shuffle", *SMALL, "--world", "inproc", "--systems", "shunt", *arguments, "--routing",
+                         f"trace:{file.name}")
             return done.returncode, done.stderr.replace(file.name, "FILE")
 
     def test_is_replayed(self):
@@ -186,11 +303,27 @@ class Trace(unittest.TestCase):
     def test_errors_name_file_and_line(self):
         for text, expected in [("0 1 2\n0 1 99\n", "FILE:2: expert 99"), ("0 1 1\n", "FILE:1: expert 1 stands twice"),
                                ("0 1\n", "FILE:1: 2 experts"), ("0 1 two\n", "FILE:1: expected expert numbers"),
-                               ("", "FILE: holds no tokens")]:
+                               ("", "FILE: holds no tokens"), ("0 1 2\n0 1 -2\n", "FILE:2: expert -2"),
+                               ("0 1 2\n3 4", "FILE:2: the line has no end"), ("0 1 99999999999\n", "FILE:1:")]:
             with self.subTest(text=text):
                 code, error = self.run_trace(text)
                 self.assertEqual(code, 1)
                 self.assertIn(expected, error)
+
+
+    def test_choices_that_were_dropped_travel_nowhere(self):
+        text = "0 -1 2\n-1 -1 -1\n5 6 -1\n"
+        for layout in ["expert_major", "token_unique", "padded"]:
+            with self.subTest(layout=layout):
+                code, error = self.run_trace(text, "--systems", "unfused", "--layout", layout)
+                self.assertEqual(code, 0, error)
+
+    def test_that_is_no_file_is_refused(self):
+        for path, expected in [("", "--routing trace"), ("/", "no regular file"), ("/nonexistent", "can't be opened")]:
+            with self.subTest(path=path):
+                done = shunt("bench", "shuffle", *SMALL, "--routing", f"trace:{path}")
+                self.assertEqual(done.returncode, 1)
+                self.assertIn(expected, done.stderr)
 
 
 class Interrupt(unittest.TestCase):
@@ -205,6 +338,40 @@ class Interrupt(unittest.TestCase):
         while living_members(job.pid) and time.monotonic() < deadline:
             time.sleep(0.05)
         self.assertEqual(living_members(job.pid), [])
+
+
+    def test_leaves_the_old_report_as_it_was(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "result.json")
+            with open(path, "w") as file:
+                file.write("old")
+            job = subprocess.Popen([SHUNT, "bench", "shuffle", *SMALL, "--iterations", "1000000", "--world", "inproc", "--json", path],
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            time.sleep(0.5)
+            self.assertIsNone(job.poll(), "ended by itself")
+            job.kill()
+            job.wait()
+            self.assertEqual(os.listdir(folder), ["result.json"])
+            with open(path) as file:
+                self.assertEqual(file.read(), "old")
+
+    def test_a_killed_benchmark_takes_mpirun_and_its_ranks_along(self):
+        if not shutil.which("mpirun") or "mpi     yes" not in shunt("info").stdout:
+            self.skipTest("no MPI here")
+        job = subprocess.Popen([SHUNT, "bench", "shuffle", *SMALL, "--iterations", "1000000"],
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        self.addCleanup(job.kill)
+        deadline = time.monotonic() + 20
+        while len(session_members(job.pid)) < 4 and time.monotonic() < deadline:  # this, mpirun and two ranks
+            time.sleep(0.05)
+        self.assertEqual(len(session_members(job.pid)), 4)
+        self.assertIsNone(job.poll(), "ended by itself")
+        job.kill()
+        job.wait()
+        deadline = time.monotonic() + 20
+        while session_members(job.pid) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.assertEqual(session_members(job.pid), [])
 
 
 if __name__ == "__main__":

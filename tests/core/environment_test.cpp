@@ -109,6 +109,20 @@ TEST_F(EnvironmentTest, NamesTheVariableThatCantBeRead) {
   }
 }
 
+TEST_F(EnvironmentTest, RefusesAWorldThatNoHostHolds) {
+  for (const char* size : {"4097", "100000", "2147483648"}) {
+    set({{"SHUNT_RANK", "0"}, {"SHUNT_WORLD_SIZE", size}, {"SHUNT_JOB", "j"}});
+    try {
+      Environment::read();
+      FAIL() << "accepted " << size;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+      EXPECT_THAT(error.what(), testing::HasSubstr("SHUNT_WORLD_SIZE='" + std::string(size) + "'"));
+      EXPECT_THAT(error.what(), testing::HasSubstr("1 to 4096"));
+    }
+  }
+}
+
 TEST_F(EnvironmentTest, RejectsARankOutsideTheWorld) {
   set({{"RANK", "3"}, {"WORLD_SIZE", "3"}});
   EXPECT_THROW(Environment::read(), Error);

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "shunt/error.hpp"
 
 namespace shunt {
@@ -20,6 +22,13 @@ TEST(Topology, VirtualNodesDifferByAtMostOneRank) {
 }
 
 TEST(Topology, RejectsMoreNodesThanRanks) { EXPECT_THROW(Topology::virtual_nodes(2, 3), Error); }
+
+TEST(Topology, RefusesMoreRanksThanAnyHostHoldsBeforeItTakesMemory) {
+  EXPECT_EQ(Topology::single_node(Topology::kMaxRanks).num_ranks(), Topology::kMaxRanks);
+  EXPECT_THROW(Topology::single_node(Topology::kMaxRanks + 1), Error);
+  EXPECT_THROW(Topology::single_node(std::numeric_limits<std::int32_t>::max()), Error);
+  EXPECT_THROW(Topology::from_nodes(std::vector<NodeId>(Topology::kMaxRanks + 1, NodeId(0))), Error);
+}
 
 TEST(Topology, RejectsAGapInTheNodes) { EXPECT_THROW(Topology::from_nodes({NodeId(0), NodeId(2)}), Error); }
 

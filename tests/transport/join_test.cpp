@@ -15,6 +15,7 @@
 #include "support/child_process.hpp"
 #include "support/round_trip.hpp"
 #include "support/traces.hpp"
+#include "transport/local/segment.hpp"
 #include "transport/shm/socket.hpp"
 
 namespace shunt::test {
@@ -112,6 +113,30 @@ TEST_F(Join, NamesTheMissingRanksToAllThatCame) {
   ChildProcess guest = start(2, 4, 500);
   expect_error(host, ErrorCode::deadline, "ranks: 1, 3");
   expect_error(guest, ErrorCode::deadline, "ranks: 1, 3");
+}
+
+TEST_F(Join, NamesAFewOfManyMissingRanks) {
+  ChildProcess host = start(0, 4000, 100);
+  expect_error(host, ErrorCode::deadline, "ranks: 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16 and 3983 more");
+}
+
+// Who knows all ranks watches them, and rank 0 answers nobody while it introduces them to each other.
+TEST_F(Join, SpeaksOfRankZeroLast) {
+  ChildProcess host = start(0, 4);
+  const std::string place = await_meeting_place(host);
+  const std::uint64_t job_hash = std::stoull(place.substr(place.find('/') + 1), nullptr, 16);
+  const Segment segment = Segment::shareable(1 << 20, "guest");
+  std::vector<shm::Descriptor> guests;
+  for (std::int32_t rank = 1; rank < 4; ++rank) {
+    guests.push_back(std::move(*shm::connect_to(place)));
+    ASSERT_TRUE(shm::send_parcel(guests.back(), {.job_hash = job_hash, .rank = rank, .size = 4}, segment.fd()));
+  }
+  for (const auto& guest : guests) {
+    std::vector<std::int32_t> order;
+    for (int i = 0; i < 3; ++i)
+      order.push_back(shm::receive_parcel(guest, std::chrono::steady_clock::now() + 20s).value().parcel.rank);
+    EXPECT_EQ(order.back(), 0);
+  }
 }
 
 TEST_F(Join, NamesAMissingRankZero) {

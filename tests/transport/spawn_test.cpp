@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <stdexcept>
 
 #include "shunt/error.hpp"
@@ -32,6 +33,12 @@ TEST(Spawn, RefusesATopologyOfAnotherSizeAndAWorldOfNobody) {
   EXPECT_EQ(code_of_spawn(3, {.topology = Topology::single_node(4)}), ErrorCode::invalid_argument);
   EXPECT_EQ(code_of_spawn(0, {}), ErrorCode::invalid_argument);
   EXPECT_EQ(code_of_spawn(-1, {}), ErrorCode::invalid_argument);
+}
+
+TEST(Spawn, RefusesMoreRanksThanAnyHostHoldsBeforeItStartsOne) {
+  for (const std::int32_t num_ranks : {Topology::kMaxRanks + 1, std::numeric_limits<std::int32_t>::max()})
+    for (const WorldKind kind : {WorldKind::inproc, WorldKind::shm})
+      EXPECT_EQ(code_of_spawn(num_ranks, {.kind = kind}), ErrorCode::invalid_argument);
 }
 
 TEST(Spawn, GivesEveryRankTheTopologyThatWasAskedFor) {

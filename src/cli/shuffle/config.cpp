@@ -1,24 +1,44 @@
 #include "cli/shuffle/config.hpp"
 
 #include <algorithm>
+#include <limits>
 
+#include "cli/host_limits.hpp"
 #include "core/fail.hpp"
 #include "shunt/routing.hpp"
 
 namespace shunt::cli {
+namespace {
+
+constexpr std::int32_t kMost = std::numeric_limits<std::int32_t>::max();
+// Every token draws from all of them, and every rank counts rows for each.
+constexpr std::int32_t kMostExperts = 1 << 16;
+
+/// Of what any routing can bring to one rank, or it sends. In floating point, as it must not overflow.
+double most_rows_per_rank(const ShuffleConfig& config) {
+  const auto tokens = static_cast<double>(config.tokens);
+  const std::int32_t local_experts = (config.experts - 1) / config.ranks + 1;
+  const double per_token = config.layout == Layout::padded ? local_experts : std::min(config.topk, local_experts);
+  return std::max(tokens * config.topk, tokens * config.ranks * per_token);
+}
+
+}  // namespace
 
 void ShuffleConfig::check() const {
   const auto demand = [](bool holds, const char* option, const std::string& expected) {
     if (!holds) fail(ErrorCode::invalid_argument, "{}: expected {}", option, expected);
   };
-  constexpr std::int32_t kMostRanks = 1024;
-  demand(ranks >= 1 && ranks <= kMostRanks, "--ranks", fmt::format("1 to {} on one host", kMostRanks));
+  check_ranks(ranks);
   demand(nodes >= 1 && nodes <= ranks, "--nodes", fmt::format("1 to {} (the number of ranks)", ranks));
   demand(tokens >= 0, "--tokens", "at least 0");
-  demand(hidden >= 1, "--hidden", "at least 1");
-  demand(experts >= 1, "--experts", "at least 1");
+  const auto most_hidden = kMost / static_cast<std::int64_t>(size_of(expert_dtype()));
+  demand(hidden >= 1 && hidden <= most_hidden, "--hidden", fmt::format("1 to {}", most_hidden));
+  demand(experts >= 1 && experts <= kMostExperts, "--experts", fmt::format("1 to {}", kMostExperts));
   demand(topk >= 1 && topk <= std::min(experts, Routing::kMaxTopK), "--topk",
          fmt::format("1 to {} (experts, and at most {})", std::min(experts, Routing::kMaxTopK), Routing::kMaxTopK));
+  demand(most_rows_per_rank(*this) <= kMost, "--tokens",
+         fmt::format("at most {} rows per rank; with these --ranks, --experts and --topk one may get {:.0f}", kMost,
+                     most_rows_per_rank(*this)));
   demand(iterations >= 1, "--iterations", "at least 1");
   demand(warmup >= 0, "--warmup", "at least 0");
   for (const std::string& system : systems)

@@ -1,9 +1,13 @@
 #include "cli/shuffle/launch.hpp"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -36,14 +40,9 @@ std::vector<std::string> own_arguments() {
   return words;
 }
 
-}  // namespace
-
-std::string become_mpirun(const ShuffleConfig& config) {
-  if (!SHUNT_HAVE_MPI) return "this build has no MPI (SHUNT_MPI)";
-  const std::string mpirun = find_program("mpirun");
-  if (mpirun.empty()) return "there is no mpirun on PATH";
+std::vector<std::string> mpirun_command(const ShuffleConfig& config) {
   std::vector<std::string> command = {
-      mpirun, "-n", std::to_string(config.ranks), "--oversubscribe", "--bind-to", "none",
+      find_program("mpirun"), "-n", std::to_string(config.ranks), "--oversubscribe", "--bind-to", "none",
       // As fast as Open MPI gets on one host: shared memory, and waits that give way.
       "--mca", "pml", "ob1", "--mca", "btl", "self,vader", "--mca", "mpi_yield_when_idle", "1"};
   if (geteuid() == 0) command.emplace_back("--allow-run-as-root");
@@ -52,13 +51,63 @@ std::string become_mpirun(const ShuffleConfig& config) {
   command.insert(command.end(), arguments.begin(), arguments.end());
   command.insert(command.end(), {"--world", "env"});
   if (config.progress) command.insert(command.end(), {"--progress", "on"});
+  return command;
+}
 
+[[noreturn]] void become(std::vector<std::string> command, int output, pid_t parent) {
+  // Asked to end, mpirun ends its ranks and removes its files, even after this program was killed.
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (getppid() != parent) _exit(1);  // it died before the line above
+  dup2(output, STDOUT_FILENO);
+  setenv(kLauncherVariable, std::to_string(getpid()).c_str(), 1);
   std::vector<char*> argv;
   for (std::string& word : command) argv.push_back(word.data());
   argv.push_back(nullptr);
-  setenv(kLauncherVariable, std::to_string(getpid()).c_str(), 1);  // mpirun keeps this process's id
-  execv(mpirun.c_str(), argv.data());
-  fail_errno("can't start {}", mpirun);
+  execv(argv.front(), argv.data());
+  fmt::print(stderr, "shunt: can't start {}: {}\n", argv.front(), std::strerror(errno));
+  _exit(1);
+}
+
+/// mpirun would not say that nobody could read the results.
+bool copy_to_stdout(int input) {
+  std::array<char, 4096> buffer{};
+  for (ssize_t bytes = 0; (bytes = read(input, buffer.data(), buffer.size())) > 0;)
+    if (std::fwrite(buffer.data(), 1, static_cast<std::size_t>(bytes), stdout) < static_cast<std::size_t>(bytes) ||
+        std::fflush(stdout) != 0)
+      return false;
+  return true;
+}
+
+}  // namespace
+
+std::string why_no_mpirun() {
+  if (!SHUNT_HAVE_MPI) return "this build has no MPI (SHUNT_MPI)";
+  return find_program("mpirun").empty() ? "there is no mpirun on PATH" : "";
+}
+
+int run_under_mpirun(const ShuffleConfig& config) {
+  const std::vector<std::string> command = mpirun_command(config);
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) fail_errno("can't open a pipe");
+  std::fflush(nullptr);
+  const pid_t parent = getpid();
+  const pid_t mpirun = fork();
+  if (mpirun < 0) fail_errno("can't start {}", command.front());
+  if (mpirun == 0) become(command, ends[1], parent);
+  close(ends[1]);
+  // As system() does: a terminal sends them to mpirun too, which then ends by itself.
+  signal(SIGINT, SIG_IGN);
+  signal(SIGQUIT, SIG_IGN);
+  const bool copied = copy_to_stdout(ends[0]);
+  const int cause = errno;
+  if (!copied) kill(mpirun, SIGTERM);
+  close(ends[0]);
+  int status = 0;
+  while (waitpid(mpirun, &status, 0) < 0 && errno == EINTR) {
+  }
+  errno = cause;
+  if (!copied) fail_errno("can't write to standard output");
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
 void die_with_launcher() {

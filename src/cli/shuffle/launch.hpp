@@ -7,9 +7,12 @@
 
 namespace shunt::cli {
 
-/// Replaces this process by mpirun running the same command on config.ranks ranks with `--world env`, so that shunt and
-/// MPI are measured in the same processes. Returns why that can't be, if so.
-std::string become_mpirun(const ShuffleConfig& config);
+/// Empty if run_under_mpirun() can work.
+std::string why_no_mpirun();
+
+/// Runs the same command by mpirun on config.ranks ranks with `--world env`, so that shunt and MPI are measured in the
+/// same processes. Returns mpirun's exit status. Throws Error(system) if its output can't be passed on.
+int run_under_mpirun(const ShuffleConfig& config);
 
 /// For a rank that mpirun started: ends with it.
 void die_with_launcher();

@@ -28,7 +28,11 @@ struct Contestant {
 class Benchmark {
  public:
   Benchmark(World& world, const ShuffleConfig& config)
-      : world_(world), config_(config), workload_(config), tokens_(workload_.tokens(world.rank().index())) {
+      : world_(world),
+        config_(config),
+        workload_(config),
+        tokens_(workload_.tokens(world.rank().index())),
+        ceilings_(config.ranks) {
     auto shunt = std::make_unique<ShuntSystem>(world, config_, workload_, tokens_);
     shunt_ = shunt.get();
     contestants_.push_back({std::move(shunt), config_.layout, SumOrder::tree, "shunt"});
@@ -87,10 +91,10 @@ class Benchmark {
       (void)system.expert_out();
       timings_.time(world_, contestant.key + " combine", [&] { (void)system.combine(); });
     }
-    timings_.time(world_, "memcpy", [&] { copied_bytes_ = ceilings_.copy_with_memcpy(); });
-    timings_.time(world_, "streaming copy", [&] { ceilings_.copy_streaming(); });
-    timings_.time(world_, "write", [&] { written_bytes_ = ceilings_.write_streaming(); });
-    timings_.time(world_, "read", [&] { read_bytes_ = ceilings_.read(); });
+    timings_.time_together(world_, "memcpy", [&] { copied_bytes_ = ceilings_.copy_with_memcpy(); });
+    timings_.time_together(world_, "streaming copy", [&] { ceilings_.copy_streaming(); });
+    timings_.time_together(world_, "write", [&] { written_bytes_ = ceilings_.write_streaming(); });
+    timings_.time_together(world_, "read", [&] { read_bytes_ = ceilings_.read(); });
   }
 
   void summarise() {

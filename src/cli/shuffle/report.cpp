@@ -2,18 +2,30 @@
 
 #include <fmt/format.h>
 
+#include "cli/plural.hpp"
 #include "cli/write_file.hpp"
 #include "shunt/machine.hpp"
 
 namespace shunt::cli {
+namespace {
+
+std::string describe_planning(const ShuffleConfig& config, const SystemResult& shunt) {
+  if (config.warmup == 0) return "nothing was warmed up, so times include first touches";
+  const double share = shunt.plan_ms / shunt.dispatch_ms;
+  return share < 1 ? fmt::format("planning is {:.1f} % of dispatch", 100 * share)
+                   : fmt::format("planning takes {:.1f} times as long as dispatch", share);
+}
+
+}  // namespace
 
 void print_report(const ShuffleConfig& config, const ShuffleResult& result, const std::string& world_name) {
   const Machine machine = Machine::detect();
-  fmt::print("\n{} ranks ({}), {} node{}, {} tokens per rank, hidden {}, {}, top-{} of {} experts, {}, {}\n",
-             config.ranks, world_name, config.nodes, config.nodes == 1 ? "" : "s", config.tokens, config.hidden,
-             to_string(config.dtype), config.topk, config.experts, config.routing, to_string(config.layout));
-  fmt::print("{}, {} cores; medians of {} iterations, slowest rank; every output verified\n\n", machine.cpu,
-             machine.cores, config.iterations);
+  fmt::print("\n{} ({}), {}, {} per rank, hidden {}, {}, top-{} of {}, {}, {}\n", plural(config.ranks, "rank"),
+             world_name, plural(config.nodes, "node"), plural(config.tokens, "token"), config.hidden,
+             to_string(config.dtype), config.topk, plural(config.experts, "expert"), config.routing,
+             to_string(config.layout));
+  fmt::print("{}, {}; medians of {}, slowest rank; every output verified\n\n", machine.cpu,
+             plural(machine.cores, "core"), plural(config.iterations, "iteration"));
   fmt::print("  {:<16}{:>10}{:>14}{:>13}{:>22}\n", "", "plan ms", "dispatch ms", "combine ms", "shunt is faster by");
   const SystemResult& shunt = result.systems.front();
   for (const SystemResult& system : result.systems) {
@@ -27,8 +39,8 @@ void print_report(const ShuffleConfig& config, const ShuffleResult& result, cons
   for (const auto& [name, why] : result.skipped) fmt::print("  {:<16}skipped: {}\n", name, why);
   fmt::print("\n  copy {:.1f} GB/s (read + written), write only {:.1f}, read only {:.1f}\n", result.copy_ceiling_gbps,
              result.write_ceiling_gbps, result.read_ceiling_gbps);
-  fmt::print("  efficiency against the copy rate: dispatch {:.2f}, combine {:.2f}; planning is {:.1f} % of dispatch\n",
-             result.dispatch_efficiency, result.combine_efficiency, 100 * shunt.plan_ms / shunt.dispatch_ms);
+  fmt::print("  efficiency against the copy rate: dispatch {:.2f}, combine {:.2f}; {}\n", result.dispatch_efficiency,
+             result.combine_efficiency, describe_planning(config, shunt));
 }
 
 void write_json(const ShuffleConfig& config, const ShuffleResult& result, const std::string& world_name) {

@@ -41,24 +41,37 @@ class Weighted final : public RoutingModel {
 /// A token first picks a group, then draws with that group's weights.
 class Grouped final : public RoutingModel {
  public:
-  explicit Grouped(std::vector<std::vector<double>> weights_of_group)
-      : weights_of_group_(std::move(weights_of_group)) {}
+  using Weight = std::function<double(std::size_t group, std::size_t expert)>;
+
+  Grouped(std::size_t num_groups, std::size_t num_experts, Weight weight)
+      : num_groups_(num_groups), num_experts_(num_experts), weight_(std::move(weight)) {}
   void draw(std::mt19937_64& random, std::int64_t, std::int64_t, std::span<std::int32_t> experts) const override {
-    draw_weighted(random, weights_of_group_[random() % weights_of_group_.size()], experts);
+    const std::size_t group = random() % num_groups_;
+    std::vector<double> weights;
+    weights.reserve(num_experts_);
+    for (std::size_t expert = 0; expert < num_experts_; ++expert) weights.push_back(weight_(group, expert));
+    draw_weighted(random, weights, experts);
   }
 
  private:
-  std::vector<std::vector<double>> weights_of_group_;
+  std::size_t num_groups_;
+  std::size_t num_experts_;
+  Weight weight_;
 };
 
-double number_after_colon(const std::string& name, double least) {
+template <class Number>
+Number number_after_colon(const std::string& name, Number least, Number most, const char* kind) {
   const std::size_t begin = name.find(':') + 1;
-  double value = 0;
+  Number value = 0;
   const auto [end, error] = std::from_chars(name.data() + begin, name.data() + name.size(), value);
-  if (error != std::errc{} || end != name.data() + name.size() || !(value >= least))
-    fail(ErrorCode::invalid_argument, "--routing {}: expected a number of at least {} after the colon", name, least);
+  if (error != std::errc{} || end != name.data() + name.size() || !(value >= least && value <= most))
+    fail(ErrorCode::invalid_argument, "--routing {}: expected a {} from {} to {} after the colon", name, kind, least,
+         most);
   return value;
 }
+
+// Beyond this, experts would be so unlikely that their weights were no numbers any more.
+constexpr double kSteepestZipf = 10;
 
 std::vector<double> zipf(std::size_t num_experts, double exponent) {
   std::vector<double> weights;
@@ -68,19 +81,19 @@ std::vector<double> zipf(std::size_t num_experts, double exponent) {
 }
 
 /// All experts of a token on one node, drawn uniformly.
-std::vector<std::vector<double>> node_local(const ExpertMap& map, const Topology& topology, std::int32_t topk) {
-  std::vector<std::vector<double>> groups(static_cast<std::size_t>(topology.num_nodes()),
-                                          std::vector<double>(static_cast<std::size_t>(map.num_experts())));
-  std::vector<std::int32_t> sizes(groups.size());
+std::unique_ptr<RoutingModel> node_local(const ExpertMap& map, const Topology& topology, std::int32_t topk) {
+  std::vector<std::size_t> node_of;
+  std::vector<std::int32_t> sizes(static_cast<std::size_t>(topology.num_nodes()));
   for (std::int32_t expert = 0; expert < map.num_experts(); ++expert) {
-    const NodeId node = topology.node(map.rank(map.copies(ExpertId(expert)).front()));
-    groups[node.index()][static_cast<std::size_t>(expert)] = 1;
-    ++sizes[node.index()];
+    node_of.push_back(topology.node(map.rank(map.copies(ExpertId(expert)).front())).index());
+    ++sizes[node_of.back()];
   }
   if (const auto least = *std::min_element(sizes.begin(), sizes.end()); least < topk)
     fail(ErrorCode::invalid_argument, "--routing node-local: a node holds {} experts, fewer than --topk {}", least,
          topk);
-  return groups;
+  return std::make_unique<Grouped>(sizes.size(), node_of.size(), [node_of](std::size_t node, std::size_t expert) {
+    return node_of[expert] == node ? 1.0 : 0.0;
+  });
 }
 
 /// The experts of half of the ranks draw three times the tokens of the others'.
@@ -92,34 +105,27 @@ std::vector<double> bimodal(const ExpertMap& map) {
 }
 
 /// Experts in groups, a token's experts mostly (nine times in ten) from one of them.
-std::vector<std::vector<double>> clustered(std::int32_t num_experts, std::int32_t num_groups) {
-  std::vector<std::vector<double>> groups;
-  for (std::int32_t group = 0; group < num_groups; ++group) {
-    std::vector<double> weights;
-    for (std::int32_t expert = 0; expert < num_experts; ++expert)
-      weights.push_back(expert % num_groups == group ? 9.0 * (num_groups - 1) : 1.0);
-    groups.push_back(num_groups > 1 ? std::move(weights)
-                                    : std::vector<double>(static_cast<std::size_t>(num_experts), 1.0));
-  }
-  return groups;
+std::unique_ptr<RoutingModel> clustered(std::size_t num_experts, std::size_t num_groups) {
+  const double within = num_groups > 1 ? 9.0 * static_cast<double>(num_groups - 1) : 1.0;
+  return std::make_unique<Grouped>(num_groups, num_experts, [=](std::size_t group, std::size_t expert) {
+    return expert % num_groups == group ? within : 1.0;
+  });
 }
 
 }  // namespace
 
-std::unique_ptr<RoutingModel> make_routing_model(const std::string& name, const ExpertMap& map,
-                                                 const Topology& topology, std::int32_t topk,
-                                                 std::int64_t tokens_per_rank) {
-  const auto num_experts = static_cast<std::size_t>(map.num_experts());
+std::unique_ptr<RoutingModel> make_routing_model(const ShuffleConfig& config) {
+  const std::string& name = config.routing;
+  const auto num_experts = static_cast<std::size_t>(config.experts);
   if (name == "uniform") return std::make_unique<Weighted>(std::vector<double>(num_experts, 1.0));
-  if (name == "bimodal") return std::make_unique<Weighted>(bimodal(map));
-  if (name == "node-local") return std::make_unique<Grouped>(node_local(map, topology, topk));
-  if (name.starts_with("zipf:")) return std::make_unique<Weighted>(zipf(num_experts, number_after_colon(name, 0)));
-  if (name.starts_with("clustered:")) {
-    const auto groups = static_cast<std::int32_t>(number_after_colon(name, 1));
-    return std::make_unique<Grouped>(clustered(map.num_experts(), groups));
-  }
+  if (name == "bimodal") return std::make_unique<Weighted>(bimodal(config.map()));
+  if (name == "node-local") return node_local(config.map(), config.topology(), config.topk);
+  if (name.starts_with("zipf:"))
+    return std::make_unique<Weighted>(zipf(num_experts, number_after_colon(name, 0.0, kSteepestZipf, "number")));
+  if (name.starts_with("clustered:"))
+    return clustered(num_experts, number_after_colon(name, std::size_t{1}, num_experts, "whole number of groups"));
   if (name.starts_with("trace:"))
-    return std::make_unique<Trace>(Trace::read(name.substr(6), map.num_experts(), topk, tokens_per_rank));
+    return std::make_unique<Trace>(Trace::read(name.substr(6), config.experts, config.topk, config.tokens));
   fail(ErrorCode::invalid_argument,
        "--routing {}: expected uniform, zipf:A, node-local, bimodal, clustered:G or trace:FILE", name);
 }

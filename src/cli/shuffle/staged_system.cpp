@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 
 #include "kernels/copy.hpp"
 #include "kernels/reduce.hpp"
@@ -39,12 +40,14 @@ void StagedSystem::plan() {
 // A counting sort of the copies by expert, which is also by rank.
 void StagedSystem::order_by_expert(const ExpertMap& map) {
   counts_.assign(static_cast<std::size_t>(map.num_experts()), 0);
-  for (const std::int32_t expert : routing_.experts) ++counts_[static_cast<std::size_t>(expert)];
+  for (const std::int32_t expert : routing_.experts)
+    if (expert >= 0) ++counts_[static_cast<std::size_t>(expert)];
   std::vector<std::int32_t> next(counts_.size());
   for (std::size_t expert = 1; expert < next.size(); ++expert) next[expert] = next[expert - 1] + counts_[expert - 1];
-  sent_token_.resize(routing_.experts.size());
-  sent_position_.resize(routing_.experts.size());
+  sent_token_.resize(static_cast<std::size_t>(std::accumulate(counts_.begin(), counts_.end(), std::int64_t{0})));
+  sent_position_.assign(routing_.experts.size(), -1);
   for (std::size_t entry = 0; entry < routing_.experts.size(); ++entry) {
+    if (routing_.experts[entry] < 0) continue;
     const std::int32_t position = next[static_cast<std::size_t>(routing_.experts[entry])]++;
     sent_token_[static_cast<std::size_t>(position)] =
         static_cast<std::int32_t>(entry / static_cast<std::size_t>(config_.topk));
@@ -121,10 +124,13 @@ ConstTensor StagedSystem::combine() {
   const auto topk = static_cast<std::size_t>(config_.topk);
   std::array<Term, Routing::kMaxTopK> terms;
   for (std::size_t token = 0; token < static_cast<std::size_t>(config_.tokens); ++token) {
-    for (std::size_t i = 0; i < topk; ++i)
-      terms[i] = {buffers_.send + static_cast<std::size_t>(sent_position_[token * topk + i]) * row_bytes,
-                  routing_.weights[token * topk + i], i + 1 == topk ? Closes::node : Closes::nothing};
-    reduce_row(std::span(terms.data(), topk), static_cast<std::size_t>(config_.hidden),
+    std::size_t num_terms = 0;
+    for (std::size_t entry = token * topk; entry < (token + 1) * topk; ++entry)
+      if (const std::int32_t position = sent_position_[entry]; position >= 0)
+        terms[num_terms++] = {buffers_.send + static_cast<std::size_t>(position) * row_bytes, routing_.weights[entry],
+                              Closes::nothing};
+    if (num_terms > 0) terms[num_terms - 1].closes = Closes::node;
+    reduce_row(std::span(terms.data(), num_terms), static_cast<std::size_t>(config_.hidden),
                {tokens_.dtype, tokens_.dtype, tokens_.dtype}, result.row(static_cast<std::int64_t>(token)), store_);
   }
   flush_streaming();

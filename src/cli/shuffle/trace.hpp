@@ -1,5 +1,6 @@
-// Recorded routings: a text file with one token per line, its experts separated by spaces. Empty lines and lines that
-// start with # are skipped.
+// Recorded routings: a text file with one token per line, its experts separated by spaces, −1 for a choice that was
+// dropped. Empty lines and lines that start with # are skipped; every line has an end, so that a file that was cut
+// shows.
 #pragma once
 
 #include <string>
@@ -11,8 +12,8 @@ namespace shunt::cli {
 
 class Trace final : public RoutingModel {
  public:
-  /// Every line must name at least topk distinct experts; the first topk are used. Throws Error(invalid_argument) with
-  /// file and line.
+  /// Every line must have at least topk choices, no expert twice; the first topk are used. Throws
+  /// Error(invalid_argument) with file and line.
   static Trace read(const std::string& path, std::int32_t num_experts, std::int32_t topk, std::int64_t tokens_per_rank);
 
   /// Ranks take consecutive runs of lines and start over at the end of the file.

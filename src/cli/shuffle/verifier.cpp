@@ -37,7 +37,7 @@ std::vector<Verifier::Delivery> Verifier::deliveries_to_experts(Layout layout) c
     const auto& experts = workload_.routing(source).experts;
     for (std::size_t entry = 0; entry < experts.size(); ++entry) {
       const std::int32_t expert = experts[entry];
-      if (rank_of(expert) != RankId(rank_)) continue;
+      if (expert < 0 || rank_of(expert) != RankId(rank_)) continue;
       const std::int64_t local = expert - map_.first_physical(RankId(rank_)).value;
       const std::int64_t nth = from_source[static_cast<std::size_t>(expert)]++;
       const std::int64_t padded_slot =
@@ -73,7 +73,7 @@ std::vector<Verifier::Answer> Verifier::answers(std::size_t source, std::int64_t
   std::vector<std::pair<std::int32_t, float>> choices;  // expert, weight
   for (std::size_t entry = static_cast<std::size_t>(token) * topk; entry < (static_cast<std::size_t>(token) + 1) * topk;
        ++entry)
-    choices.emplace_back(routing.experts[entry], routing.weights[entry]);
+    if (routing.experts[entry] >= 0) choices.emplace_back(routing.experts[entry], routing.weights[entry]);
   // Experts lie on ranks and ranks on nodes in ascending order here, so this is the order of the tree.
   if (order == SumOrder::tree) std::sort(choices.begin(), choices.end());
   std::vector<Answer> all;

@@ -30,7 +30,7 @@ RankRouting draw_routing(const ShuffleConfig& config, const RoutingModel& model,
 }  // namespace
 
 Workload::Workload(const ShuffleConfig& config) : config_(config) {
-  const auto model = make_routing_model(config.routing, config.map(), config.topology(), config.topk, config.tokens);
+  const auto model = make_routing_model(config);
   for (std::int32_t rank = 0; rank < config.ranks; ++rank) routing_.push_back(draw_routing(config, *model, rank));
 }
 
@@ -66,6 +66,7 @@ Workload::RowCounts Workload::count_rows(bool once_per_rank) const {
     std::set<RankId> reached;
     for (std::size_t entry = 0; entry < experts.size(); ++entry) {
       if (entry % static_cast<std::size_t>(config_.topk) == 0) reached.clear();
+      if (experts[entry] < 0) continue;
       const RankId rank = map.rank(map.copies(ExpertId(experts[entry])).front());
       if (!reached.insert(rank).second && once_per_rank) continue;
       ++counts.delivered;

@@ -14,7 +14,7 @@
 namespace shunt::cli {
 
 struct RankRouting {
-  std::vector<std::int32_t> experts;  ///< [tokens, topk]
+  std::vector<std::int32_t> experts;  ///< [tokens, topk]; −1: dropped
   std::vector<float> weights;         ///< [tokens, topk], positive, each token's summing to about 1
 
   [[nodiscard]] Routing view(std::int32_t topk) const { return {experts, weights, topk}; }

@@ -35,6 +35,13 @@ std::uint64_t hash_of(const std::string& job) {
 /// Of fixed length, as socket names are short and job names may not be.
 std::string meeting_place(const std::string& job) { return fmt::format("shunt/{:016x}", hash_of(job)); }
 
+std::string list_some(const std::vector<std::int32_t>& ranks) {
+  constexpr std::size_t kMost = 16;
+  const auto some = std::span(ranks).first(std::min(kMost, ranks.size()));
+  return fmt::format("{}{}", fmt::join(some, ", "),
+                     ranks.size() > kMost ? fmt::format(" and {} more", ranks.size() - kMost) : "");
+}
+
 /// Rank 0's side of the meeting.
 class Host {
  public:
@@ -66,7 +73,7 @@ class Host {
       for (const Guest& guest : guests_) entries.push_back({guest.connection.get(), POLLIN, 0});
       if (!wait_readable(entries, deadline_))
         fail(ErrorCode::deadline, "rank 0 waited {} ms in vain for these of {} ranks: {}", options_.join_limit.count(),
-             options_.size, fmt::join(missing_ranks(), ", "));
+             options_.size, list_some(missing_ranks()));
       for (std::size_t i = 0; i < guests_.size(); ++i)
         if (entries[i + 1].revents != 0 && !admit(guests_[i])) guests_[i].connection = Descriptor();
       std::erase_if(guests_, [](const Guest& guest) { return !guest.connection.valid(); });
@@ -107,13 +114,14 @@ class Host {
     std::erase_if(guests_, [](const Guest& guest) { return !guest.rank.valid(); });
     std::sort(guests_.begin(), guests_.end(), [](const Guest& a, const Guest& b) { return a.rank < b.rank; });
     std::vector<Peer> peers(guests_.size() + 1);
+    for (std::size_t i = 0; i < guests_.size(); ++i)
+      for (std::size_t j = i + 1; j < guests_.size(); ++j) introduce(guests_[i], guests_[j]);
+    // Last, as who knows all ranks starts to watch them, and this one answers nobody before it is done here.
     for (std::size_t i = 0; i < guests_.size(); ++i) {
       auto [ours, theirs] = socket_pair();
       tell(guests_[i], RankId(0), own.fd(), theirs);
-      peers[i + 1].socket = std::move(ours);
-      for (std::size_t j = i + 1; j < guests_.size(); ++j) introduce(guests_[i], guests_[j]);
+      peers[i + 1] = {std::move(guests_[i].segment), std::move(ours)};
     }
-    for (std::size_t i = 0; i < guests_.size(); ++i) peers[i + 1].segment = std::move(guests_[i].segment);
     return peers;
   }
 
