@@ -13,8 +13,9 @@ namespace shunt {
 /// exactly as real ones would.
 class Topology {
  public:
-  /// More than one host can hold: every rank maps every other's segment and holds two descriptors of it.
-  static constexpr std::int32_t kMaxRanks = 4096;
+  static constexpr std::int32_t kMaxRanks = 1 << 20;
+  /// On one host every rank maps every other's segment and holds two descriptors of it.
+  static constexpr std::int32_t kMaxRanksPerHost = 4096;
 
   static Topology single_node(std::int32_t num_ranks);
 

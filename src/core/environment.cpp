@@ -79,7 +79,7 @@ std::optional<Environment::Launch> find_launch() {
     Environment::Launch launch;
     launch.convention = convention.name;
     launch.rank = int32(convention.rank, 0, 0);
-    launch.size = int32(convention.size, 1, 1, Topology::kMaxRanks);
+    launch.size = int32(convention.size, 1, 1, Topology::kMaxRanksPerHost);
     launch.local_size = convention.local_size ? int32(convention.local_size, launch.size, 1) : launch.size;
     if (launch.convention == "srun") launch.local_size /= int32("SLURM_STEP_NUM_NODES", 1, 1);
     if (launch.rank >= launch.size)

@@ -121,7 +121,8 @@ void spawn_processes(std::int32_t num_ranks, const RankRun::Body& body, const To
 }  // namespace
 
 void World::spawn(std::int32_t num_ranks, const std::function<void(World&)>& body, const SpawnOptions& options) {
-  if (num_ranks < 1) fail(ErrorCode::invalid_argument, "can't spawn {} ranks, expected at least 1", num_ranks);
+  if (num_ranks < 1 || num_ranks > Topology::kMaxRanksPerHost)
+    fail(ErrorCode::invalid_argument, "can't spawn {} ranks, expected 1 to {}", num_ranks, Topology::kMaxRanksPerHost);
   const Topology topology =
       options.topology ? *options.topology : Topology::virtual_nodes(num_ranks, options.environment.virtual_nodes);
   if (topology.num_ranks() != num_ranks)

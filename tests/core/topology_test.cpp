@@ -24,7 +24,7 @@ TEST(Topology, VirtualNodesDifferByAtMostOneRank) {
 TEST(Topology, RejectsMoreNodesThanRanks) { EXPECT_THROW(Topology::virtual_nodes(2, 3), Error); }
 
 TEST(Topology, RefusesMoreRanksThanAnyHostHoldsBeforeItTakesMemory) {
-  EXPECT_EQ(Topology::single_node(Topology::kMaxRanks).num_ranks(), Topology::kMaxRanks);
+  EXPECT_EQ(Topology::single_node(Topology::kMaxRanksPerHost).num_ranks(), Topology::kMaxRanksPerHost);
   EXPECT_THROW(Topology::single_node(Topology::kMaxRanks + 1), Error);
   EXPECT_THROW(Topology::single_node(std::numeric_limits<std::int32_t>::max()), Error);
   EXPECT_THROW(Topology::from_nodes(std::vector<NodeId>(Topology::kMaxRanks + 1, NodeId(0))), Error);

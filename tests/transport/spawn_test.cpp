@@ -36,7 +36,7 @@ TEST(Spawn, RefusesATopologyOfAnotherSizeAndAWorldOfNobody) {
 }
 
 TEST(Spawn, RefusesMoreRanksThanAnyHostHoldsBeforeItStartsOne) {
-  for (const std::int32_t num_ranks : {Topology::kMaxRanks + 1, std::numeric_limits<std::int32_t>::max()})
+  for (const std::int32_t num_ranks : {Topology::kMaxRanksPerHost + 1, std::numeric_limits<std::int32_t>::max()})
     for (const WorldKind kind : {WorldKind::inproc, WorldKind::shm})
       EXPECT_EQ(code_of_spawn(num_ranks, {.kind = kind}), ErrorCode::invalid_argument);
 }
