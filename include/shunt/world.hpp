@@ -18,8 +18,9 @@
 namespace shunt {
 
 enum class WorldKind : std::uint8_t {
-  inproc,  ///< ranks are threads of this process
-  shm,     ///< ranks are processes of this host
+  inproc,   ///< ranks are threads of this process
+  shm,      ///< ranks are processes of this host
+  islands,  ///< ranks are threads of this process, and share memory within the topology's nodes only
 };
 
 std::string_view to_string(WorldKind kind);

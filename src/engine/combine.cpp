@@ -1,35 +1,143 @@
 #include "engine/combine.hpp"
 
-#include <array>
-
-#include "shunt/routing.hpp"
+#include <algorithm>
+#include <cstring>
 
 namespace shunt {
 
 void Combine::begin(std::span<const Announcement> peers) {
-  const std::size_t row_bytes = static_cast<std::size_t>(in_.hidden) * size_of(in_.format.terms);
-  std::vector<const std::byte*> rows_of;
+  row_bytes_ = hidden() * size_of(in_.format.terms);
   for (std::size_t rank = 0; rank < peers.size(); ++rank)
-    rows_of.push_back(
-        announced_block(RankId(rank), peers[rank], static_cast<std::size_t>(plan().rows_of_rank[rank]) * row_bytes));
+    rows_of_.push_back(
+        announced_block(RankId(rank), peers[rank], static_cast<std::size_t>(plan().rows_of_rank[rank]) * row_bytes_));
+  store_ = store_for(in_.out.bytes());
+  if (!has_flows()) return;
+  sending_.start(plan().in_flows, streams());
+  receiving_.start(plan().out_flows, streams());
+}
 
-  const Store store = store_for(in_.out.bytes());
-  std::array<Term, Routing::kMaxTopK> terms;
-  for (std::int64_t token = 0; token < plan().num_tokens; ++token) {
-    const auto targets = plan().targets_of(token);
-    for (std::size_t i = 0; i < targets.size(); ++i)
-      terms[i] = {rows_of[targets[i].rank.index()] + targets[i].slot.index() * row_bytes,
-                  in_.weighted ? targets[i].weight : 1.0f, closes(targets, i)};
-    reduce_row(std::span(terms.data(), targets.size()), static_cast<std::size_t>(in_.hidden), in_.format,
-               in_.out.row(token), store);
-  }
+// Sums are made in the order of tokens, and every far part travels in that order: the parts of the first token that is
+// not summed yet are the first of their streams, so none of them waits for another token.
+Work Combine::work() {
+  bool moved = forward();
+  const std::int64_t end = end_of_chunk(next_token_, row_bytes_ * static_cast<std::size_t>(plan().topk));
+  for (; next_token_ < end && sum_token(next_token_); ++next_token_) moved = true;
+  if (next_token_ < plan().num_tokens || !receiving_.finish() || !sending_.is_finished())
+    return moved ? Work::moved : Work::idle;
   // The result is read by other threads of this rank; partner: the release of the operation's state.
   flush_streaming();
+  return Work::finished;
+}
+
+std::vector<RankId> Combine::awaited_far() const {
+  std::vector<RankId> awaited;
+  sending_.append_awaited(awaited);
+  receiving_.append_awaited(awaited);
+  return awaited;
+}
+
+std::size_t Combine::part_bytes(std::size_t num_targets) const {
+  return is_flat() ? num_targets * row_bytes_ : hidden() * size_of(in_.format.wire);
+}
+
+bool Combine::forward() {
+  return sending_.pump(
+      [&](const InFlow& flow, std::size_t i) { return part_bytes(flow.targets_of(i).size()); },
+      [&](const InFlow& flow, std::size_t i, std::byte* segment) { forward_token(flow.targets_of(i), segment); });
+}
+
+void Combine::forward_token(std::span<const Target> targets, std::byte* segment) const {
+  if (is_flat()) {
+    for (std::size_t i = 0; i < targets.size(); ++i) std::memcpy(segment + i * row_bytes_, row(targets[i]), row_bytes_);
+    return;
+  }
+  std::array<Term, Routing::kMaxTopK> terms;
+  for (std::size_t i = 0; i < targets.size(); ++i) {
+    const bool last = i + 1 == targets.size();
+    const bool ends_rank = !last && targets[i + 1].rank != targets[i].rank;
+    terms[i] = {row(targets[i]), weight(targets[i]), last ? Closes::node : ends_rank ? Closes::rank : Closes::nothing};
+  }
+  const ReduceFormat to_wire{in_.format.terms, in_.format.wire, in_.format.wire};
+  reduce_row(std::span(terms.data(), targets.size()), hidden(), to_wire, segment, Store::cached);
+}
+
+Combine::FarPart* Combine::far_part(const Target& target) {
+  const NodeId node = plan().topology.node(target.rank);
+  const auto found =
+      std::find_if(far_parts_.begin(), far_parts_.end(), [&](const FarPart& part) { return part.node == node; });
+  return found == far_parts_.end() ? nullptr : &*found;
+}
+
+bool Combine::find_far_parts(std::int64_t token) {
+  far_parts_.clear();
+  if (receiving_.size() == 0) return true;
+  const auto targets = plan().targets_of(token);
+  for (const Target& target : targets) {
+    if (plan().is_near(target.rank) || far_part(target)) continue;
+    const NodeId node = plan().topology.node(target.rank);
+    const auto num_targets = static_cast<std::size_t>(std::count_if(
+        targets.begin(), targets.end(), [&](const Target& t) { return plan().topology.node(t.rank) == node; }));
+    std::size_t flow = 0;
+    const auto is_next = [&] {
+      const OutFlow& out = receiving_.flow(flow);
+      const std::size_t next = receiving_.num_read(flow);
+      return plan().topology.node(out.forwarder) == node && next < out.tokens.size() && out.tokens[next] == token;
+    };
+    while (!is_next()) ++flow;
+    const std::byte* rows = receiving_.front(flow, part_bytes(num_targets));
+    if (!rows) return false;
+    far_parts_.push_back({node, flow, rows});
+  }
+  return true;
+}
+
+bool Combine::sum_token(std::int64_t token) {
+  if (!find_far_parts(token)) return false;
+  const auto targets = plan().targets_of(token);
+  if (!far_parts_.empty() && in_.format.wire != in_.format.terms && !is_flat())
+    sum_in_f32(token);
+  else
+    reduce_row(terms_of(targets, 0, targets.size()), hidden(), in_.format, in_.out.row(token), store_);
+  for (const FarPart& part : far_parts_) receiving_.pop(part.flow);
+  return true;
+}
+
+std::span<const Term> Combine::terms_of(std::span<const Target> targets, std::size_t begin, std::size_t end) {
+  std::size_t count = 0;
+  for (std::size_t i = begin; i < end; ++i) {
+    FarPart* const part = far_parts_.empty() ? nullptr : far_part(targets[i]);
+    if (!part) {
+      terms_[count++] = {row(targets[i]), weight(targets[i]), closes(targets, i)};
+    } else if (is_flat()) {
+      terms_[count++] = {std::exchange(part->rows, part->rows + row_bytes_), weight(targets[i]), closes(targets, i)};
+    } else if (closes(targets, i) == Closes::remote_node) {
+      terms_[count++] = {part->rows, 1.0f, Closes::remote_node};
+    }
+  }
+  return std::span(terms_.data(), count);
+}
+
+// Far parts have another dtype than near rows, so each node is widened first; that is exact.
+void Combine::sum_in_f32(std::int64_t token) {
+  const auto targets = plan().targets_of(token);
+  const ReduceFormat near_to_f32{in_.format.terms, in_.format.wire, f32};
+  const ReduceFormat far_to_f32{in_.format.wire, in_.format.wire, f32};
+  std::size_t num_nodes = 0;
+  node_sums_.resize(targets.size() * hidden());
+  const auto sum_of = [&](std::size_t node) { return reinterpret_cast<std::byte*>(&node_sums_[node * hidden()]); };
+  for (std::size_t begin = 0, end = 0; begin < targets.size(); begin = end) {
+    end = begin + 1;
+    while (closes(targets, end - 1) != Closes::node && closes(targets, end - 1) != Closes::remote_node) ++end;
+    reduce_row(terms_of(targets, begin, end), hidden(), far_part(targets[begin]) ? far_to_f32 : near_to_f32,
+               sum_of(num_nodes++), Store::cached);
+  }
+  for (std::size_t node = 0; node < num_nodes; ++node) terms_[node] = {sum_of(node), 1.0f, Closes::node};
+  reduce_row(std::span(terms_.data(), num_nodes), hidden(), {f32, f32, in_.format.result}, in_.out.row(token), store_);
 }
 
 Closes Combine::closes(std::span<const Target> targets, std::size_t i) const {
   const bool last = i + 1 == targets.size();
-  if (in_.reduction == Reduction::flat) return last ? Closes::node : Closes::nothing;
+  if (is_flat()) return last ? Closes::node : Closes::nothing;
   const Topology& topology = plan().topology;
   const NodeId node = topology.node(targets[i].rank);
   if (last || topology.node(targets[i + 1].rank) != node)

@@ -1,13 +1,10 @@
 #include "engine/dispatch.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include "core/fail.hpp"
-#include "kernels/copy.hpp"
 #include "kernels/fp8.hpp"
-#include "shunt/routing.hpp"
 
 namespace shunt {
 
@@ -23,59 +20,96 @@ void Dispatch::begin(std::span<const Announcement> peers) {
     const RowBlock block = block_of(plan(), in_.format, RankId(rank));
     receivers.push_back({block, announced_block(RankId(rank), peers[rank], block.bytes())});
   }
-  const Store store = store_for(plan().targets.size() * in_.format.row_bytes);
-  for (std::int64_t token = 0; token < plan().num_tokens; ++token) send_token(token, receivers, store);
-  send_source_counts(receivers);
-  fill_padding(receivers[group().self.index()]);
+  scatter_.emplace(in_.format, std::move(receivers), store_for(plan().targets.size() * in_.format.row_bytes));
+  if (!has_flows()) return;
+  sending_.start(plan().out_flows, streams());
+  receiving_.start(plan().in_flows, streams());
+}
+
+Work Dispatch::work() {
+  bool moved = send_far();
+  const std::int64_t end = end_of_chunk(next_token_, in_.format.row_bytes * static_cast<std::size_t>(plan().topk));
+  for (; next_token_ < end; ++next_token_, moved = true) send_near(next_token_);
+  moved |= forward();
+  if (next_token_ < plan().num_tokens || !receiving_.finish() || !sending_.is_finished())
+    return moved ? Work::moved : Work::idle;
+  write_source_counts();
+  fill_padding();
   // Partner: the release of the `done` signal that follows.
   flush_streaming();
+  return Work::finished;
 }
 
-void Dispatch::send_token(std::int64_t token, const std::vector<Receiver>& receivers, Store store) {
+std::vector<RankId> Dispatch::awaited_far() const {
+  std::vector<RankId> awaited;
+  sending_.append_awaited(awaited);
+  receiving_.append_awaited(awaited);
+  return awaited;
+}
+
+Dispatch::Row Dispatch::row_of(std::int64_t token) {
+  const std::byte* row = in_.x.row(token);
+  if (in_.format.scales_per_row == 0) return {row, nullptr};
+  if (in_.x.dtype == fp8_e4m3) return {row, in_.scales.row(token)};
+  quantised_.resize(in_.format.row_bytes);
+  quantised_scales_.resize(in_.format.scales_per_row);
+  quantise_row(row, in_.x.dtype, static_cast<std::size_t>(in_.x.cols), quantised_.data(), quantised_scales_.data());
+  return {reinterpret_cast<const std::byte*>(quantised_.data()),
+          reinterpret_cast<const std::byte*>(quantised_scales_.data())};
+}
+
+void Dispatch::send_near(std::int64_t token) {
   const auto targets = plan().targets_of(token);
   if (targets.empty()) return;
-  const std::byte* row = in_.x.row(token);
-  if (in_.format.scales_per_row > 0 && in_.x.dtype != fp8_e4m3) {
-    quantised_.resize(in_.format.row_bytes);
-    quantised_scales_.resize(in_.format.scales_per_row);
-    quantise_row(row, in_.x.dtype, static_cast<std::size_t>(in_.x.cols), quantised_.data(), quantised_scales_.data());
-    row = reinterpret_cast<const std::byte*>(quantised_.data());
-  }
-  std::array<std::byte*, Routing::kMaxTopK> slots;
-  for (std::size_t i = 0; i < targets.size(); ++i) {
-    const Receiver& receiver = receivers[targets[i].rank.index()];
-    slots[i] = receiver.block.row(receiver.base, targets[i].slot.index());
-    send_companions(token, targets[i], receiver);
-  }
-  copy_row(row, in_.format.row_bytes, std::span(slots.data(), targets.size()), store);
+  const Row row = row_of(token);
+  scatter_->write(row.elements, row.scales, {group().self.value, static_cast<std::int32_t>(token)}, targets);
 }
 
-void Dispatch::send_companions(std::int64_t token, const Target& target, const Receiver& receiver) const {
-  const std::size_t slot = target.slot.index();
-  if (const std::size_t count = in_.format.scales_per_row; count > 0) {
-    const float* scales =
-        in_.x.dtype == fp8_e4m3 ? reinterpret_cast<const float*>(in_.scales.row(token)) : quantised_scales_.data();
-    std::copy_n(scales, count, receiver.block.scales(receiver.base, slot));
-  }
-  if (in_.format.origins)
-    receiver.block.origins(receiver.base)[slot] = {group().self.value, static_cast<std::int32_t>(token)};
-  if (in_.format.weights) receiver.block.weights(receiver.base)[slot] = target.weight;
+// A segment is a row and its scales; what else a forwarder needs it has had since the plan was made.
+bool Dispatch::send_far() {
+  const std::size_t scale_bytes = in_.format.scales_per_row * sizeof(float);
+  return sending_.pump([&](const OutFlow&, std::size_t) { return in_.format.row_bytes + scale_bytes; },
+                       [&](const OutFlow& flow, std::size_t i, std::byte* segment) {
+                         const Row row = row_of(flow.tokens[i]);
+                         std::memcpy(segment, row.elements, in_.format.row_bytes);
+                         if (scale_bytes > 0) std::memcpy(segment + in_.format.row_bytes, row.scales, scale_bytes);
+                       });
 }
 
-// `padded` exchanges nothing at plan time, so the counts travel here: [local expert, source].
-void Dispatch::send_source_counts(const std::vector<Receiver>& receivers) const {
+bool Dispatch::forward() {
+  const std::size_t bytes = in_.format.row_bytes + in_.format.scales_per_row * sizeof(float);
+  return receiving_.pump([&](const InFlow&, std::size_t) { return bytes; },
+                         [&](const InFlow& flow, std::size_t i, const std::byte* segment) {
+                           scatter_->write(segment, segment + in_.format.row_bytes,
+                                           {flow.source.value, static_cast<std::int32_t>(flow.tokens[i])},
+                                           flow.targets_of(i));
+                         });
+}
+
+// `padded` exchanges no counts at plan time, so they travel here: [local expert, source].
+void Dispatch::write_source_counts() const {
   if (plan().options.layout != Layout::padded) return;
-  std::size_t physical = 0;
-  for (std::size_t rank = 0; rank < receivers.size(); ++rank) {
-    const auto rows_per_expert = static_cast<std::int64_t>(receivers.size()) * plan().options.max_tokens;
-    const auto num_experts = static_cast<std::size_t>(plan().rows_of_rank[rank] / rows_per_expert);
-    for (std::size_t expert = 0; expert < num_experts; ++expert)
-      receivers[rank].block.source_counts(receivers[rank].base)[expert * receivers.size() + group().self.index()] =
-          plan().padded_send_counts[physical++];
+  const auto num_ranks = static_cast<std::size_t>(plan().topology.num_ranks());
+  const auto write = [&](RankId receiver, RankId source, const std::int32_t* counts) {
+    const Receiver& to = scatter_->receiver(receiver);
+    const auto rows_per_expert = static_cast<std::int64_t>(num_ranks) * plan().options.max_tokens;
+    const auto num_experts = static_cast<std::size_t>(plan().rows_of_rank[receiver.index()] / rows_per_expert);
+    for (std::size_t expert = 0; expert < num_experts && to.base; ++expert)
+      to.block.source_counts(to.base)[expert * num_ranks + source.index()] = counts[expert];
+    return num_experts;
+  };
+  const std::int32_t* own = plan().padded_send_counts.data();
+  for (std::size_t rank = 0; rank < num_ranks; ++rank) own += write(RankId(rank), plan().self, own);
+  for (const InFlow& flow : plan().in_flows) {
+    if (flow.source_counts.empty()) continue;
+    const std::int32_t* theirs = flow.source_counts.data();
+    for (const RankId rank : plan().topology.ranks(plan().topology.node(plan().self)))
+      theirs += write(rank, flow.source, theirs);
   }
 }
 
-void Dispatch::fill_padding(const Receiver& own) const {
+void Dispatch::fill_padding() const {
+  const Receiver& own = scatter_->receiver(plan().self);
   zero_padding(plan(), own.base, in_.format.row_bytes);
   for_each_padding(plan(), [&](std::int64_t begin, std::int64_t end) {
     for (auto slot = static_cast<std::size_t>(begin); slot < static_cast<std::size_t>(end); ++slot) {

@@ -1,9 +1,10 @@
 // Tokens to experts.
 #pragma once
 
+#include "engine/flow_streams.hpp"
 #include "engine/row_block.hpp"
+#include "engine/row_scatter.hpp"
 #include "engine/shuffle.hpp"
-#include "kernels/store.hpp"
 #include "shunt/tensor.hpp"
 
 namespace shunt {
@@ -25,20 +26,29 @@ class Dispatch final : public Shuffle {
   static RowBlock block_of(const PlanData& plan, const RowFormat& format, RankId rank);
 
   void begin(std::span<const Announcement> peers) override;
+  Work work() override;
+  [[nodiscard]] std::vector<RankId> awaited_far() const override;
   void finish() override;
 
  private:
-  struct Receiver {
-    RowBlock block;
-    std::byte* base;
+  /// A token's row and scales as they travel; valid until the next call.
+  struct Row {
+    const std::byte* elements;
+    const std::byte* scales;
   };
+  Row row_of(std::int64_t token);
 
-  void send_token(std::int64_t token, const std::vector<Receiver>& receivers, Store store);
-  void send_companions(std::int64_t token, const Target& target, const Receiver& receiver) const;
-  void send_source_counts(const std::vector<Receiver>& receivers) const;
-  void fill_padding(const Receiver& own) const;
+  void send_near(std::int64_t token);
+  bool send_far();
+  bool forward();
+  void write_source_counts() const;
+  void fill_padding() const;
 
   Inputs in_;
+  std::optional<RowScatter> scatter_;
+  std::int64_t next_token_ = 0;
+  SendingFlows<OutFlow> sending_;
+  ReceivingFlows<InFlow> receiving_;
   std::vector<std::uint8_t> quantised_;  // one row
   std::vector<float> quantised_scales_;
 };

@@ -136,8 +136,8 @@ Ticket<CombineGradients> Engine::combine_backward(const Plan& plan, const ConstT
   const Block output{gradients.expert_out.data, gradients.expert_out.bytes(), gradients.expert_out.owner};
   const Block shown = has_weights ? engine.show_to_peers(expert_out) : output;
 
-  CombineBackward::Inputs inputs{grad_out, shown.owner, *engine.options.expert_dtype, output,
-                                 has_weights ? gradients.weights.data() : nullptr};
+  CombineBackward::Inputs inputs{grad_out, shown.owner, *engine.options.expert_dtype,
+                                 output,   has_weights, gradients.weights.data()};
   const Announcement announcement{OpKind::combine_backward, data.hash, *engine.offset_of(output.data, 0), output.bytes,
                                   *engine.offset_of(shown.data, 0)};
   return {engine.issue<CombineBackward>(plan, announcement, std::move(inputs)), std::move(gradients)};

@@ -37,6 +37,11 @@ void SegmentWriter::commit() {
     used_ += opened_;
 }
 
+void SegmentWriter::flush() {
+  if (is_large_ && !flush_large()) return;
+  if (slice_ && used_ > 0) post(false);
+}
+
 bool SegmentWriter::flush_large() {
   while (large_posted_ < large_.size()) {
     if (slice_ && used_ == slice_->bytes.size()) post(false);

@@ -18,6 +18,8 @@ class SegmentWriter {
   /// Room for one segment, to be filled before commit(); nullptr while the stream has none.
   std::byte* open(std::size_t bytes);
   void commit();
+  /// Posts what has been committed, as far as there is room; to be called, again and again, before a pause.
+  void flush();
   /// After the last segment, until it returns true: what is left has been posted.
   bool finish();
   [[nodiscard]] bool is_finished() const { return finished_; }
@@ -49,6 +51,9 @@ class SegmentReader {
   void pop();
   /// True once the stream has ended. Throws Error(mismatch) if it goes on after the last segment.
   bool finish();
+  [[nodiscard]] bool has_ended() const { return streams_->has_ended(peer_); }
+  /// All of the stream has arrived, read or not.
+  [[nodiscard]] bool is_all_here() const { return streams_->is_all_here(peer_); }
 
  private:
   Streams* streams_;

@@ -1,5 +1,6 @@
 #include "engine/shuffle.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include "core/fail.hpp"
@@ -7,15 +8,38 @@
 namespace shunt {
 
 std::byte* Shuffle::announced_block(RankId rank, const Announcement& peer, std::size_t expected_bytes) const {
-  if (peer.bytes != expected_bytes)
+  if (group().is_near(rank) && peer.bytes != expected_bytes)
     fail(ErrorCode::mismatch, "rank {} announced {} bytes for {} #{}, rank {} expected {}", rank, peer.bytes,
          to_string(peer.kind), key().sequence, group().self, expected_bytes);
   return peer_block(rank, peer.offset, expected_bytes);
 }
 
 std::byte* Shuffle::peer_block(RankId rank, std::uint64_t offset, std::size_t bytes) const {
-  if (bytes == 0) return nullptr;
+  if (bytes == 0 || !group().is_near(rank)) return nullptr;
   return transport_.peer_pointer(group().members[rank.index()], offset, bytes);
+}
+
+std::vector<RankId> Shuffle::far_partners() const {
+  std::vector<RankId> partners;
+  for (const OutFlow& flow : plan_->out_flows) partners.push_back(flow.forwarder);
+  for (const InFlow& flow : plan_->in_flows) partners.push_back(flow.source);
+  // Flows or not, all ranks must find out that they call the same: through near ranks and counterparts they do.
+  const Topology& topology = plan_->topology;
+  for (std::int32_t r = 0; r < topology.num_ranks(); ++r) {
+    const RankId rank(r);
+    if (plan_->is_near(rank)) continue;
+    if (topology.counterpart(plan_->self, topology.node(rank)) == rank ||
+        topology.counterpart(rank, topology.node(plan_->self)) == plan_->self)
+      partners.push_back(rank);
+  }
+  return partners;
+}
+
+std::int64_t Shuffle::end_of_chunk(std::int64_t begin, std::size_t bytes_per_token) const {
+  constexpr std::size_t kChunkBytes = std::size_t{1} << 20;
+  if (!has_flows()) return plan_->num_tokens;
+  const auto tokens = static_cast<std::int64_t>(kChunkBytes / std::max<std::size_t>(bytes_per_token, 1)) + 1;
+  return std::min(plan_->num_tokens, begin + tokens);
 }
 
 void zero_padding(const PlanData& plan, std::byte* rows, std::size_t row_bytes) {

@@ -13,8 +13,9 @@
 
 namespace shunt {
 
-/// An operation over a plan. The work is always done by the rank that owns the tokens: it writes rows straight into
-/// their slots in the receivers' memory, or reads them from there.
+/// An operation over a plan. Among near ranks the work is done by the rank that owns the tokens: it writes rows
+/// straight into their slots in the receivers' memory, or reads them from there. A far node gets one row per token,
+/// through one of its ranks, the forwarder, which does there what the owner of the token can't do.
 class Shuffle : public Operation {
  public:
   struct Context {
@@ -25,6 +26,8 @@ class Shuffle : public Operation {
     std::shared_ptr<const PlanData> plan;
   };
 
+  [[nodiscard]] std::vector<RankId> far_partners() const override;
+
   Shuffle(const Context& context, const Announcement& announcement)
       : Operation(context.group, context.engine, announcement, context.deadline),
         transport_(context.transport),
@@ -33,9 +36,14 @@ class Shuffle : public Operation {
  protected:
   [[nodiscard]] const PlanData& plan() const { return *plan_; }
 
-  /// The block that a peer announced; throws Error(mismatch) unless it has the size that the plan demands.
+  /// The block that a near peer announced; throws Error(mismatch) unless it has the size that the plan demands. nullptr
+  /// for a far peer.
   [[nodiscard]] std::byte* announced_block(RankId rank, const Announcement& peer, std::size_t expected_bytes) const;
   [[nodiscard]] std::byte* peer_block(RankId rank, std::uint64_t offset, std::size_t bytes) const;
+
+  [[nodiscard]] bool has_flows() const { return !plan_->out_flows.empty() || !plan_->in_flows.empty(); }
+  /// The end of the run of tokens from `begin` to do at once: all, or so few that the network does not wait long.
+  [[nodiscard]] std::int64_t end_of_chunk(std::int64_t begin, std::size_t bytes_per_token) const;
 
   /// How to write this rank's `bytes`. All ranks write at about the same time and share the host's cache.
   [[nodiscard]] Store store_for(std::size_t bytes) const { return choose_store(bytes * group().members.size()); }

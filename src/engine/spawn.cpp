@@ -7,6 +7,7 @@
 #include "engine/world_impl.hpp"
 #include "engine/world_make.hpp"
 #include "shunt/world.hpp"
+#include "transport/inproc/islands.hpp"
 #include "transport/inproc/join.hpp"
 #include "transport/shm/join.hpp"
 #include "transport/shm/launch.hpp"
@@ -56,14 +57,16 @@ class RankRun {
 
 namespace {
 
-void spawn_threads(std::int32_t num_ranks, const RankRun::Body& body, const Topology& topology,
+using Ends = std::vector<std::shared_ptr<Transport>>;
+
+void spawn_threads(const std::function<Ends()>& join, const RankRun::Body& body, const Topology& topology,
                    const Environment& environment) {
-  std::vector<RankRun> runs(static_cast<std::size_t>(num_ranks));
+  std::vector<RankRun> runs(static_cast<std::size_t>(topology.num_ranks()));
   {
     // If a thread can't be started, the ends that have none leave first, so that the join below does not wait for ranks
     // that wait for them.
     std::vector<std::jthread> threads;
-    auto ends = inproc::join(num_ranks);
+    Ends ends = join();
     for (std::size_t rank = 0; rank < runs.size(); ++rank)
       threads.emplace_back([&, rank, end = std::move(ends[rank])] { runs[rank](body, end, topology, environment); });
   }
@@ -132,10 +135,12 @@ void World::spawn(std::int32_t num_ranks, const std::function<void(World&)>& bod
   environment.liveness = Environment::checked("spawn: liveness", environment.liveness);
   environment.deadline = Environment::checked("spawn: deadline", environment.deadline);
   environment.join = Environment::checked("spawn: join", environment.join);
-  if (options.kind == WorldKind::inproc)
-    spawn_threads(num_ranks, body, topology, environment);
-  else
-    spawn_processes(num_ranks, body, topology, environment);
+  switch (options.kind) {
+    case WorldKind::inproc: return spawn_threads([&] { return inproc::join(num_ranks); }, body, topology, environment);
+    case WorldKind::islands:
+      return spawn_threads([&] { return inproc::join_islands(topology); }, body, topology, environment);
+    case WorldKind::shm: return spawn_processes(num_ranks, body, topology, environment);
+  }
 }
 
 }  // namespace shunt

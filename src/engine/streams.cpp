@@ -39,7 +39,9 @@ void Streams::arrive(InSlice slice) {
   if (ahead >= limits_.depth || state.ended || slice.bytes.size() > limits_.slice_bytes)
     fail(ErrorCode::mismatch, "rank {} sent rank {} slice #{} of {} bytes, which was not granted", from, group_.self,
          slice.tag.index, slice.bytes.size());
-  state.arrived.insert_or_assign(slice.tag.index, std::move(slice));
+  if (slice.tag.is_last) state.num_slices = slice.tag.index + 1;
+  const std::uint32_t index = slice.tag.index;
+  state.num_arrived += state.arrived.emplace(index, std::move(slice)).second;
 }
 
 const InSlice* Streams::front(RankId peer) const {

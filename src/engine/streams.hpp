@@ -47,11 +47,17 @@ class Streams {
   void pop(RankId peer);
   /// True once the last slice from the peer was popped.
   [[nodiscard]] bool has_ended(RankId peer) const { return states_[peer.index()].ended; }
+  /// True once all slices from the peer are here; it is not waited for any more.
+  [[nodiscard]] bool is_all_here(RankId peer) const {
+    return states_[peer.index()].num_arrived == states_[peer.index()].num_slices;
+  }
 
  private:
   struct State {
     std::uint32_t num_posted = 0;
     std::uint32_t next = 0;  // index of the slice to be read next
+    std::uint32_t num_arrived = 0;
+    std::uint32_t num_slices = 0xffff'ffffu;  // of the whole stream, once the last one is here
     bool ended = false;
     std::map<std::uint32_t, InSlice> arrived;  // by index
   };

@@ -15,7 +15,14 @@
 
 namespace shunt {
 
-std::string_view to_string(WorldKind kind) { return kind == WorldKind::inproc ? "inproc" : "shm"; }
+std::string_view to_string(WorldKind kind) {
+  switch (kind) {
+    case WorldKind::inproc: return "inproc";
+    case WorldKind::shm: return "shm";
+    case WorldKind::islands: return "islands";
+  }
+  return "unknown";
+}
 
 std::shared_ptr<World::Impl> make_world(std::shared_ptr<Transport> transport, const Topology& topology,
                                         const Environment& environment) {

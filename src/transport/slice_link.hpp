@@ -33,7 +33,8 @@ struct InSlice {
 };
 
 /// One rank's end. One thread at a time may use it, the one that polls messages. Whether a peer is ready for a slice is
-/// the caller's business: what was posted arrives and stays in the peer's memory until it is consumed.
+/// the caller's business: what was posted arrives, and stays in the peer's memory until the peer frees it. The sender's
+/// buffer is free once the peer has polled; it never waits for what the peer does with the bytes.
 class SliceLink {
  public:
   virtual ~SliceLink() = default;

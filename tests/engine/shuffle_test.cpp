@@ -9,20 +9,29 @@ namespace {
 
 constexpr std::uint64_t kCasesPerShard = 320;
 
-SpawnOptions options_for(WorldKind kind, const Topology& topology) {
+/// Slices and rings of nodes that share no memory. The smallest make every segment straddle and every stream wait.
+struct Slices {
+  std::int32_t bytes = 128 << 10;
+  std::int32_t depth = 4;
+};
+
+SpawnOptions options_for(WorldKind kind, const Topology& topology, const Slices& slices = {}) {
   SpawnOptions options{.kind = kind, .topology = topology};
-  options.environment.deadline = std::chrono::seconds(60);  // a case that hangs says so, and names its seed
+  options.environment.slice_bytes = slices.bytes;
+  options.environment.ring_depth = slices.depth;
+  options.environment.deadline = std::chrono::seconds(20);  // a case that hangs says so, and names its seed
   return options;
 }
 
-void expect_as_reference(WorldKind kind, const std::vector<SeedsOfWorld>& worlds, std::int32_t most_pause_us = 0) {
+void expect_as_reference(WorldKind kind, const std::vector<SeedsOfWorld>& worlds, std::int32_t most_pause_us = 0,
+                         const Slices& slices = {}) {
   for (const auto& [topology, seeds] : worlds) {
     std::vector<ShuffleCase> cases;
     for (const std::uint64_t seed : seeds) cases.push_back(random_shuffle_case(seed, topology));
     const auto run_all = [&](World& world) {
       for (const ShuffleCase& each : cases) run_case(world, each, most_pause_us);
     };
-    ASSERT_NO_THROW(World::spawn(topology.num_ranks(), run_all, options_for(kind, topology)));
+    ASSERT_NO_THROW(World::spawn(topology.num_ranks(), run_all, options_for(kind, topology, slices)));
   }
 }
 
@@ -37,7 +46,18 @@ TEST(Shuffle, GivesTheSameBitsBetweenProcesses) {
   expect_as_reference(WorldKind::shm, choose_seeds(0, kCasesPerShard));
 }
 
+class ShuffleBetweenIslands : public ::testing::TestWithParam<Slices> {};
+
+TEST_P(ShuffleBetweenIslands, EqualsTheReferenceBitForBit) {
+  const bool is_slow = GetParam().bytes == 1;
+  expect_as_reference(WorldKind::islands, choose_seeds(0, is_slow ? 40 : kCasesPerShard), 0, GetParam());
+}
+INSTANTIATE_TEST_SUITE_P(Islands, ShuffleBetweenIslands,
+                         ::testing::Values(Slices{}, Slices{.bytes = 4096, .depth = 2},
+                                           Slices{.bytes = 100, .depth = 1}, Slices{.bytes = 1, .depth = 3}));
+
 TEST(Shuffle, GivesTheSameBitsWhoeverIsLate) {
+  expect_as_reference(WorldKind::islands, choose_seeds(0, 64), 2000, {.bytes = 500, .depth = 1});
   expect_as_reference(WorldKind::inproc, choose_seeds(0, 64), 2000);
   expect_as_reference(WorldKind::shm, choose_seeds(0, 64), 2000);
 }

@@ -49,10 +49,16 @@ class Ferry final : public SliceLink {
 
   bool poll(InSlice& slice) override {
     Quay& quay = (*quays_)[rank_.index()];
-    const std::lock_guard lock(quay.mutex);
-    if (quay.arrived.empty()) return false;
-    slice = std::move(quay.arrived.front());
-    quay.arrived.pop_front();
+    {
+      const std::lock_guard lock(quay.mutex);
+      if (quay.arrived.empty()) return false;
+      slice = std::move(quay.arrived.front());
+      quay.arrived.pop_front();
+    }
+    // A copy, as over a network: the sender's few buffers must not wait until this rank needs what is in them.
+    const auto copy = std::make_shared<std::vector<std::byte>>(slice.bytes.begin(), slice.bytes.end());
+    slice.bytes = *copy;
+    slice.owner = copy;
     return true;
   }
 
