@@ -1,0 +1,27 @@
+"""One packet is one message: a JSON object, with open files beside it."""
+import json
+import socket
+
+MAX_BYTES = 1 << 17
+MAX_FILES = 3  # stdin, stdout, stderr
+
+
+def open_socket():
+    return socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+
+def open_pair():
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+
+def send(connection, message, files=()):
+    socket.send_fds(connection, [json.dumps(message).encode()], files)
+
+
+def receive(connection):
+    """(message, files); the message is None where the other side is gone."""
+    try:
+        data, files, _, _ = socket.recv_fds(connection, MAX_BYTES, MAX_FILES, socket.MSG_CMSG_CLOEXEC)
+    except ConnectionResetError:
+        return None, []
+    return (json.loads(data) if data else None), files

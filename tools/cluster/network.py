@@ -1,0 +1,122 @@
+"""The wires: a bridge in netcluster's own network namespace, one veth pair to each NIC of each host, tbf on both ends.
+
+Nothing of it is in the machine's network, so nothing can clash with it, and it goes when the last process goes.
+"""
+import ctypes
+import json
+import pathlib
+import re
+import subprocess
+
+SWITCH_IPV6 = pathlib.Path("/proc/sys/net/ipv6/conf/all/disable_ipv6")
+CLONE_NEWNET = 0x40000000
+BITS = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
+# A burst of 1 ms hides that a busy machine wakes the shaper late; below two packets it would not send at all.
+BURST_SECONDS, MIN_BURST_BYTES = 1e-3, 1 << 14
+QUEUE = "20ms"
+
+PROBE = """
+ip link add name bridge0 type bridge
+ip link add name end0 type veth peer name end1
+tc qdisc add dev end0 root tbf rate 1gbit burst 128k latency 20ms
+ip rule add from 10.77.0.1 table 100
+mount -t sysfs sysfs /sys
+"""
+
+
+def why_unavailable():
+    """One line, or None where this machine lets us build a cluster."""
+    probe = ["unshare", "--net", "--uts", "--ipc", "--mount", "--pid", "--fork", "--mount-proc", "sh", "-ec", PROBE]
+    try:
+        done = subprocess.run(probe, capture_output=True, text=True)
+    except FileNotFoundError as error:
+        return f"{error.filename} is not installed"
+    if done.returncode:
+        return (done.stderr.strip() or f"the probe ended with {done.returncode}").splitlines()[-1]
+    return None
+
+
+def bits_per_second(rate):
+    """None where there is no limit; ValueError where `rate` is not one."""
+    if rate in ("auto", "none"):
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmg]?bit)", rate.lower())
+    if not match or not float(match[1]):
+        raise ValueError(f"a rate is e.g. 1gbit, 250mbit or none, not {rate}")
+    return float(match[1]) * BITS[match[2]]
+
+
+def address(host, nic):
+    return f"10.77.{nic}.{host + 1}"
+
+
+def nic_name(nic):
+    return f"eth{nic}"
+
+
+def bridge_end(host, nic):
+    return f"host{host}-{nic_name(nic)}"
+
+
+def run(*command, inside=None, text=None):
+    """The output of a command here, in the switch, or inside the host of this process."""
+    prefix = [] if inside is None else ["nsenter", "--target", str(inside), "--net"]
+    done = subprocess.run([*prefix, *command], input=text, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def ip(lines, inside=None):
+    run("ip", "-batch", "-", inside=inside, text="\n".join(lines) + "\n")
+
+
+def make_switch():
+    """From here on this process is in the network namespace of the switch."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(CLONE_NEWNET):
+        raise OSError(ctypes.get_errno(), "unshare")
+    if SWITCH_IPV6.exists():  # its multicast would count as bytes that hosts received
+        SWITCH_IPV6.write_text("1")
+    ip(["link add name switch type bridge mcast_snooping 0", "link set dev switch up"])
+
+
+def plug_in(host, pid, num_nics):
+    """Whatever a socket is bound to, its packets leave through the NIC that has their source address."""
+    switch, inside = [], ["link set dev lo up"]
+    for nic in range(num_nics):
+        name, end, own = nic_name(nic), bridge_end(host, nic), address(host, nic)
+        switch += [f"link add name {end} type veth peer name {name} netns {pid}",
+                   f"link set dev {end} master switch up"]
+        route = f"route add 10.77.0.0/16 dev {name} src {own}"
+        inside += [f"link set dev {name} addrgenmode none up",
+                   f"address add {own}/24 dev {name}",
+                   f"{route} metric {100 + nic}",
+                   f"{route} table {100 + nic}",
+                   f"rule add from {own} table {100 + nic}"]
+    ip(switch)
+    ip(inside, inside=pid)
+
+
+def limit(host, pid, nic, rate):
+    """Both directions: what the host sends at its own end, what it receives at the bridge's."""
+    bits = bits_per_second(rate)
+    for device, inside in ((nic_name(nic), pid), (bridge_end(host, nic), None)):
+        if bits is None:
+            if "tbf" in run("tc", "qdisc", "show", "dev", device, inside=inside):
+                run("tc", "qdisc", "delete", "dev", device, "root", inside=inside)
+            continue
+        burst = max(MIN_BURST_BYTES, int(bits / 8 * BURST_SECONDS))
+        run("tc", "qdisc", "replace", "dev", device, "root", "tbf", "rate", f"{bits:.0f}bit", "burst", f"{burst}b",
+            "latency", QUEUE, inside=inside)
+
+
+def set_link(host, nic, state):
+    """Down is a pulled cable: the host keeps its address, its NIC has no carrier."""
+    ip([f"link set dev {bridge_end(host, nic)} {state}"])
+
+
+def counters(pid, num_nics):
+    """{nic: {tx_bytes, rx_bytes}} as the host itself counts."""
+    links = {link["ifname"]: link["stats64"] for link in json.loads(run("ip", "-json", "-stats", "link", inside=pid))}
+    return {name: {f"{way}_bytes": links[name][way]["bytes"] for way in ("tx", "rx")} for name in map(nic_name, range(num_nics))}
