@@ -126,7 +126,7 @@ TEST_F(Join, SpeaksOfRankZeroLast) {
   const std::string place = await_meeting_place(host);
   const std::uint64_t job_hash = std::stoull(place.substr(place.find('/') + 1), nullptr, 16);
   const Segment segment = Segment::shareable(1 << 20, "guest");
-  std::vector<shm::Descriptor> guests;
+  std::vector<Descriptor> guests;
   for (std::int32_t rank = 1; rank < 4; ++rank) {
     guests.push_back(std::move(*shm::connect_to(place)));
     ASSERT_TRUE(shm::send_parcel(guests.back(), {.job_hash = job_hash, .rank = rank, .size = 4}, segment.fd()));
@@ -192,7 +192,7 @@ TEST_F(Join, IsNotDisturbedByStrangers) {
   ChildProcess host = start(0, 2);
   const std::string place = await_meeting_place(host);
   ASSERT_FALSE(place.empty());
-  std::vector<shm::Descriptor> strangers;
+  std::vector<Descriptor> strangers;
   for (const std::size_t bytes : {0, 1, 24, 512, 5000}) {
     strangers.push_back(std::move(*shm::connect_to(place)));
     const std::string garbage(bytes, '\xff');

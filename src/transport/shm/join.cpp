@@ -10,6 +10,7 @@
 #include "core/fail.hpp"
 #include "core/hash.hpp"
 #include "transport/local/local_transport.hpp"
+#include "transport/missing_ranks.hpp"
 #include "transport/shm/sentinel.hpp"
 #include "transport/shm/socket.hpp"
 
@@ -24,9 +25,6 @@ struct Peer {
   Descriptor socket;
 };
 
-// A rank that has found rank 0 waits a little longer than rank 0 does, so that it hears who is missing.
-constexpr std::chrono::milliseconds kPatienceWithHost{1000};
-
 /// The user is part of it: equal job names of two users are two jobs.
 std::uint64_t hash_of(const std::string& job) {
   return Hasher().add(std::uint64_t{geteuid()}).add_all<char>(std::span<const char>(job.data(), job.size())).value();
@@ -34,13 +32,6 @@ std::uint64_t hash_of(const std::string& job) {
 
 /// Of fixed length, as socket names are short and job names may not be.
 std::string meeting_place(const std::string& job) { return fmt::format("shunt/{:016x}", hash_of(job)); }
-
-std::string list_some(const std::vector<std::int32_t>& ranks) {
-  constexpr std::size_t kMost = 16;
-  const auto some = std::span(ranks).first(std::min(kMost, ranks.size()));
-  return fmt::format("{}{}", fmt::join(some, ", "),
-                     ranks.size() > kMost ? fmt::format(" and {} more", ranks.size() - kMost) : "");
-}
 
 /// Rank 0's side of the meeting.
 class Host {
@@ -71,7 +62,7 @@ class Host {
     while (!missing_ranks().empty()) {
       std::vector<pollfd> entries = {{listener_.get(), POLLIN, 0}};
       for (const Guest& guest : guests_) entries.push_back({guest.connection.get(), POLLIN, 0});
-      if (!wait_readable(entries, deadline_))
+      if (!wait_ready(entries, deadline_))
         fail(ErrorCode::deadline, "rank 0 waited {} ms in vain for these of {} ranks: {}", options_.join_limit.count(),
              options_.size, list_some(missing_ranks()));
       for (std::size_t i = 0; i < guests_.size(); ++i)

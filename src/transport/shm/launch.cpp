@@ -15,7 +15,7 @@
 #include <cstring>
 
 #include "core/fail.hpp"
-#include "transport/shm/socket.hpp"
+#include "transport/descriptor.hpp"
 
 namespace shunt::shm {
 namespace {
@@ -172,7 +172,7 @@ bool all_handled(const std::vector<Failure>& failures) {
 bool await_end(Children& children, Deadline deadline, std::vector<Failure>& failures) {
   std::vector<pollfd> entries;
   for (const Child& child : children) entries.push_back({child.running() ? child.process() : -1, POLLIN, 0});
-  if (!wait_readable(entries, deadline)) return false;
+  if (!wait_ready(entries, deadline)) return false;
   for (std::size_t i = 0; i < children.size(); ++i) {
     if (entries[i].revents == 0) continue;
     if (auto failure = children[i].reap()) failures.push_back(std::move(*failure));

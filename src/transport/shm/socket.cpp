@@ -47,10 +47,6 @@ bool same_user(int fd) {
 
 }  // namespace
 
-Descriptor::~Descriptor() {
-  if (fd_ >= 0) close(fd_);
-}
-
 Descriptor listen_at(const std::string& name) {
   Descriptor listener(socket(AF_UNIX, kType, 0));
   if (!listener.valid()) fail_errno("can't open a socket");
@@ -75,18 +71,6 @@ std::optional<Descriptor> accept_from(const Descriptor& listener) {
   if (!accepted.valid() && errno != EINTR && errno != ECONNABORTED) fail_errno("can't accept a connection");
   if (!accepted.valid() || !same_user(accepted.get())) return std::nullopt;
   return accepted;
-}
-
-bool wait_readable(std::span<pollfd> entries, Deadline deadline) {
-  for (;;) {
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-    const int ready =
-        poll(entries.data(), entries.size(), static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 1'000'000)));
-    if (ready > 0) return true;
-    if (ready == 0 && left.count() <= 0) return false;
-    if (ready < 0 && errno != EINTR) fail_errno("can't poll {} sockets", entries.size());
-  }
 }
 
 std::pair<Descriptor, Descriptor> socket_pair() {
@@ -122,7 +106,7 @@ bool send_parcel(const Descriptor& socket, const Parcel& parcel, int first_fd, i
 
 std::optional<ReceivedParcel> receive_parcel(const Descriptor& socket, Deadline deadline) {
   pollfd entry = {socket.get(), POLLIN, 0};
-  if (!wait_readable(std::span(&entry, 1), deadline)) return std::nullopt;
+  if (!wait_ready(std::span(&entry, 1), deadline)) return std::nullopt;
   ReceivedParcel received;
   iovec body = {&received.parcel, sizeof(received.parcel)};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(2 * sizeof(int))> ancillary{};
