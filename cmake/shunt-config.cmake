@@ -3,6 +3,7 @@
 include(CMakeFindDependencyMacro)
 find_dependency(Threads)
 find_dependency(fmt)
+find_dependency(OpenSSL COMPONENTS Crypto)
 find_dependency(PkgConfig)
 pkg_check_modules(hwloc REQUIRED QUIET IMPORTED_TARGET hwloc)
 pkg_check_modules(hwy REQUIRED QUIET IMPORTED_TARGET libhwy)

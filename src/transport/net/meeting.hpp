@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "shunt/ids.hpp"
@@ -58,8 +59,10 @@ class Meeting {
   std::vector<Guest> guests_;  // by rank
 };
 
-/// Collective, blocking. Throws Error(deadline) that names who is missing, Error(invalid_argument) for a token that is
-/// empty or that rank 0 does not accept, Error(mismatch) for ranks that disagree about the job, Error(system).
+/// Collective, blocking; the card has at most 1 MiB. Throws Error(deadline) that names who is missing,
+/// Error(invalid_argument) for a token that is empty or that rank 0 does not accept, Error(mismatch) for ranks that
+/// disagree about the job, Error(peer_lost) for a rank that came but ended before all had met, Error(system). All that
+/// rank 0 has accepted throw the same; whom it does not accept delays nobody.
 Meeting meet(const MeetingOptions& options, std::span<const std::byte> card);
 
 }  // namespace shunt::net

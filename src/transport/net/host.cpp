@@ -1,0 +1,257 @@
+#include "transport/net/host.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "core/fail.hpp"
+#include "transport/missing_ranks.hpp"
+#include "transport/net/roster.hpp"
+#include "transport/net/tcp.hpp"
+
+namespace shunt::net {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A handshake takes two round trips; a guest that was too slow comes again.
+constexpr std::chrono::seconds kStrangerLimit{5};
+// Strangers can't take all descriptors away. Far more than shake hands at the same time.
+constexpr std::ptrdiff_t kMaxStrangers = 256;
+// Of one round, so that those who are here already have their turn.
+constexpr int kMaxAccepted = 64;
+// A guest answers a ping at once, whatever it waits for.
+constexpr std::chrono::seconds kPongLimit{2};
+// Of lines about refused guests; who guesses tokens may not fill a disk.
+constexpr int kMaxLines = 8;
+// How long guests may take to hear rank 0's last word.
+constexpr std::chrono::seconds kFarewellLimit{1};
+// Of one frame. Each guest's next piece is made when the last one is gone, so rank 0 does not hold one roster per
+// guest.
+constexpr std::size_t kPieceBytes = 64 * 1024;
+
+}  // namespace
+
+Host::Host(const MeetingOptions& options, std::span<const std::byte> card)
+    : options_(options), card_(card), deadline_(Clock::now() + options.limit), listeners_(listen_at(options.place)) {}
+
+std::vector<Meeting::Guest> Host::meet() {
+  try {
+    gather();
+    return introduce_all();
+  } catch (const Error& error) {
+    Bytes body;
+    append(body, static_cast<std::uint32_t>(error.code()));
+    append(body, bytes_of(error.what()));
+    take_leave(FrameKind::failure, body);
+    throw;
+  }
+}
+
+void Host::gather() {
+  for (;;) {
+    const std::vector<std::int32_t> missing = missing_ranks();
+    if (missing.empty()) return;
+    if (Clock::now() >= deadline_)
+      fail(ErrorCode::deadline, "rank 0 waited {} ms in vain for these of {} ranks: {}", options_.limit.count(),
+           options_.size, list_some(missing));
+    wait_for_visitors();
+    drop_the_gone();
+  }
+}
+
+void Host::wait_for_visitors() {
+  std::vector<pollfd> entries;
+  for (const Visitor& visitor : visitors_) entries.push_back(visitor.stream().awaited());
+  for (const Descriptor& listener : listeners_) entries.push_back({listener.get(), POLLIN, 0});
+  if (!wait_ready(entries, next_alarm())) return;
+  auto entry = entries.begin();
+  for (Visitor& visitor : visitors_)
+    if (entry++->revents != 0) hear(visitor);
+  for (const Descriptor& listener : listeners_)
+    if (entry++->revents != 0) accept_all_from(listener);
+}
+
+Deadline Host::next_alarm() const {
+  Deadline next = deadline_;
+  for (const Visitor& visitor : visitors_) {
+    if (!visitor.is_proven()) next = std::min(next, visitor.patience());
+    if (visitor.doubted_until) next = std::min(next, *visitor.doubted_until);
+  }
+  for (const auto& [rank, until] : departed_) next = std::min(next, until);
+  return next;
+}
+
+/// A rank of which two have come is missing until it is clear which of them it is.
+std::vector<std::int32_t> Host::missing_ranks() const {
+  std::vector<bool> is_here(static_cast<std::size_t>(options_.size));
+  is_here[0] = true;
+  for (const Visitor& visitor : visitors_)
+    if (visitor.is_proven() && visitor.card && !visitor.doubted_until) is_here[visitor.rank().index()] = true;
+  for (const Visitor& visitor : visitors_)
+    if (visitor.is_proven() && visitor.doubted_until) is_here[visitor.rank().index()] = false;
+  std::vector<std::int32_t> missing;
+  for (std::int32_t rank = 1; rank < options_.size; ++rank)
+    if (!is_here[RankId(rank).index()]) missing.push_back(rank);
+  return missing;
+}
+
+void Host::accept_all_from(const Descriptor& listener) {
+  for (int i = 0; i < kMaxAccepted; ++i) {
+    auto [socket, out_of_room] = accept_from(listener);
+    if (out_of_room && !drop_oldest_stranger())
+      fail(ErrorCode::system, "rank 0 can't open another descriptor for its {} guests", visitors_.size());
+    if (out_of_room) continue;
+    if (!socket.valid()) return;
+    const Claim own{.rank = 0, .size = options_.size, .number = options_.number, .nonce = draw_nonce()};
+    visitors_.emplace_back(std::move(socket), own, Clock::now() + kStrangerLimit);
+    if (std::ranges::count_if(visitors_, [](const Visitor& visitor) { return !visitor.is_proven(); }) > kMaxStrangers)
+      drop_oldest_stranger();
+  }
+}
+
+bool Host::drop_oldest_stranger() {
+  const auto oldest = std::ranges::find_if(visitors_, [](const Visitor& visitor) { return !visitor.is_proven(); });
+  if (oldest == visitors_.end()) return false;
+  visitors_.erase(oldest);
+  return true;
+}
+
+void Host::drop_the_gone() {
+  const auto now = Clock::now();
+  std::erase_if(visitors_, [&](const Visitor& visitor) {
+    const bool is_gone = visitor.stream().is_lost() || (!visitor.is_proven() && visitor.patience() <= now) ||
+                         (visitor.doubted_until && *visitor.doubted_until <= now);
+    if (is_gone && visitor.is_proven()) departed_.emplace(visitor.rank(), now + kReturnLimit);
+    return is_gone;
+  });
+  for (const Visitor& visitor : visitors_)
+    if (visitor.is_proven()) departed_.erase(visitor.rank());
+  for (const auto& [rank, until] : departed_)
+    if (until <= now) fail(ErrorCode::peer_lost, "rank {} ended while the ranks were meeting", rank);
+}
+
+void Host::hear(Visitor& visitor) {
+  visitor.stream().flush();
+  if (!visitor.is_proven()) {
+    visitor.shake_hands(options_.token);
+    if (visitor.is_refused()) report_refusal(visitor);
+    if (visitor.is_proven()) admit(visitor);
+  }
+  if (!visitor.is_proven()) return;
+  while (auto frame = visitor.frames().receive()) hear_frame(visitor, std::move(*frame));
+}
+
+void Host::report_refusal(const Visitor& visitor) {
+  if (++num_refusals_ > kMaxLines) return;
+  fmt::print(stderr, "shunt: rank 0 refuses {}, which says it is rank {} but does not know the job's token{}\n",
+             peer_name(visitor.stream().socket()), visitor.claim().rank,
+             num_refusals_ == kMaxLines ? "; further ones are refused silently" : "");
+}
+
+/// The guest knows the token, so what it claims is worth an Error on all ranks.
+void Host::admit(Visitor& guest) {
+  const Claim& claim = guest.claim();
+  if (claim.version != kProtocolVersion)
+    fail(ErrorCode::mismatch, "rank {} speaks version {} of the meeting's protocol, rank 0 version {}", claim.rank,
+         claim.version, kProtocolVersion);
+  if (claim.size != options_.size)
+    fail(ErrorCode::mismatch, "rank {} believes in {} ranks, rank 0 in {}", claim.rank, claim.size, options_.size);
+  if (claim.number != options_.number)
+    fail(ErrorCode::mismatch, "rank {} comes to meeting {} of the job, rank 0 holds meeting {}", claim.rank,
+         claim.number, options_.number);
+  if (claim.rank < 1 || claim.rank >= options_.size)
+    fail(ErrorCode::mismatch, "a guest says that it is rank {} of {}", claim.rank, options_.size);
+  // Whoever said so before may have lost its connection without this side noticing; then it does not answer.
+  for (Visitor& other : visitors_) {
+    if (&other == &guest || !other.is_proven() || other.rank() != guest.rank()) continue;
+    other.frames().send(FrameKind::ping);
+    if (!other.doubted_until) other.doubted_until = Clock::now() + kPongLimit;
+  }
+}
+
+void Host::hear_frame(Visitor& guest, Frame frame) {
+  if (frame.kind == FrameKind::card && !guest.card)
+    guest.card = std::move(frame.body);
+  else if (frame.kind == FrameKind::pong && guest.doubted_until)
+    fail(ErrorCode::mismatch, "a second process says that it is rank {}", guest.rank());
+  else
+    guest.stream().hang_up();
+}
+
+std::vector<Meeting::Guest> Host::introduce_all() {
+  // Now, as a guest that has met may come to the next meeting at once: it finds nobody until rank 0 holds that.
+  listeners_.clear();
+  std::erase_if(visitors_, [](const Visitor& visitor) { return !visitor.is_proven(); });
+  std::vector<Meeting::Guest> guests(static_cast<std::size_t>(options_.size));
+  guests[0] = {draw_nonce(), {card_.begin(), card_.end()}};
+  for (const Visitor& visitor : visitors_) guests[visitor.rank().index()] = {visitor.claim().nonce, *visitor.card};
+  hand_out(encode_roster(guests));
+  take_leave(FrameKind::done, {});
+  return guests;
+}
+
+void Host::hand_out(const Bytes& roster) {
+  std::vector<Delivery> deliveries;
+  for (Visitor& visitor : visitors_) deliveries.push_back({visitor});
+  for (;;) {
+    std::vector<pollfd> entries;
+    std::vector<std::int32_t> unconfirmed;
+    for (Delivery& delivery : deliveries) {
+      FrameStream& frames = delivery.guest.frames();
+      while (frames.stream().is_flushed() && !delivery.has_sent_end) {
+        const auto rest = std::span(roster).subspan(delivery.num_sent);
+        const auto piece = rest.first(std::min(rest.size(), kPieceBytes));
+        frames.send(piece.empty() ? FrameKind::roster_end : FrameKind::roster, piece);
+        delivery.num_sent += piece.size();
+        delivery.has_sent_end = piece.empty();
+      }
+      entries.push_back(frames.stream().awaited());
+      if (!delivery.is_confirmed) unconfirmed.push_back(delivery.guest.rank().value);
+    }
+    if (unconfirmed.empty()) return;
+    if (!wait_ready(entries, deadline_))
+      fail(ErrorCode::deadline,
+           "rank 0 waited {} ms in vain for these of {} ranks, which came but then fell silent: {}",
+           options_.limit.count(), options_.size, list_some(unconfirmed));
+    for (std::size_t i = 0; i < entries.size(); ++i)
+      if (entries[i].revents != 0) expect_confirmation(deliveries[i]);
+  }
+}
+
+void Host::expect_confirmation(Delivery& delivery) {
+  FrameStream& frames = delivery.guest.frames();
+  frames.stream().flush();
+  while (const auto frame = frames.receive()) {
+    if (frame->kind == FrameKind::received && delivery.has_sent_end && !delivery.is_confirmed)
+      delivery.is_confirmed = true;
+    else
+      frames.stream().hang_up();
+  }
+  if (frames.stream().is_lost())
+    fail(ErrorCode::peer_lost, "rank {} ended while the ranks were meeting", delivery.guest.rank());
+}
+
+/// Leaves no guest's bytes unread: closing would then reset the connection, and the word might be lost.
+void Host::take_leave(FrameKind word, std::span<const std::byte> body) {
+  std::erase_if(visitors_, [](const Visitor& visitor) { return !visitor.is_proven() || visitor.stream().is_lost(); });
+  for (Visitor& guest : visitors_) guest.frames().send(word, body);
+  const Deadline deadline = Clock::now() + kFarewellLimit;
+  for (;;) {
+    std::vector<pollfd> entries;
+    for (Visitor& guest : visitors_) {
+      if (guest.stream().is_flushed()) guest.stream().end_sending();
+      entries.push_back(guest.stream().awaited());
+    }
+    if (entries.empty() || !wait_ready(entries, deadline)) return;
+    auto entry = entries.begin();
+    for (Visitor& guest : visitors_) {
+      if (entry++->revents == 0) continue;
+      guest.stream().flush();
+      guest.stream().discard();
+    }
+    std::erase_if(visitors_, [](const Visitor& visitor) { return visitor.stream().is_lost(); });
+  }
+}
+
+}  // namespace shunt::net

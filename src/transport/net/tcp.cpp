@@ -1,0 +1,207 @@
+#include "transport/net/tcp.hpp"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <memory>
+
+#include "core/fail.hpp"
+
+namespace shunt::net {
+namespace {
+
+constexpr int kType = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
+
+// An address that swallows packets may not keep a guest from trying the next one.
+constexpr std::chrono::seconds kConnectLimit{3};
+
+std::string with_port_text(std::string_view host, std::string_view port) {
+  const bool is_v6 = host.find(':') != host.npos;
+  return is_v6 ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
+}
+
+struct Address {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+
+  Address() = default;
+  Address(const sockaddr* address, socklen_t length_) : length(length_) { std::memcpy(&storage, address, length_); }
+
+  [[nodiscard]] const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+  [[nodiscard]] int family() const { return storage.ss_family; }
+
+  [[nodiscard]] Address with_port(std::uint16_t port) const {
+    Address result = *this;
+    if (family() == AF_INET) reinterpret_cast<sockaddr_in*>(&result.storage)->sin_port = htons(port);
+    if (family() == AF_INET6) reinterpret_cast<sockaddr_in6*>(&result.storage)->sin6_port = htons(port);
+    return result;
+  }
+
+  [[nodiscard]] std::string text() const {
+    std::array<char, NI_MAXHOST> host{};
+    std::array<char, NI_MAXSERV> port{};
+    if (getnameinfo(get(), length, host.data(), host.size(), port.data(), port.size(),
+                    NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+      return "an unknown address";
+    return with_port_text(host.data(), port.data());
+  }
+};
+
+std::optional<Address> end_of(const Descriptor& socket, decltype(getpeername)& which) {
+  Address address;
+  address.length = sizeof(address.storage);
+  if (which(socket.get(), reinterpret_cast<sockaddr*>(&address.storage), &address.length) != 0) return std::nullopt;
+  return address;
+}
+
+struct Resolved {
+  std::vector<Address> addresses;
+  std::string why_not;
+};
+
+Resolved resolve(const std::string& name, int flags) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags;
+  addrinfo* found = nullptr;
+  if (const int code = getaddrinfo(name.c_str(), nullptr, &hints, &found); code != 0)
+    return {{}, code == EAI_SYSTEM ? std::strerror(errno) : gai_strerror(code)};
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, &freeaddrinfo);
+  Resolved resolved;
+  for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next)
+    resolved.addresses.emplace_back(entry->ai_addr, entry->ai_addrlen);
+  return resolved;
+}
+
+std::vector<Address> addresses_of_interface(const std::string& name) {
+  ifaddrs* first = nullptr;
+  if (getifaddrs(&first) != 0) fail_errno("can't list the network interfaces");
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(first, &freeifaddrs);
+  std::vector<Address> addresses;
+  for (const ifaddrs* entry = first; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || name != entry->ifa_name) continue;
+    if (entry->ifa_addr->sa_family == AF_INET) addresses.emplace_back(entry->ifa_addr, sizeof(sockaddr_in));
+    if (entry->ifa_addr->sa_family == AF_INET6) addresses.emplace_back(entry->ifa_addr, sizeof(sockaddr_in6));
+  }
+  return addresses;
+}
+
+void set_option(const Descriptor& socket, int level, int option, int value) {
+  if (setsockopt(socket.get(), level, option, &value, sizeof(value)) != 0)
+    fail_errno("can't set option {} of a socket", option);
+}
+
+void send_at_once(const Descriptor& socket) {
+  const int on = 1;
+  (void)setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));  // fails if the other side has hung up
+}
+
+/// None if this host does not have the address, or not yet.
+Descriptor listen_on(const Address& address, bool also_v4) {
+  Descriptor listener(socket(address.family(), kType, 0));
+  if (!listener.valid() && errno == EAFNOSUPPORT) return {};
+  if (!listener.valid()) fail_errno("can't open a socket");
+  // The job's next meeting follows at once, while the kernel still remembers connections of this one.
+  set_option(listener, SOL_SOCKET, SO_REUSEADDR, 1);
+  if (address.family() == AF_INET6) set_option(listener, IPPROTO_IPV6, IPV6_V6ONLY, also_v4 ? 0 : 1);
+  if (bind(listener.get(), address.get(), address.length) != 0) {
+    if (errno == EADDRNOTAVAIL) return {};
+    fail_errno("can't listen at {} (does another job meet there?)", address.text());
+  }
+  if (listen(listener.get(), SOMAXCONN) != 0) fail_errno("can't listen at {}", address.text());
+  return listener;
+}
+
+Descriptor listen_everywhere(std::uint16_t port) {
+  sockaddr_in6 any_v6{};
+  any_v6.sin6_family = AF_INET6;
+  any_v6.sin6_addr = in6addr_any;
+  const Address v6(reinterpret_cast<const sockaddr*>(&any_v6), sizeof(any_v6));
+  if (Descriptor listener = listen_on(v6.with_port(port), true); listener.valid()) return listener;
+  sockaddr_in any_v4{};
+  any_v4.sin_family = AF_INET;
+  const Address v4(reinterpret_cast<const sockaddr*>(&any_v4), sizeof(any_v4));
+  return listen_on(v4.with_port(port), false);
+}
+
+/// While nobody listens at a port that the kernel gives to clients, it may connect a socket to itself.
+bool is_connected_to_itself(const Descriptor& socket) {
+  const auto own = end_of(socket, getsockname);
+  const auto other = end_of(socket, getpeername);
+  return own && other && own->text() == other->text();
+}
+
+Connected connect_to_address(const Address& address, Deadline deadline) {
+  Descriptor socket_(socket(address.family(), kType, 0));
+  if (!socket_.valid() && errno != EAFNOSUPPORT) fail_errno("can't open a socket");
+  const auto failed = [&](int cause) { return Connected{{}, address.text() + ": " + std::strerror(cause)}; };
+  if (!socket_.valid()) return failed(errno);
+  if (connect(socket_.get(), address.get(), address.length) != 0) {
+    if (errno != EINPROGRESS) return failed(errno);
+    pollfd entry = {socket_.get(), POLLOUT, 0};
+    if (!wait_ready(std::span(&entry, 1), std::min(deadline, std::chrono::steady_clock::now() + kConnectLimit)))
+      return failed(ETIMEDOUT);
+    int cause = 0;
+    socklen_t length = sizeof(cause);
+    if (getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &cause, &length) != 0) return failed(errno);
+    if (cause != 0) return failed(cause);
+  }
+  if (is_connected_to_itself(socket_)) return failed(ECONNREFUSED);
+  send_at_once(socket_);
+  return {std::move(socket_), ""};
+}
+
+}  // namespace
+
+std::string describe(const MeetingPlace& place) { return with_port_text(place.address, std::to_string(place.port)); }
+
+std::vector<Descriptor> listen_at(const MeetingPlace& place) {
+  std::vector<Descriptor> listeners;
+  if (place.interface.empty()) {
+    listeners.push_back(listen_everywhere(place.port));
+  } else {
+    std::vector<Address> addresses = addresses_of_interface(place.interface);
+    if (addresses.empty()) addresses = resolve(place.interface, AI_NUMERICHOST | AI_PASSIVE).addresses;
+    for (const Address& address : addresses) listeners.push_back(listen_on(address.with_port(place.port), false));
+  }
+  std::erase_if(listeners, [](const Descriptor& listener) { return !listener.valid(); });
+  if (listeners.empty())
+    fail(ErrorCode::invalid_argument, "rank 0 can't listen at '{}': this host has no such interface or address",
+         place.interface);
+  return listeners;
+}
+
+Accepted accept_from(const Descriptor& listener) {
+  Descriptor socket(accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (!socket.valid()) {
+    if (errno == EBADF || errno == EINVAL) fail_errno("can't accept a connection");
+    // Everything else concerns that one connection, which is gone already.
+    return {{}, errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM};
+  }
+  send_at_once(socket);
+  return {std::move(socket), false};
+}
+
+std::string peer_name(const Descriptor& socket) {
+  const auto address = end_of(socket, getpeername);
+  return address ? address->text() : "somebody who has hung up";
+}
+
+Connected connect_to(const MeetingPlace& place, Deadline deadline) {
+  const auto [addresses, why_not] = resolve(place.address, 0);
+  Connected last{{}, why_not};
+  for (const Address& address : addresses) {
+    last = connect_to_address(address.with_port(place.port), deadline);
+    if (last.socket.valid()) break;
+  }
+  return last;
+}
+
+}  // namespace shunt::net

@@ -1,0 +1,35 @@
+// TCP sockets that never wait: close-on-exec, without Nagle's delay.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "transport/descriptor.hpp"
+#include "transport/net/meeting.hpp"
+
+namespace shunt::net {
+
+/// As in messages: "name:port" or "[number]:port".
+std::string describe(const MeetingPlace& place);
+
+/// One listener per address of the place's interface, or one for all addresses of this host. Throws
+/// Error(invalid_argument) for an interface or address that this host does not have, Error(system).
+std::vector<Descriptor> listen_at(const MeetingPlace& place);
+
+struct Accepted {
+  Descriptor socket;         ///< none: nobody waits
+  bool out_of_room = false;  ///< somebody waits, but this process may not open another descriptor
+};
+Accepted accept_from(const Descriptor& listener);
+/// Address and port of the other side, for messages.
+std::string peer_name(const Descriptor& socket);
+
+struct Connected {
+  Descriptor socket;    ///< none: could not connect
+  std::string why_not;  ///< of the last address tried
+};
+/// Tries each address of the name once. Looking the name up takes as long as the system's resolver takes.
+Connected connect_to(const MeetingPlace& place, Deadline deadline);
+
+}  // namespace shunt::net

@@ -1,0 +1,129 @@
+#include "support/meddling_proxy.hpp"
+
+#include <sys/socket.h>
+
+#include <iterator>
+#include <stdexcept>
+#include <string>
+
+namespace shunt::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+const std::string kInjected = "eight or more bytes of somebody else";
+
+void send_all(const Descriptor& to, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    pollfd entry = {to.get(), POLLOUT, 0};
+    if (!wait_ready(std::span(&entry, 1), std::chrono::steady_clock::now() + 10s)) return;
+    const ssize_t sent = send(to.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (sent < 0 && errno != EAGAIN) return;
+    if (sent > 0) bytes = bytes.subspan(static_cast<std::size_t>(sent));
+  }
+}
+
+struct Heard {
+  net::Bytes bytes;
+  bool is_over = false;
+};
+
+Heard hear(const Descriptor& from, std::size_t most_bytes) {
+  net::Bytes bytes(most_bytes);
+  const ssize_t came = recv(from.get(), bytes.data(), bytes.size(), 0);
+  const bool is_over = came == 0 || (came < 0 && errno != EAGAIN);
+  bytes.resize(came > 0 ? static_cast<std::size_t>(came) : 0);
+  return {std::move(bytes), is_over};
+}
+
+}  // namespace
+
+MeddlingProxy::MeddlingProxy(const net::MeetingPlace& own, net::MeetingPlace host, Mishap mishap,
+                             std::size_t after_bytes)
+    : host_(std::move(host)),
+      mishap_(mishap),
+      after_bytes_(after_bytes),
+      listeners_(net::listen_at(own)),
+      thread_([this] { run(); }) {}
+
+MeddlingProxy::~MeddlingProxy() {
+  stop_ = true;
+  thread_.join();
+}
+
+std::vector<net::Bytes> MeddlingProxy::recorded() {
+  const std::lock_guard lock(mutex_);
+  return recorded_;
+}
+
+net::Bytes MeddlingProxy::await_recording(std::size_t num_bytes) {
+  const auto guard = std::chrono::steady_clock::now() + 30s;
+  while (std::chrono::steady_clock::now() < guard) {
+    for (net::Bytes& bytes : recorded())
+      if (bytes.size() >= num_bytes) return std::move(bytes);
+    std::this_thread::sleep_for(1ms);
+  }
+  throw std::runtime_error("the guest did not say so much");
+}
+
+void MeddlingProxy::run() {
+  while (!stop_) {
+    std::vector<pollfd> entries;
+    for (const Line& line : lines_)
+      for (const Descriptor* end : {&line.guest, &line.host}) entries.push_back({end->get(), POLLIN, 0});
+    for (const Descriptor& listener : listeners_) entries.push_back({listener.get(), POLLIN, 0});
+    if (!wait_ready(entries, std::chrono::steady_clock::now() + 10ms)) continue;
+    auto entry = entries.begin();
+    for (auto line = lines_.begin(); line != lines_.end();) {
+      const bool guest_spoke = entry++->revents != 0;
+      const bool host_spoke = entry++->revents != 0;
+      // Rank 0's last word first: the guest may have hung up because of it.
+      const bool lives = (!host_spoke || carry_to_guest(*line)) && (!guest_spoke || carry_to_host(*line));
+      line = lives ? std::next(line) : lines_.erase(line);
+    }
+    for (const Descriptor& listener : listeners_)
+      if (entry++->revents != 0) connect_through(net::accept_from(listener).socket);
+  }
+}
+
+void MeddlingProxy::connect_through(Descriptor guest) {
+  // Hangs up on the guest while rank 0 is not there, as if nobody listened here.
+  auto [host, why_not] = net::connect_to(host_, std::chrono::steady_clock::now() + 1s);
+  if (!guest.valid() || !host.valid()) return;
+  const std::lock_guard lock(mutex_);
+  lines_.push_back({std::move(guest), std::move(host), recorded_.size()});
+  recorded_.emplace_back();
+}
+
+bool MeddlingProxy::carry_to_host(Line& line) {
+  // Not beyond the byte after which the mishap happens.
+  const std::size_t most = line.num_bytes < after_bytes_ ? after_bytes_ - line.num_bytes : 65536;
+  const auto [bytes, is_over] = hear(line.guest, most);
+  send_all(line.host, bytes);
+  line.num_bytes += bytes.size();
+  {
+    const std::lock_guard lock(mutex_);
+    net::append(recorded_[line.index], bytes);
+  }
+  if (line.index == 0 && line.num_bytes == after_bytes_ && !bytes.empty()) return befall(line);
+  return !is_over;
+}
+
+bool MeddlingProxy::carry_to_guest(Line& line) {
+  const auto [bytes, is_over] = hear(line.host, 65536);
+  if (line.guest.valid()) send_all(line.guest, bytes);
+  return !is_over;
+}
+
+bool MeddlingProxy::befall(Line& line) {
+  switch (mishap_) {
+    case Mishap::none: break;
+    case Mishap::cut: return false;
+    case Mishap::cut_unnoticed: line.guest = Descriptor(); break;
+    case Mishap::injection_to_host: send_all(line.host, net::bytes_of(kInjected)); break;
+    case Mishap::injection_to_guest: send_all(line.guest, net::bytes_of(kInjected)); break;
+  }
+  return true;
+}
+
+}  // namespace shunt::test
