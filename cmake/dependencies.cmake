@@ -42,7 +42,7 @@ shunt_backend(CUDA CUDAToolkit_FOUND "not used by this release yet")
 if(NOT SHUNT_UCX STREQUAL "OFF")
   pkg_check_modules(ucx QUIET IMPORTED_TARGET ucx)
 endif()
-shunt_backend(UCX ucx_FOUND "not used by this release yet")
+shunt_backend(UCX ucx_FOUND)
 
 if(NOT SHUNT_NCCL STREQUAL "OFF")
   find_library(NCCL_LIBRARY nccl)

@@ -11,4 +11,6 @@ install(DIRECTORY include/ DESTINATION include)
 install(EXPORT shunt NAMESPACE shunt:: DESTINATION ${package_dir} FILE shunt-targets.cmake)
 
 write_basic_package_version_file(shunt-config-version.cmake COMPATIBILITY SameMajorVersion)
-install(FILES cmake/shunt-config.cmake ${PROJECT_BINARY_DIR}/shunt-config-version.cmake DESTINATION ${package_dir})
+configure_file(cmake/shunt-config.cmake.in shunt-config.cmake @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/shunt-config.cmake ${PROJECT_BINARY_DIR}/shunt-config-version.cmake
+  DESTINATION ${package_dir})

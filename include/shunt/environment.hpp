@@ -22,6 +22,22 @@ struct Environment {
   std::int32_t slice_bytes = 128 << 10;
   std::int32_t ring_depth = 4;
 
+  /// How ranks of several hosts find each other and prove that they belong together.
+  struct Network {
+    /// MASTER_ADDR, MASTER_PORT: where rank 0 listens; under srun by default the step's first node and port 29511.
+    std::string master_address;
+    std::int32_t master_port = 0;
+    /// SHUNT_JOB_TOKEN: a secret of the job's ranks. It is never sent. Traffic is not encrypted.
+    std::string token;
+    /// SHUNT_INTERFACE: listen and send through this interface only, by name or address.
+    std::string interface;
+    /// SHUNT_PORT_RANGE: "first-last" for connections between ranks.
+    std::string port_range;
+    /// SHUNT_NET_DEVICES: UCX's names of the devices to use; by default SHUNT_INTERFACE.
+    std::string devices;
+  };
+  Network network;
+
   /// How the job was launched, from the first convention found, the most explicit first: SHUNT_RANK with
   /// SHUNT_WORLD_SIZE and SHUNT_JOB; RANK with WORLD_SIZE, MASTER_ADDR and MASTER_PORT; Open MPI's mpirun; Slurm's
   /// srun.

@@ -79,7 +79,8 @@ std::optional<Environment::Launch> find_launch() {
     Environment::Launch launch;
     launch.convention = convention.name;
     launch.rank = int32(convention.rank, 0, 0);
-    launch.size = int32(convention.size, 1, 1, Topology::kMaxRanksPerHost);
+    const bool is_for_one_host = launch.convention == "shunt";
+    launch.size = int32(convention.size, 1, 1, is_for_one_host ? Topology::kMaxRanksPerHost : Topology::kMaxRanks);
     launch.local_size = convention.local_size ? int32(convention.local_size, launch.size, 1) : launch.size;
     if (launch.convention == "srun") launch.local_size /= int32("SLURM_STEP_NUM_NODES", 1, 1);
     if (launch.rank >= launch.size)
@@ -89,6 +90,18 @@ std::optional<Environment::Launch> find_launch() {
     return launch;
   }
   return std::nullopt;
+}
+
+Environment::Network read_network() {
+  const auto string = [](const char* name) { return std::string(text(name) ? text(name) : ""); };
+  Environment::Network network;
+  network.master_address = string("MASTER_ADDR");
+  network.master_port = int32("MASTER_PORT", 0, 1, 65535);
+  network.token = string("SHUNT_JOB_TOKEN");
+  network.interface = string("SHUNT_INTERFACE");
+  network.port_range = string("SHUNT_PORT_RANGE");
+  network.devices = text("SHUNT_NET_DEVICES") ? string("SHUNT_NET_DEVICES") : network.interface;
+  return network;
 }
 
 }  // namespace
@@ -101,6 +114,7 @@ Environment Environment::read() {
   environment.virtual_nodes = int32("SHUNT_VIRTUAL_NODES", environment.virtual_nodes, 1);
   environment.slice_bytes = int32("SHUNT_SLICE_BYTES", environment.slice_bytes, 1);
   environment.ring_depth = int32("SHUNT_RING_DEPTH", environment.ring_depth, 1);
+  environment.network = read_network();
   environment.launch = find_launch();
   return environment;
 }

@@ -34,8 +34,6 @@ void for_near_peers(const Operation& operation, const Visit& visit) {
     if (group.is_near(rank) && RankId(rank) != group.self) visit(group.members[rank]);
 }
 
-Error error_of(const Fault& fault) { return {fault.code, fault.text}; }
-
 std::string list(const std::vector<RankId>& ranks) {
   return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
 }
@@ -83,7 +81,9 @@ class Progress::Waiter {
 };
 
 void Progress::issue(const std::shared_ptr<Operation>& operation, std::uint32_t& next_sequence) {
-  if (const auto fault = transport_->fault()) throw error_of(*fault);
+  if (const auto fault = transport_->fault())
+    throw Error(fault->code, fmt::format("{}; rank {} called {}", fault->text, transport_->rank(),
+                                         to_string(operation->announcement().kind)));
   {
     const std::lock_guard lock(queue_mutex_);
     operation->key_.sequence = next_sequence++;
@@ -354,7 +354,8 @@ void Progress::complete(Operation& operation, std::optional<Error> error) {
 void Progress::fail_all(const Fault& fault) {
   for (const auto& operation : live_) {
     failed_.push_back(operation);
-    complete(*operation, error_of(fault));
+    complete(*operation, Error(fault.code, fmt::format("{}; rank {} was in {}", fault.text, transport_->rank(),
+                                                       name_of(*operation))));
   }
 }
 

@@ -112,7 +112,11 @@ void spawn_processes(std::int32_t num_ranks, const RankRun::Body& body, const To
   const auto failures = shm::launch(
       num_ranks,
       [&](RankId rank, const std::string& job, const std::function<void()>& joined) {
-        const shm::JoinOptions options{rank, num_ranks, job, environment.join, environment.liveness};
+        const shm::JoinOptions options{.rank = rank,
+                                       .size = num_ranks,
+                                       .job = job,
+                                       .join_limit = environment.join,
+                                       .liveness_limit = environment.liveness};
         return run_process(options, joined, body, topology, environment);
       },
       environment.liveness + std::chrono::seconds(2));

@@ -12,6 +12,7 @@
 #include "engine/world_make.hpp"
 #include "transport/inproc/join.hpp"
 #include "transport/shm/join.hpp"
+#include "transport/ucx/join.hpp"
 
 namespace shunt {
 
@@ -36,21 +37,50 @@ std::shared_ptr<World::Impl> make_world(std::shared_ptr<Transport> transport, co
   return std::make_shared<World::Impl>(World::Impl{std::move(fabric), std::move(group), topology});
 }
 
+namespace {
+
+std::shared_ptr<World::Impl> join_hosts(const Environment& environment, std::uint32_t number) {
+  const Environment::Launch& launch = *environment.launch;
+  const Environment::Network& network = environment.network;
+  if (network.master_address.empty() || network.master_port == 0)
+    fail(ErrorCode::invalid_argument,
+         "{} started {} of {} ranks on this host; MASTER_ADDR and MASTER_PORT must say where rank 0 can be met",
+         launch.convention, launch.local_size, launch.size);
+  if (network.token.empty())
+    fail(ErrorCode::invalid_argument,
+         "{} started {} of {} ranks on this host; ranks of several hosts need a secret in SHUNT_JOB_TOKEN",
+         launch.convention, launch.local_size, launch.size);
+  ucx::JoinOptions options;
+  options.meeting.rank = RankId(launch.rank);
+  options.meeting.size = launch.size;
+  options.meeting.place = {network.master_address, static_cast<std::uint16_t>(network.master_port), network.interface};
+  options.meeting.token = network.token;
+  options.meeting.number = number;
+  options.meeting.limit = environment.join;
+  options.devices = network.devices;
+  options.port_range = network.port_range;
+  options.liveness_limit = environment.liveness;
+  const auto transport = ucx::join(options);
+  std::vector<NodeId> nodes;
+  for (std::int32_t rank = 0; rank < transport->size(); ++rank) nodes.emplace_back(transport->host(RankId(rank)).value);
+  return make_world(transport, Topology::from_nodes(std::move(nodes)), environment);
+}
+
+}  // namespace
+
 World World::from_environment() {
   const Environment environment = Environment::read();
   if (!environment.launch) return World(make_world(inproc::join(1).front(), Topology::single_node(1), environment));
 
-  const Environment::Launch& launch = *environment.launch;
-  if (launch.local_size != launch.size)
-    fail(ErrorCode::unsupported,
-         "{} started {} of {} ranks on this host; this release joins the ranks of one host only", launch.convention,
-         launch.local_size, launch.size);
   // All ranks make their worlds in the same order, so the n-th one of each meets the n-th of the others.
-  static std::atomic<int> num_worlds{0};
+  static std::atomic<std::uint32_t> num_worlds{0};
+  const std::uint32_t number = num_worlds++;
+  const Environment::Launch& launch = *environment.launch;
+  if (launch.local_size != launch.size) return World(join_hosts(environment, number));
   shm::JoinOptions options;
   options.rank = RankId(launch.rank);
   options.size = launch.size;
-  options.job = fmt::format("{}/{}/{}", launch.convention, launch.job, num_worlds++);
+  options.job = fmt::format("{}/{}/{}", launch.convention, launch.job, number);
   options.join_limit = environment.join;
   options.liveness_limit = environment.liveness;
   const Topology topology = Topology::virtual_nodes(launch.size, environment.virtual_nodes);

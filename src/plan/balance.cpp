@@ -24,26 +24,47 @@ class Room {
   std::vector<std::uint64_t> left_;
 };
 
+/// Tokens of each source for each node on another host.
+class Flows {
+ public:
+  Flows(const GlobalCounts& counts, const Topology& topology, std::span<const HostId> hosts)
+      : counts_(counts), topology_(topology), hosts_(hosts) {}
+
+  [[nodiscard]] std::uint32_t at(RankId source, NodeId node) const {
+    if (hosts_[source.index()] == hosts_[topology_.ranks(node).front().index()]) return 0;
+    return counts_.tokens_per_node[source.index() * static_cast<std::size_t>(counts_.num_nodes) + node.index()];
+  }
+  [[nodiscard]] std::uint64_t from(RankId source) const {
+    std::uint64_t total = 0;
+    for (std::int32_t node = 0; node < topology_.num_nodes(); ++node) total += at(source, NodeId(node));
+    return total;
+  }
+  [[nodiscard]] std::uint64_t into(NodeId node) const {
+    std::uint64_t total = 0;
+    for (std::int32_t rank = 0; rank < topology_.num_ranks(); ++rank) total += at(RankId(rank), node);
+    return total;
+  }
+
+ private:
+  const GlobalCounts& counts_;
+  const Topology& topology_;
+  std::span<const HostId> hosts_;
+};
+
 }  // namespace
 
 FlowShares balance_flows(const GlobalCounts& counts, const Topology& topology, std::span<const HostId> hosts) {
+  const Flows flows(counts, topology, hosts);
   FlowShares shares(topology.num_ranks());
   for (std::int32_t n = 0; n < topology.num_nodes(); ++n) {
     const NodeId node(n);
-    const auto flow = [&](RankId source) {
-      if (hosts[source.index()] == hosts[topology.ranks(node).front().index()]) return std::uint32_t{0};
-      return counts.tokens_per_node[source.index() * static_cast<std::size_t>(counts.num_nodes) + node.index()];
-    };
-    std::uint64_t total = 0;
-    for (std::int32_t rank = 0; rank < topology.num_ranks(); ++rank) total += flow(RankId(rank));
-
-    Room room(topology.ranks(node), total);
+    Room room(topology.ranks(node), flows.into(node));
     std::vector<std::uint32_t> left;
     for (std::int32_t r = 0; r < topology.num_ranks(); ++r) {
       const RankId source(r), forwarder = topology.counterpart(source, node);
-      const std::uint32_t taken = room.take(forwarder, flow(source));
+      const std::uint32_t taken = room.take(forwarder, flows.at(source, node));
       shares.at(source, forwarder) += taken;
-      left.push_back(flow(source) - taken);
+      left.push_back(flows.at(source, node) - taken);
     }
     for (const RankId forwarder : topology.ranks(node))
       for (std::size_t source = 0; source < left.size(); ++source) {
@@ -53,6 +74,49 @@ FlowShares balance_flows(const GlobalCounts& counts, const Topology& topology, s
       }
   }
   return shares;
+}
+
+FlowShares rotate_flows(const GlobalCounts& counts, const Topology& topology, std::span<const HostId> hosts) {
+  const Flows flows(counts, topology, hosts);
+  std::vector<std::vector<RankId>> order;  // by node
+  for (std::int32_t n = 0; n < topology.num_nodes(); ++n) {
+    const auto ranks = topology.ranks(NodeId(n));
+    auto& sorted = order.emplace_back(ranks.begin(), ranks.end());
+    std::stable_sort(sorted.begin(), sorted.end(), [&](RankId a, RankId b) { return flows.from(a) > flows.from(b); });
+    std::rotate(sorted.begin(), sorted.begin() + n % std::ssize(sorted), sorted.end());
+  }
+  FlowShares shares(topology.num_ranks());
+  for (const auto& sources : order)
+    for (std::size_t position = 0; position < sources.size(); ++position)
+      for (std::size_t node = 0; node < order.size(); ++node)
+        shares.at(sources[position], order[node][position % order[node].size()]) +=
+            flows.at(sources[position], NodeId(node));
+  return shares;
+}
+
+std::uint64_t heaviest_link(const FlowShares& shares, const Topology& topology) {
+  std::uint64_t heaviest = 0;
+  for (std::int32_t rank = 0; rank < topology.num_ranks(); ++rank) {
+    std::uint64_t sent = 0;
+    std::uint64_t received = 0;
+    for (std::int32_t peer = 0; peer < topology.num_ranks(); ++peer) {
+      sent += shares.at(RankId(rank), RankId(peer));
+      received += shares.at(RankId(peer), RankId(rank));
+    }
+    heaviest = std::max({heaviest, sent, received});
+  }
+  return heaviest;
+}
+
+std::uint64_t least_heaviest_link(const GlobalCounts& counts, const Topology& topology, std::span<const HostId> hosts) {
+  const Flows flows(counts, topology, hosts);
+  std::uint64_t least = 0;
+  for (std::int32_t rank = 0; rank < topology.num_ranks(); ++rank) least = std::max(least, flows.from(RankId(rank)));
+  for (std::int32_t n = 0; n < topology.num_nodes(); ++n) {
+    const std::uint64_t num_ranks = topology.ranks(NodeId(n)).size();
+    least = std::max(least, (flows.into(NodeId(n)) + num_ranks - 1) / num_ranks);
+  }
+  return least;
 }
 
 std::vector<RankId> spread_flow(const FlowShares& shares, RankId source, std::span<const RankId> forwarders) {

@@ -34,6 +34,17 @@ class FlowShares {
 /// first, so that few flows are split.
 FlowShares balance_flows(const GlobalCounts& counts, const Topology& topology, std::span<const HostId> hosts);
 
+/// FUSCO's rotation, to compare with: each node's ranks are sorted by what they send and rotated by the node's number;
+/// ranks of equal position serve each other. It sees the sending side only and never splits a flow.
+FlowShares rotate_flows(const GlobalCounts& counts, const Topology& topology, std::span<const HostId> hosts);
+
+/// Tokens on the busiest rank's link: what it sends to other hosts or, if that is more, takes in from them.
+std::uint64_t heaviest_link(const FlowShares& shares, const Topology& topology);
+
+/// No choice of forwarders does better: a source sends its own tokens, and a node's ranks together take in all that is
+/// meant for it.
+std::uint64_t least_heaviest_link(const GlobalCounts& counts, const Topology& topology, std::span<const HostId> hosts);
+
 /// For one source and one node: which forwarder each of the flow's tokens takes. Shares are spread evenly over the
 /// flow, so that all forwarders are busy from its beginning to its end.
 std::vector<RankId> spread_flow(const FlowShares& shares, RankId source, std::span<const RankId> forwarders);

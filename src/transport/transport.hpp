@@ -41,11 +41,11 @@ struct Message {
   alignas(8) std::array<std::byte, kMaxMessageBytes> data{};
 };
 
-/// Why a world is poisoned. The first fault wins; every rank reads the same one.
+/// Why a world is poisoned. The first fault wins; every rank of a host reads the same one.
 struct Fault {
   ErrorCode code;
   RankId culprit;
-  RankId reporter;
+  RankId reporter;  ///< on this host: who found out, or heard of it from another host
   std::string text;
 };
 

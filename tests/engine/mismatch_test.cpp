@@ -24,7 +24,8 @@ void expect_mismatch(const std::function<void(World&)>& body, const std::string&
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::mismatch) << error.what();
       EXPECT_THAT(error.what(), AllOf(HasSubstr("rank 0"), HasSubstr("rank 1"), HasSubstr(cause)));
-      messages[world.rank().index()] = error.what();
+      const std::string text = error.what();
+      messages[world.rank().index()] = text.substr(0, text.find("; rank"));  // what follows is where this rank was
     }
   });
   EXPECT_EQ(messages[0], messages[1]) << "the first fault wins";

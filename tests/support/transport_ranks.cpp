@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "support/hosts_of_threads.hpp"
 #include "transport/inproc/join.hpp"
 #include "transport/shm/join.hpp"
 #include "transport/shm/launch.hpp"
@@ -28,9 +29,9 @@ std::optional<std::string> run_rank(Transport& transport, const TransportBody& b
   }
 }
 
-void run_threads(std::int32_t num_ranks, const TransportBody& body) {
+void run_threads(const std::vector<std::shared_ptr<Transport>>& ends, const TransportBody& body) {
   std::vector<std::jthread> threads;
-  for (auto& end : inproc::join(num_ranks))
+  for (const auto& end : ends)
     threads.emplace_back([&body, end] {
       if (const auto failure = run_rank(*end, body)) ADD_FAILURE() << *failure;
     });
@@ -39,7 +40,8 @@ void run_threads(std::int32_t num_ranks, const TransportBody& body) {
 void run_processes(std::int32_t num_ranks, const TransportBody& body, const RankOptions& options) {
   const auto run_process = [&](RankId rank, const std::string& job,
                                const std::function<void()>& joined) -> std::optional<shm::Failure> {
-    const auto end = shm::join({rank, num_ranks, job, kGuard, options.liveness});
+    const auto end = shm::join(
+        {.rank = rank, .size = num_ranks, .job = job, .join_limit = kGuard, .liveness_limit = options.liveness});
     joined();
     if (auto text = run_rank(*end, body)) return shm::Failure{rank, ErrorCode::peer_failed, *text, true};
     return std::nullopt;
@@ -47,15 +49,22 @@ void run_processes(std::int32_t num_ranks, const TransportBody& body, const Rank
   for (const auto& failure : shm::launch(num_ranks, run_process, kGuard)) ADD_FAILURE() << failure.text;
 }
 
+/// Where the words of a Meeting are.
+struct Words {
+  std::uint64_t offset;
+  std::byte* data;
+};
+
 std::string line_of(const std::source_location& where) { return fmt::format("{}:{}", where.file_name(), where.line()); }
 
 }  // namespace
 
 void run_ranks(Backend backend, std::int32_t num_ranks, const TransportBody& body, const RankOptions& options) {
-  if (backend == Backend::inproc)
-    run_threads(num_ranks, body);
-  else
-    run_processes(num_ranks, body, options);
+  switch (backend) {
+    case Backend::inproc: return run_threads(inproc::join(num_ranks), body);
+    case Backend::shm: return run_processes(num_ranks, body, options);
+    case Backend::hosts: return run_threads(join_hosts(num_ranks, options.liveness), body);
+  }
 }
 
 void await(Transport& transport, const std::function<bool()>& condition, std::source_location where) {
@@ -87,10 +96,13 @@ Meeting::Meeting(Transport& transport) : transport_(transport) {
     own_ = transport.allocate(bytes);
     std::memset(own_.data, 0, bytes);
     for (std::size_t rank = 0; rank < num_ranks; ++rank)
-      send_value(transport, RankId(rank), *transport.offset_of(own_.data, bytes));
+      send_value(transport, RankId(rank), Words{*transport.offset_of(own_.data, bytes), own_.data});
   }
-  const auto offset = value_of<std::uint64_t>(receive(transport));
-  words_ = reinterpret_cast<std::uint64_t*>(transport.peer_pointer(RankId(0), offset, bytes));
+  const auto words = value_of<Words>(receive(transport));
+  // Hosts of threads share an address space after all.
+  const bool is_near = transport.host(RankId(0)) == transport.host(transport.rank());
+  words_ =
+      reinterpret_cast<std::uint64_t*>(is_near ? transport.peer_pointer(RankId(0), words.offset, bytes) : words.data);
   wait();  // before anybody's first message can be taken for the offset
 }
 
@@ -106,7 +118,8 @@ std::atomic_ref<std::uint64_t> Meeting::word(RankId rank) const {
 }
 
 std::string name_of(const ::testing::TestParamInfo<std::tuple<Backend, std::int32_t>>& info) {
-  return fmt::format("{}_{}", std::get<0>(info.param) == Backend::inproc ? "inproc" : "shm", std::get<1>(info.param));
+  constexpr const char* kNames[] = {"inproc", "shm", "hosts"};
+  return fmt::format("{}_{}", kNames[static_cast<int>(std::get<0>(info.param))], std::get<1>(info.param));
 }
 
 }  // namespace shunt::test

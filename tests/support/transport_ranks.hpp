@@ -16,7 +16,8 @@
 
 namespace shunt::test {
 
-enum class Backend { inproc, shm };
+/// `hosts`: two hosts of threads, joined by UCX over the loopback interface.
+enum class Backend { inproc, shm, hosts };
 
 using TransportBody = std::function<void(Transport&)>;
 
@@ -78,11 +79,11 @@ class TransportTest : public ::testing::TestWithParam<std::tuple<Backend, std::i
 
 std::string name_of(const ::testing::TestParamInfo<std::tuple<Backend, std::int32_t>>& info);
 
-#define SHUNT_ON_ALL_BACKENDS(suite)                                                                     \
-  INSTANTIATE_TEST_SUITE_P(                                                                              \
-      Backends, suite,                                                                                   \
-      ::testing::Combine(::testing::Values(::shunt::test::Backend::inproc, ::shunt::test::Backend::shm), \
-                         ::testing::Values(1, 2, 4, 7)),                                                 \
-      ::shunt::test::name_of)
+#define SHUNT_ON_BACKENDS(suite, ...)                                                                         \
+  INSTANTIATE_TEST_SUITE_P(Backends, suite,                                                                   \
+                           ::testing::Combine(::testing::Values(__VA_ARGS__), ::testing::Values(1, 2, 4, 7)), \
+                           ::shunt::test::name_of)
+#define SHUNT_ON_ALL_BACKENDS(suite) \
+  SHUNT_ON_BACKENDS(suite, ::shunt::test::Backend::inproc, ::shunt::test::Backend::shm, ::shunt::test::Backend::hosts)
 
 }  // namespace shunt::test

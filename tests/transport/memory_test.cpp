@@ -11,7 +11,7 @@ namespace shunt::test {
 namespace {
 
 class TransportMemory : public TransportTest {};
-SHUNT_ON_ALL_BACKENDS(TransportMemory);
+SHUNT_ON_BACKENDS(TransportMemory, Backend::inproc, Backend::shm);
 
 bool is_rejected(const Transport& transport, RankId peer, std::uint64_t offset, std::size_t bytes) {
   try {

@@ -32,6 +32,8 @@ def become(name, folder):
     # Several NICs on one wire: each answers for its own address only, and replies may come from any of them.
     for setting, value in {"arp_ignore": 1, "arp_announce": 2, "rp_filter": 2}.items():
         (SYSCTL / setting).write_text(str(value))
+    # As permitted everywhere, and quicker than bbr to accept that a link has become slow.
+    pathlib.Path("/proc/sys/net/ipv4/tcp_congestion_control").write_text("reno")
 
 
 class Processes:

@@ -15,7 +15,8 @@ LocalTransport::Segments LocalTransport::anonymous_segments(std::int32_t num_ran
   return segments;
 }
 
-LocalTransport::LocalTransport(RankId rank, Segments segments) : rank_(rank) {
+LocalTransport::LocalTransport(RankId rank, Segments segments, std::vector<RankId> names)
+    : rank_(rank), names_(std::move(names)) {
   const std::size_t control_bytes = Control::bytes(static_cast<std::int32_t>(segments->size()));
   home_ = std::make_shared<Home>(std::move(segments), rank, control_bytes);
 }
@@ -45,8 +46,8 @@ std::optional<std::uint64_t> LocalTransport::offset_of(const std::byte* data, st
 std::byte* LocalTransport::peer_pointer(RankId peer, std::uint64_t offset, std::size_t bytes) const {
   const Segment& theirs = segment(peer);
   if (offset < Control::bytes(size()) || offset > theirs.bytes() || bytes > theirs.bytes() - offset)
-    fail(ErrorCode::mismatch, "rank {}: rank {} announced {} bytes at offset {}, outside its pool", rank_, peer, bytes,
-         offset);
+    fail(ErrorCode::mismatch, "rank {}: rank {} announced {} bytes at offset {}, outside its pool", name(rank_),
+         name(peer), bytes, offset);
   return theirs.base() + offset;
 }
 
@@ -68,8 +69,8 @@ bool LocalTransport::poll(Message& message) {
       case Mailbox::Poll::message: return true;
       case Mailbox::Poll::message_made_room: control(message.from).bell.ring(); return true;
       case Mailbox::Poll::damaged:
-        report(ErrorCode::mismatch, message.from,
-               fmt::format("rank {}: the mailbox of rank {} is damaged", rank_, message.from));
+        report(ErrorCode::mismatch, name(message.from),
+               fmt::format("rank {}: the mailbox of rank {} is damaged", name(rank_), name(message.from)));
         return false;
     }
   }
@@ -86,18 +87,21 @@ void LocalTransport::report(ErrorCode code, RankId culprit, const std::string& t
   own_text[length] = '\0';
   std::uint64_t none = 0;
   // Release: partner of the acquire in fault(); covers the text.
-  cell.compare_exchange_strong(none, FaultWord{code, culprit, rank_}.pack(), std::memory_order_acq_rel);
+  const bool is_first =
+      cell.compare_exchange_strong(none, FaultWord{code, culprit, rank_}.pack(), std::memory_order_acq_rel);
   ring_all();
+  if (is_first && fault_listener_) fault_listener_({code, culprit, name(rank_), text});
 }
 
 std::optional<Fault> LocalTransport::fault() const {
   const std::uint64_t word = control(RankId(0)).world_fault.load(std::memory_order_acquire);
   if (word == 0) return std::nullopt;
   const FaultWord fault = FaultWord::unpack(word);
-  if (fault.reporter.value >= size() || fault.culprit.value >= size())
-    return Fault{ErrorCode::internal, rank_, rank_, "the world's fault record is damaged"};
+  if (fault.reporter.value >= size() || (names_.empty() && fault.culprit.value >= size()))
+    return Fault{ErrorCode::internal, name(rank_), name(rank_), "the world's fault record is damaged"};
   const auto& text = control(fault.reporter).fault_text;
-  return Fault{fault.code, fault.culprit, fault.reporter, std::string(text.data(), strnlen(text.data(), text.size()))};
+  return Fault{fault.code, fault.culprit, name(fault.reporter),
+               std::string(text.data(), strnlen(text.data(), text.size()))};
 }
 
 void LocalTransport::suspect(RankId peer) {

@@ -1,6 +1,7 @@
 // The protocol that `inproc` and `shm` share: rows, mailboxes, bells and faults in memory that all ranks map.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -28,10 +29,17 @@ class LocalTransport : public Transport {
   /// For ranks that are threads.
   static Segments anonymous_segments(std::int32_t num_ranks);
 
-  LocalTransport(RankId rank, Segments segments);
+  /// `names` is what the ranks are called in messages and faults; empty: as they are.
+  LocalTransport(RankId rank, Segments segments, std::vector<RankId> names = {});
   ~LocalTransport() override;
   /// Call before the first operation; the object may report() from its own thread until it is destroyed here.
   void watch_with(std::unique_ptr<Liveness> liveness) { liveness_ = std::move(liveness); }
+  /// After leave(): nothing is reported any more.
+  void stop_watching() { liveness_.reset(); }
+
+  [[nodiscard]] RankId name(RankId rank) const { return names_.empty() ? rank : names_[rank.index()]; }
+  /// Call before the first operation; hears of the fault if it was this rank that reported it, on whatever thread did.
+  void tell_own_fault_to(std::function<void(const Fault&)> listener) { fault_listener_ = std::move(listener); }
 
   [[nodiscard]] RankId rank() const override { return rank_; }
   [[nodiscard]] std::int32_t size() const override { return static_cast<std::int32_t>(home_->segments->size()); }
@@ -53,6 +61,7 @@ class LocalTransport : public Transport {
   void sleep(std::uint32_t seen, std::chrono::microseconds limit) override { control(rank_).bell.sleep(seen, limit); }
   void wake() override { control(rank_).bell.ring(); }
 
+  /// The culprit is named.
   void report(ErrorCode code, RankId culprit, const std::string& text) override;
   [[nodiscard]] std::optional<Fault> fault() const override;
   void suspect(RankId peer) override;
@@ -77,7 +86,9 @@ class LocalTransport : public Transport {
   void ring_all() const;
 
   RankId rank_;
+  std::vector<RankId> names_;
   std::shared_ptr<Home> home_;
+  std::function<void(const Fault&)> fault_listener_;
   std::unique_ptr<Liveness> liveness_;
   std::mutex report_mutex_;
   std::size_t next_mailbox_ = 0;  // poll() takes turns, so that a busy peer can't silence the others

@@ -194,7 +194,7 @@ Segment attach_segment(Descriptor& descriptor, std::int32_t num_ranks, RankId pe
 
 }  // namespace
 
-std::shared_ptr<Transport> join(const JoinOptions& options) {
+std::shared_ptr<LocalTransport> join(const JoinOptions& options) {
   Segment own = Segment::shareable(Segment::default_bytes(options.size), fmt::format("shunt-rank-{}", options.rank));
   std::vector<Peer> peers =
       options.rank.value == 0 ? Host(options, Clock::now() + options.join_limit).meet(own) : meet_at_host(options, own);
@@ -206,7 +206,7 @@ std::shared_ptr<Transport> join(const JoinOptions& options) {
                                                      : attach_segment(peers[rank].segment, options.size, RankId(rank)));
     sockets.push_back(std::move(peers[rank].socket));
   }
-  auto transport = std::make_shared<LocalTransport>(options.rank, std::move(segments));
+  auto transport = std::make_shared<LocalTransport>(options.rank, std::move(segments), options.names);
   transport->watch_with(std::make_unique<Sentinel>(*transport, std::move(sockets), options.liveness_limit));
   return transport;
 }

@@ -4,8 +4,9 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <vector>
 
-#include "transport/transport.hpp"
+#include "transport/local/local_transport.hpp"
 
 namespace shunt::shm {
 
@@ -14,6 +15,8 @@ struct JoinOptions {
   std::int32_t size = 1;
   /// The same for all ranks of the world and for no other world on this host.
   std::string job;
+  /// What the ranks are called in messages and faults, where this world is a part of a larger one; empty: as they are.
+  std::vector<RankId> names = {};
   std::chrono::milliseconds join_limit{60'000};
   std::chrono::milliseconds liveness_limit{5'000};
 };
@@ -23,6 +26,6 @@ struct JoinOptions {
 /// in, and one that is silent or talks nonsense delays nobody. Throws, on every rank that has found rank 0, the same
 /// Error: deadline, naming the ranks that did not come; mismatch, naming the rank that is there twice or believes in
 /// another size.
-std::shared_ptr<Transport> join(const JoinOptions& options);
+std::shared_ptr<LocalTransport> join(const JoinOptions& options);
 
 }  // namespace shunt::shm

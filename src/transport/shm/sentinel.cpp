@@ -3,7 +3,6 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <tuple>
 
 #include "core/fail.hpp"
@@ -13,12 +12,6 @@ namespace {
 
 constexpr char kPing = '?';
 constexpr char kAlive = '!';
-
-// However long this process itself was stopped between two calls of suspect(), it counts as at most this much silence,
-// and never as the whole limit: after a stop of all ranks the answers need a moment too.
-std::chrono::steady_clock::duration most_silence_per_call(std::chrono::milliseconds limit) {
-  return std::min(std::chrono::milliseconds(1000), limit / 2);
-}
 
 void send_byte(const Descriptor& socket, char byte) {
   // A full buffer or a vanished peer shows in other ways.
@@ -63,32 +56,27 @@ bool Sentinel::listen_to(RankId peer) {
   }
   if (bytes == 1) {
     const std::lock_guard lock(mutex_);
-    state.ping_outstanding = false;
+    state.silence.end();
     return true;
   }
   // A peer that leaves in good order says so before its socket closes.
   if (!transport_.has_left(peer))
-    transport_.report(ErrorCode::peer_lost, peer, fmt::format("the process of rank {} ended", peer));
+    transport_.report(ErrorCode::peer_lost, transport_.name(peer),
+                      fmt::format("the process of rank {} ended", transport_.name(peer)));
   return false;
 }
 
 void Sentinel::suspect(RankId peer) {
   const std::lock_guard lock(mutex_);
   Peer& state = peers_[peer.index()];
-  const auto now = Clock::now();
-  if (!state.ping_outstanding) {
-    state.ping_outstanding = true;
-    state.last_asked = now;
-    state.silent = Clock::duration::zero();
-    send_byte(state.socket, kPing);
-    return;
+  switch (state.silence.suspect(limit_)) {
+    case Silence::Next::ask: send_byte(state.socket, kPing); break;
+    case Silence::Next::wait: break;
+    case Silence::Next::lost:
+      transport_.report(ErrorCode::peer_lost, transport_.name(peer),
+                        fmt::format("rank {} has not answered for {} ms (stopped?)", transport_.name(peer),
+                                    state.silence.length().count()));
   }
-  state.silent += std::min(most_silence_per_call(limit_), now - state.last_asked);
-  state.last_asked = now;
-  if (state.silent >= limit_)
-    transport_.report(ErrorCode::peer_lost, peer,
-                      fmt::format("rank {} has not answered for {} ms (stopped?)", peer,
-                                  std::chrono::duration_cast<std::chrono::milliseconds>(state.silent).count()));
 }
 
 }  // namespace shunt::shm

@@ -8,6 +8,7 @@
 
 #include "transport/local/local_transport.hpp"
 #include "transport/shm/socket.hpp"
+#include "transport/silence.hpp"
 
 namespace shunt::shm {
 
@@ -23,13 +24,9 @@ class Sentinel final : public Liveness {
   void suspect(RankId peer) override;
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   struct Peer {
     Descriptor socket;
-    bool ping_outstanding = false;
-    Clock::time_point last_asked;
-    Clock::duration silent{0};
+    Silence silence;
   };
 
   void run();

@@ -1,0 +1,65 @@
+#include "transport/hybrid/hybrid_transport.hpp"
+
+#include "core/fail.hpp"
+
+namespace shunt {
+
+HybridTransport::HybridTransport(RankId rank, std::vector<HostId> hosts, std::shared_ptr<LocalTransport> near,
+                                 const std::function<std::unique_ptr<FarLink>(FarLink::Listener)>& connect)
+    : rank_(rank), hosts_(std::move(hosts)), locals_(hosts_.size()), near_(std::move(near)) {
+  for (std::size_t r = 0; r < hosts_.size(); ++r) {
+    if (!is_near(RankId(r))) continue;
+    locals_[r] = RankId(members_.size());
+    members_.emplace_back(r);
+  }
+  SHUNT_CHECK(static_cast<std::size_t>(near_->size()) == members_.size() && local(rank_) == near_->rank());
+  // The link's thread ends before `near_` does.
+  far_ = connect({.on_arrival = [this] { near_->wake(); },
+                  .on_fault = [this](ErrorCode code, RankId culprit,
+                                     const std::string& text) { near_->report(code, culprit, text); }});
+  // Every rank that learns of a fault first in its host tells all others; whoever hears it twice ignores it.
+  near_->tell_own_fault_to([this](const Fault& fault) { far_->flood(fault); });
+}
+
+HybridTransport::~HybridTransport() {
+  leave();
+  // From here on nobody reports: first the sentinel of `near_`, which floods, then the link, which reports to `near_`.
+  near_->stop_watching();
+  far_.reset();
+}
+
+Post HybridTransport::post(RankId peer, std::span<const std::byte> message) {
+  return is_near(peer) ? near_->post(local(peer), message) : far_->post(peer, message);
+}
+
+bool HybridTransport::poll(Message& message) {
+  // In turns, so that neither side can silence the other.
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    poll_far_next_ = !poll_far_next_;
+    if (!poll_far_next_) {
+      if (far_->poll(message)) return true;
+    } else if (near_->poll(message)) {
+      message.from = members_[message.from.index()];
+      return true;
+    }
+  }
+  return false;
+}
+
+void HybridTransport::suspect(RankId peer) {
+  if (is_near(peer))
+    near_->suspect(local(peer));
+  else
+    far_->suspect(peer);
+}
+
+bool HybridTransport::has_left(RankId peer) const {
+  return is_near(peer) ? near_->has_left(local(peer)) : far_->has_left(peer);
+}
+
+void HybridTransport::leave() {
+  near_->leave();
+  far_->leave();
+}
+
+}  // namespace shunt

@@ -1,0 +1,63 @@
+// A world of several hosts: shared memory inside a host, a network between hosts.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "transport/hybrid/far_link.hpp"
+#include "transport/local/local_transport.hpp"
+
+namespace shunt {
+
+class HybridTransport final : public Transport {
+ public:
+  /// `hosts` is by rank; `near` joins the ranks of this rank's host in ascending order, and names them as this world
+  /// does. `connect` makes the far end and is given what it must tell.
+  HybridTransport(RankId rank, std::vector<HostId> hosts, std::shared_ptr<LocalTransport> near,
+                  const std::function<std::unique_ptr<FarLink>(FarLink::Listener)>& connect);
+  ~HybridTransport() override;
+
+  [[nodiscard]] RankId rank() const override { return rank_; }
+  [[nodiscard]] std::int32_t size() const override { return static_cast<std::int32_t>(hosts_.size()); }
+  [[nodiscard]] HostId host(RankId rank) const override { return hosts_[rank.index()]; }
+  [[nodiscard]] SliceLink* slices() override { return &far_->slices(); }
+
+  Block allocate(std::size_t bytes) override { return near_->allocate(bytes); }
+  [[nodiscard]] std::optional<std::uint64_t> offset_of(const std::byte* data, std::size_t bytes) const override {
+    return near_->offset_of(data, bytes);
+  }
+  [[nodiscard]] std::byte* peer_pointer(RankId peer, std::uint64_t offset, std::size_t bytes) const override {
+    return near_->peer_pointer(local(peer), offset, bytes);
+  }
+  [[nodiscard]] std::size_t committed_bytes() const override { return near_->committed_bytes(); }
+  [[nodiscard]] std::size_t live_bytes() const override { return near_->live_bytes(); }
+  bool trim() override { return near_->trim(); }
+
+  Post post(RankId peer, std::span<const std::byte> message) override;
+  bool poll(Message& message) override;
+
+  [[nodiscard]] std::uint32_t observe() const override { return near_->observe(); }
+  void sleep(std::uint32_t seen, std::chrono::microseconds limit) override { near_->sleep(seen, limit); }
+  void wake() override { near_->wake(); }
+
+  void report(ErrorCode code, RankId culprit, const std::string& text) override { near_->report(code, culprit, text); }
+  [[nodiscard]] std::optional<Fault> fault() const override { return near_->fault(); }
+  void suspect(RankId peer) override;
+  [[nodiscard]] bool has_left(RankId peer) const override;
+  void leave() override;
+
+ private:
+  [[nodiscard]] bool is_near(RankId peer) const { return hosts_[peer.index()] == hosts_[rank_.index()]; }
+  /// A near rank as `near_` counts it.
+  [[nodiscard]] RankId local(RankId peer) const { return locals_[peer.index()]; }
+
+  RankId rank_;
+  std::vector<HostId> hosts_;    // by rank
+  std::vector<RankId> locals_;   // by rank; none for far ones
+  std::vector<RankId> members_;  // by local rank
+  std::shared_ptr<LocalTransport> near_;
+  std::unique_ptr<FarLink> far_;
+  bool poll_far_next_ = false;
+};
+
+}  // namespace shunt

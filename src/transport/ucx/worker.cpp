@@ -1,0 +1,75 @@
+#include "transport/ucx/worker.hpp"
+
+#include "core/fail.hpp"
+
+namespace shunt::ucx {
+namespace {
+
+struct Config {
+  Config() { check(ucp_config_read(nullptr, nullptr, &handle), "read the configuration"); }
+  ~Config() { ucp_config_release(handle); }
+  Config(const Config&) = delete;
+  Config& operator=(const Config&) = delete;
+
+  void set(const char* name, const std::string& value) const {
+    const ucs_status_t status = ucp_config_modify(handle, name, value.c_str());
+    if (status != UCS_OK)
+      fail(ErrorCode::invalid_argument, "UCX does not take {}={}: {}", name, value, ucs_status_string(status));
+  }
+
+  ucp_config_t* handle = nullptr;
+};
+
+}  // namespace
+
+void check(ucs_status_t status, const char* what) {
+  if (status != UCS_OK) fail(ErrorCode::system, "UCX can't {}: {}", what, ucs_status_string(status));
+}
+
+Worker::Worker(const WorkerOptions& options) {
+  const Config config;
+  // Which ranks share memory is decided here, not there.
+  if (!std::getenv("UCX_TLS")) config.set("TLS", "^sm");
+  if (!options.devices.empty()) config.set("NET_DEVICES", options.devices);
+  if (!options.port_range.empty()) config.set("TCP_PORT_RANGE", options.port_range);
+
+  ucp_params_t params{};
+  params.field_mask = UCP_PARAM_FIELD_FEATURES;
+  params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+  check(ucp_init(&params, config.handle, &context_), "start");
+  ucp_worker_params_t worker_params{};
+  worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  worker_params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+  try {
+    check(ucp_worker_create(context_, &worker_params, &worker_), "make a worker");
+    check(ucp_worker_get_efd(worker_, &event_fd_), "give an event descriptor");
+  } catch (...) {
+    if (worker_) ucp_worker_destroy(worker_);
+    ucp_cleanup(context_);
+    throw;
+  }
+}
+
+Worker::~Worker() {
+  ucp_worker_destroy(worker_);
+  ucp_cleanup(context_);
+}
+
+std::vector<std::byte> Worker::address() const {
+  ucp_address_t* address = nullptr;
+  std::size_t length = 0;
+  check(ucp_worker_get_address(worker_, &address, &length), "give its address");
+  const auto* begin = reinterpret_cast<const std::byte*>(address);
+  std::vector<std::byte> bytes(begin, begin + length);
+  ucp_worker_release_address(worker_, address);
+  return bytes;
+}
+
+bool Worker::arm() const {
+  const ucs_status_t status = ucp_worker_arm(worker_);
+  if (status == UCS_ERR_BUSY) return false;
+  check(status, "arm its events");
+  return true;
+}
+
+}  // namespace shunt::ucx

@@ -1,0 +1,44 @@
+// UCX objects with owners, and failures as Errors. One thread at a time.
+#pragma once
+
+#include <ucp/api/ucp.h>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace shunt::ucx {
+
+struct WorkerOptions {
+  /// UCX's names of network devices, comma-separated; empty: all.
+  std::string devices;
+  /// "first-last"; empty: any.
+  std::string port_range;
+};
+
+/// Throws Error(system) that says what was tried.
+void check(ucs_status_t status, const char* what);
+
+class Worker {
+ public:
+  explicit Worker(const WorkerOptions& options);
+  ~Worker();
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  [[nodiscard]] ucp_worker_h get() const { return worker_; }
+  /// What peers need to reach this worker.
+  [[nodiscard]] std::vector<std::byte> address() const;
+  /// Readable when there is something to progress, after arm() has returned true.
+  [[nodiscard]] int event_fd() const { return event_fd_; }
+  /// False: there is something to progress already.
+  [[nodiscard]] bool arm() const;
+
+ private:
+  ucp_context_h context_ = nullptr;
+  ucp_worker_h worker_ = nullptr;
+  int event_fd_ = -1;
+};
+
+}  // namespace shunt::ucx

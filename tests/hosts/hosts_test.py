@@ -1,0 +1,131 @@
+"""Runs ranks on a cluster of namespaces: right results, flat memory, and an answer to every fault that names the culprit."""
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TOOL = ROOT / "tools" / "netcluster"
+RANK = pathlib.Path(os.environ["SHUNT_HOSTS_RANK"]).resolve()
+NOT_PERMITTED = SKIPPED = 77
+LIVENESS_MS = 2000
+
+
+class Hosts(unittest.TestCase):
+    def start(self, *words, hosts=3, ranks_per_host=2, rate="1gbit", **environment):
+        environment = {**os.environ, "SHUNT_LIVENESS_MS": str(LIVENESS_MS), **environment}
+        command = [TOOL, "--hosts", hosts, "--ranks-per-host", ranks_per_host, "--rate", rate, "--grace", 10, "--", RANK, *words]
+        job = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+        self.addCleanup(self.end, job)
+        return job
+
+    def end(self, job):
+        if job.poll() is None:
+            job.terminate()
+        job.communicate()
+
+    def finish(self, job, limit=60):
+        """What the ranks printed, and the status of the first that failed."""
+        printed, _ = job.communicate(timeout=limit)
+        return printed, job.returncode
+
+
+class Results(Hosts):
+    def expect_success(self, *words, **options):
+        printed, status = self.finish(self.start(*words, **options))
+        self.assertEqual(status, 0, printed)
+        return printed
+
+    def test_ranks_find_their_hosts_by_themselves(self):
+        printed = self.expect_success("meet", hosts=3, ranks_per_host=2)
+        self.assertEqual(sorted(printed.splitlines()), [f"rank {rank} of 6 on node {rank // 2}" for rank in range(6)])
+
+    def test_equal_the_reference_bit_for_bit(self):
+        for hosts, ranks_per_host in ((2, 1), (4, 2), (7, 1)):
+            with self.subTest(hosts=hosts, ranks_per_host=ranks_per_host):
+                self.expect_success("cases", 0, 60, hosts=hosts, ranks_per_host=ranks_per_host)
+
+    def test_equal_the_reference_with_slices_smaller_than_rows(self):
+        self.expect_success("cases", 0, 20, SHUNT_SLICE_BYTES="300", SHUNT_RING_DEPTH="1")
+
+    def test_two_thousand_shuffles_keep_memory_flat(self):
+        self.expect_success("soak", 2000, hosts=4, ranks_per_host=2)
+
+
+class Faults(Hosts):
+    """Ranks shuffle until something happens to one of them."""
+
+    def shuffle(self, **options):
+        job = self.start("forever", **options)
+        self.assertEqual(job.stdout.readline(), "shuffling\n")
+        return job
+
+    def processes(self, job):
+        """By rank."""
+        found = {}
+        for folder in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                if (folder / "exe").resolve() != RANK:
+                    continue
+                environment = dict(entry.split("=", 1) for entry in (folder / "environ").read_text().split("\0") if "=" in entry)
+            except OSError:
+                continue
+            if environment.get("NETCLUSTER_NAME", "").startswith(f"{job.pid}-"):
+                found[int(environment["RANK"])] = int(folder.name), environment["NETCLUSTER_NAME"]
+        return found
+
+    def expect_all_told(self, printed, survivors, culprits):
+        for rank in survivors:
+            told = re.search(rf"^rank {rank}: (\w+): (.*)$", printed, re.MULTILINE)
+            self.assertIsNotNone(told, f"rank {rank} was told nothing:\n{printed}")
+            self.assertIn(told[1], ("peer_lost", "peer_failed"), printed)
+            named = [int(number) for number in re.findall(r"rank (\d+)", told[2].split("; rank")[0])]
+            self.assertTrue(set(named) & set(culprits), f"rank {rank} was told of {named}, not of {culprits}:\n{printed}")
+            self.assertRegex(told[2], r"(was in|called) (plan|dispatch|combine|barrier)")
+
+    def test_a_killed_rank_is_named_by_all(self):
+        for victim in (0, 3, 5):
+            with self.subTest(victim=victim):
+                job = self.shuffle()
+                os.kill(self.processes(job)[victim][0], signal.SIGKILL)
+                printed, status = self.finish(job)
+                self.assertIn(status, (137, 3))  # of whoever ended first
+                self.expect_all_told(printed, set(range(6)) - {victim}, {victim})
+
+    def test_a_stopped_rank_is_named_by_all(self):
+        job = self.shuffle()
+        os.kill(self.processes(job)[3][0], signal.SIGSTOP)
+        printed, status = self.finish(job)
+        self.assertEqual(status, 3)
+        self.expect_all_told(printed, {0, 1, 2, 4, 5}, {3})
+        self.assertIn("has not answered", printed)
+
+    def test_ranks_behind_a_link_that_is_down_are_named(self):
+        job = self.shuffle()
+        name = self.processes(job)[2][1]
+        subprocess.run([TOOL, "link", "--cluster", name, "--host", "1", "down"], check=True)
+        printed, status = self.finish(job)
+        self.assertEqual(status, 3)
+        self.expect_all_told(printed, {0, 1, 4, 5}, {2, 3})
+        self.expect_all_told(printed, {2, 3}, {0, 1, 4, 5})
+
+    def test_a_slow_link_is_no_fault(self):
+        job = self.shuffle(SHUNT_LIVENESS_MS="10000")
+        victim, name = self.processes(job)[1]
+        subprocess.run([TOOL, "link", "--cluster", name, "--host", "0", "100mbit"], check=True)
+        time.sleep(4)
+        self.assertIsNone(job.poll(), "the job goes on, slowly")
+        os.kill(victim, signal.SIGKILL)
+        printed, _ = self.finish(job)
+        self.expect_all_told(printed, {0, 2, 3, 4, 5}, {1})
+
+
+if __name__ == "__main__":
+    if subprocess.run([TOOL, "--hosts", "1", "--", "true"], capture_output=True).returncode == NOT_PERMITTED:
+        print("network namespaces are not permitted here")
+        sys.exit(SKIPPED)
+    unittest.main(verbosity=2)

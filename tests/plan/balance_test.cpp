@@ -1,0 +1,104 @@
+#include "plan/balance.hpp"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <random>
+
+namespace shunt {
+namespace {
+
+struct Case {
+  Topology topology;
+  std::vector<HostId> hosts;  // one per node
+  GlobalCounts counts;
+
+  [[nodiscard]] std::uint32_t flow(RankId source, NodeId node) const {
+    if (topology.node(source) == node) return 0;
+    return counts.tokens_per_node[source.index() * static_cast<std::size_t>(counts.num_nodes) + node.index()];
+  }
+};
+
+/// `tokens(source, node)` is what each rank has for each node.
+template <class Tokens>
+Case make_case(const Topology& topology, const Tokens& tokens) {
+  Case made{topology, {}, {}};
+  made.counts.num_ranks = topology.num_ranks();
+  made.counts.num_nodes = topology.num_nodes();
+  for (std::int32_t rank = 0; rank < topology.num_ranks(); ++rank) {
+    made.hosts.emplace_back(topology.node(RankId(rank)).value);
+    for (std::int32_t node = 0; node < topology.num_nodes(); ++node)
+      made.counts.tokens_per_node.push_back(tokens(RankId(rank), NodeId(node)));
+  }
+  return made;
+}
+
+Case random_case(std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const auto num_ranks = static_cast<std::int32_t>(2 + random() % 15);
+  const auto num_nodes = static_cast<std::int32_t>(1 + random() % std::min(num_ranks, 5));
+  const std::uint64_t most = seed % 3 == 0 ? 5 : 5000;
+  return make_case(Topology::virtual_nodes(num_ranks, num_nodes), [&](RankId, NodeId) {
+    return random() % 4 == 0 ? 0u : static_cast<std::uint32_t>(random() % most);
+  });
+}
+
+constexpr std::uint64_t kSeeds = 300;
+
+TEST(Balance, EveryTokenTakesOneForwarderOfItsNode) {
+  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+    const Case each = random_case(seed);
+    for (const FlowShares& shares :
+         {balance_flows(each.counts, each.topology, each.hosts), rotate_flows(each.counts, each.topology, each.hosts)})
+      for (std::int32_t source = 0; source < each.topology.num_ranks(); ++source)
+        for (std::int32_t node = 0; node < each.topology.num_nodes(); ++node) {
+          std::uint32_t total = 0;
+          for (const RankId rank : each.topology.ranks(NodeId(node))) total += shares.at(RankId(source), rank);
+          ASSERT_EQ(total, each.flow(RankId(source), NodeId(node))) << "seed " << seed;
+        }
+  }
+}
+
+TEST(Balance, NoLinkIsHeavierThanTheBestChoiceAllows) {
+  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+    const Case each = random_case(seed);
+    const auto heaviest = heaviest_link(balance_flows(each.counts, each.topology, each.hosts), each.topology);
+    ASSERT_EQ(heaviest, least_heaviest_link(each.counts, each.topology, each.hosts)) << "seed " << seed;
+    ASSERT_LE(heaviest, heaviest_link(rotate_flows(each.counts, each.topology, each.hosts), each.topology));
+  }
+}
+
+TEST(Balance, SplitsWhatRotationCantSplit) {
+  // Ranks 0 and 1 share a node; all tokens of node 1 come from its first rank.
+  const Case skewed = make_case(Topology::virtual_nodes(4, 2), [](RankId source, NodeId node) {
+    return source == RankId(2) && node == NodeId(0) ? 1000u : 0u;
+  });
+  const FlowShares shares = balance_flows(skewed.counts, skewed.topology, skewed.hosts);
+  EXPECT_EQ(shares.at(RankId(2), RankId(0)), 500u);
+  EXPECT_EQ(shares.at(RankId(2), RankId(1)), 500u);
+}
+
+TEST(Balance, NodesOfOneHostNeedNoForwarder) {
+  Case two_nodes = make_case(Topology::virtual_nodes(4, 2), [](RankId, NodeId) { return 10u; });
+  two_nodes.hosts.assign(4, HostId(0));
+  const FlowShares shares = balance_flows(two_nodes.counts, two_nodes.topology, two_nodes.hosts);
+  EXPECT_EQ(heaviest_link(shares, two_nodes.topology), 0u);
+}
+
+TEST(SpreadFlow, KeepsEveryForwarderBusyFromBeginningToEnd) {
+  FlowShares shares(4);
+  shares.at(RankId(0), RankId(1)) = 300;
+  shares.at(RankId(0), RankId(2)) = 100;
+  const std::vector<RankId> forwarders = {RankId(1), RankId(2), RankId(3)};
+  const auto taken_by = spread_flow(shares, RankId(0), forwarders);
+  ASSERT_EQ(taken_by.size(), 400u);
+  for (std::size_t begin = 0; begin < 400; begin += 40) {
+    const auto count = std::count(taken_by.begin() + static_cast<std::ptrdiff_t>(begin),
+                                  taken_by.begin() + static_cast<std::ptrdiff_t>(begin) + 40, RankId(2));
+    EXPECT_NEAR(static_cast<double>(count), 10, 1) << begin;
+  }
+  EXPECT_EQ(std::count(taken_by.begin(), taken_by.end(), RankId(3)), 0);
+}
+
+}  // namespace
+}  // namespace shunt

@@ -1,0 +1,47 @@
+#include "support/hosts_of_threads.hpp"
+
+#include "shunt/topology.hpp"
+#include "transport/hybrid/hybrid_transport.hpp"
+#include "transport/ucx/link.hpp"
+
+namespace shunt::test {
+namespace {
+
+std::uint64_t session(RankId from, RankId to) {
+  return 1000 + static_cast<std::uint64_t>(from.value) * 100 + static_cast<std::uint64_t>(to.value);
+}
+
+}  // namespace
+
+std::vector<std::shared_ptr<Transport>> join_hosts(std::int32_t num_ranks, std::chrono::milliseconds liveness) {
+  const Topology topology = Topology::virtual_nodes(num_ranks, std::min(num_ranks, 2));
+  std::vector<HostId> hosts;
+  std::vector<std::unique_ptr<ucx::Worker>> workers;
+  std::vector<std::vector<std::byte>> addresses;
+  for (const NodeId node : topology.nodes()) {
+    hosts.emplace_back(node.value);
+    workers.push_back(std::make_unique<ucx::Worker>(ucx::WorkerOptions{.devices = "lo", .port_range = ""}));
+    addresses.push_back(workers.back()->address());
+  }
+  std::vector<std::shared_ptr<Transport>> ends;
+  for (std::int32_t n = 0; n < topology.num_nodes(); ++n) {
+    const auto members = topology.ranks(NodeId(n));
+    const auto segments = LocalTransport::anonymous_segments(static_cast<std::int32_t>(members.size()));
+    for (std::size_t local = 0; local < members.size(); ++local) {
+      const RankId self = members[local];
+      ucx::LinkOptions options{.rank = self, .size = num_ranks, .contacts = {}, .liveness = liveness};
+      for (std::size_t rank = 0; rank < hosts.size(); ++rank)
+        if (hosts[rank] != hosts[self.index()])
+          options.contacts.push_back(
+              {RankId(rank), addresses[rank], session(self, RankId(rank)), session(RankId(rank), self)});
+      auto near = std::make_shared<LocalTransport>(RankId(local), segments,
+                                                   std::vector<RankId>(members.begin(), members.end()));
+      ends.push_back(std::make_shared<HybridTransport>(self, hosts, std::move(near), [&](FarLink::Listener listener) {
+        return std::make_unique<ucx::Link>(std::move(workers[self.index()]), options, std::move(listener));
+      }));
+    }
+  }
+  return ends;
+}
+
+}  // namespace shunt::test

@@ -1,0 +1,15 @@
+// Two hosts of one process: their ranks are threads, and UCX joins them over the loopback interface.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "transport/transport.hpp"
+
+namespace shunt::test {
+
+/// The first half of the ranks is on one host, the rest on the other.
+std::vector<std::shared_ptr<Transport>> join_hosts(std::int32_t num_ranks, std::chrono::milliseconds liveness);
+
+}  // namespace shunt::test
