@@ -6,12 +6,22 @@
 #include <stdexcept>
 #include <string>
 
+#include "transport/net/frames.hpp"
+
 namespace shunt::test {
 namespace {
 
 using namespace std::chrono_literals;
 
-const std::string kInjected = "eight or more bytes of somebody else";
+/// Right in all but the MAC.
+net::Bytes forge(net::FrameKind kind, const std::string& body) {
+  net::Bytes bytes;
+  net::append(bytes, static_cast<std::uint32_t>(kind));
+  net::append(bytes, static_cast<std::uint32_t>(body.size()));
+  net::append(bytes, net::bytes_of(body));
+  net::append(bytes, net::Digest{});
+  return bytes;
+}
 
 void send_all(const Descriptor& to, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
@@ -99,7 +109,7 @@ bool MeddlingProxy::carry_to_host(Line& line) {
   // Not beyond the byte after which the mishap happens.
   const std::size_t most = line.num_bytes < after_bytes_ ? after_bytes_ - line.num_bytes : 65536;
   const auto [bytes, is_over] = hear(line.guest, most);
-  send_all(line.host, bytes);
+  if (!line.is_hijacked) send_all(line.host, bytes);
   line.num_bytes += bytes.size();
   {
     const std::lock_guard lock(mutex_);
@@ -120,8 +130,13 @@ bool MeddlingProxy::befall(Line& line) {
     case Mishap::none: break;
     case Mishap::cut: return false;
     case Mishap::cut_unnoticed: line.guest = Descriptor(); break;
-    case Mishap::injection_to_host: send_all(line.host, net::bytes_of(kInjected)); break;
-    case Mishap::injection_to_guest: send_all(line.guest, net::bytes_of(kInjected)); break;
+    case Mishap::forgery_to_host:
+      line.is_hijacked = true;
+      send_all(line.host, forge(net::FrameKind::card, "forged"));
+      break;
+    case Mishap::forgery_to_guest:
+      send_all(line.guest, forge(net::FrameKind::failure, std::string(4, '\0') + "forged"));
+      break;
   }
   return true;
 }

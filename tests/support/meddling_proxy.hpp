@@ -15,10 +15,10 @@ namespace shunt::test {
 
 enum class Mishap {
   none,
-  cut,                 ///< both sides lose the connection
-  cut_unnoticed,       ///< the guest does, rank 0 does not notice
-  injection_to_host,   ///< rank 0 gets bytes that the guest did not send
-  injection_to_guest,  ///< the guest gets bytes that rank 0 did not send
+  cut,               ///< both sides lose the connection
+  cut_unnoticed,     ///< the guest does, rank 0 does not notice
+  forgery_to_host,   ///< rank 0 gets somebody else's card, and from then on nothing that the guest sends
+  forgery_to_guest,  ///< the guest hears that the meeting has failed, which rank 0 has not said
 };
 
 class MeddlingProxy {
@@ -40,6 +40,7 @@ class MeddlingProxy {
     Descriptor host;
     std::size_t index;
     std::size_t num_bytes = 0;
+    bool is_hijacked = false;
   };
 
   void run();
