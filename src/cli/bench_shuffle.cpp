@@ -24,6 +24,7 @@ Systems, all measured in one run, iteration by iteration, after their outputs we
   shunt          every row is read once and written once, into its final slot
   mpi_alltoallv  permute, MPI_Alltoallv, permute; the better of cached and streaming permutes
   unfused        the same three steps over shunt's own transport
+  wire           several hosts: the bytes that shunt moves between them over plain TCP, and nothing else
 
 Routings:
   uniform        every expert equally likely
@@ -42,6 +43,7 @@ Examples:
   shunt bench shuffle --tokens 128 --hidden 7168 --experts 256      decode-sized batches
   shunt bench shuffle --world inproc --layout token_unique --dtype fp8_e4m3
   mpirun -n 4 shunt bench shuffle --world env --json result.json
+  tools/netcluster --hosts 4 --ranks-per-host 2 -- shunt bench shuffle --world env --tokens 1024
 )";
 
 struct Arguments {
@@ -80,14 +82,34 @@ std::int32_t launched_ranks(const Arguments& arguments) {
   return launch->size;
 }
 
+/// Ranks of several hosts that mpirun did not start: shunt and MPI are to be measured in the same processes, so rank 0
+/// starts them anew by mpirun, and the others have nothing to do.
+bool should_start_anew(const ShuffleConfig& config) {
+  return !std::getenv("OMPI_COMM_WORLD_SIZE") && mpirun_knows_hosts() && config.wants("mpi_alltoallv") &&
+         why_no_mpirun().empty();
+}
+
+/// Virtual nodes on one host; on several, their hosts.
+void settle_nodes(ShuffleConfig& config, const World& world) {
+  config.nodes = world.topology().num_nodes();
+  if (world.topology().hash() != config.topology().hash())
+    fail(ErrorCode::unsupported, "hosts with ranks that are not consecutive, or with different numbers of ranks");
+}
+
 void run_under_launcher(const Arguments& arguments) {
-  if (std::getenv("OMPI_COMM_WORLD_SIZE")) die_with_launcher();
   ShuffleConfig config = arguments.config;
   config.ranks = launched_ranks(arguments);
+  if (should_start_anew(config)) {
+    if (Environment::read().launch->rank == 0) throw CLI::RuntimeError(run_under_mpirun(config));
+    return;
+  }
+  if (std::getenv("OMPI_COMM_WORLD_SIZE")) die_with_launcher();
   check(config);  // before the ranks meet, as the first to know would take memory that the others count as available
   setenv("SHUNT_VIRTUAL_NODES", std::to_string(config.nodes).c_str(), 1);
   World world = World::from_environment();
-  run_rank(world, config, "shm");
+  const bool has_hosts = Environment::read().launch->local_size != world.size();
+  settle_nodes(config, world);
+  run_rank(world, config, has_hosts ? "hosts" : "shm");
 }
 
 void run(Arguments& arguments) {
@@ -132,7 +154,7 @@ void add_bench_shuffle(CLI::App& bench) {
   verb->add_option("--routing", config.routing, "See below");
   verb->add_option("--world", config.world, "shm (processes), inproc (threads), or env (ranks started by a launcher)")
       ->check(CLI::IsMember({"shm", "inproc", "env"}));
-  verb->add_option("--systems", config.systems, "Of shunt, mpi_alltoallv and unfused; shunt always")
+  verb->add_option("--systems", config.systems, "Of shunt, mpi_alltoallv, unfused and wire; shunt always")
       ->delimiter(',')
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   verb->add_option("--iterations", config.iterations, "Timed repetitions");

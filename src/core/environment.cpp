@@ -39,20 +39,22 @@ struct Convention {
   const char* rank;
   const char* size;
   const char* local_size;             // nullptr: not told
+  const char* local_rank;             // nullptr: not told
   std::array<const char*, 2> job_id;  // together they name the job; each may be nullptr
 };
 
 // The most explicit first: a launcher may itself run under another, as torchrun under srun.
 constexpr Convention kConventions[] = {
-    {"shunt", "SHUNT_RANK", "SHUNT_WORLD_SIZE", nullptr, {"SHUNT_JOB", nullptr}},
-    {"env", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", {"MASTER_ADDR", "MASTER_PORT"}},
+    {"shunt", "SHUNT_RANK", "SHUNT_WORLD_SIZE", nullptr, nullptr, {"SHUNT_JOB", nullptr}},
+    {"env", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "LOCAL_RANK", {"MASTER_ADDR", "MASTER_PORT"}},
     {"mpirun",
      "OMPI_COMM_WORLD_RANK",
      "OMPI_COMM_WORLD_SIZE",
      "OMPI_COMM_WORLD_LOCAL_SIZE",
+     "OMPI_COMM_WORLD_LOCAL_RANK",
      {"PMIX_NAMESPACE", nullptr}},
     // Of the step, not of the allocation: a batch script is no rank.
-    {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", nullptr, {"SLURM_JOB_ID", "SLURM_STEP_ID"}},
+    {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", nullptr, "SLURM_LOCALID", {"SLURM_JOB_ID", "SLURM_STEP_ID"}},
 };
 
 std::string job_of(const Convention& convention) {
@@ -82,6 +84,7 @@ std::optional<Environment::Launch> find_launch() {
     const bool is_for_one_host = launch.convention == "shunt";
     launch.size = int32(convention.size, 1, 1, is_for_one_host ? Topology::kMaxRanksPerHost : Topology::kMaxRanks);
     launch.local_size = convention.local_size ? int32(convention.local_size, launch.size, 1) : launch.size;
+    launch.local_rank = convention.local_rank ? int32(convention.local_rank, 0, 0) : 0;
     if (launch.convention == "srun") launch.local_size /= int32("SLURM_STEP_NUM_NODES", 1, 1);
     if (launch.rank >= launch.size)
       fail(ErrorCode::invalid_argument, "{}={} does not fit {}={}", convention.rank, launch.rank, convention.size,
@@ -92,13 +95,21 @@ std::optional<Environment::Launch> find_launch() {
   return std::nullopt;
 }
 
-Environment::Network read_network() {
+/// The n-th of a list that is separated by commas, counted round.
+std::string nth_of(const std::string& list, std::int32_t n) {
+  const auto count = static_cast<std::int32_t>(std::count(list.begin(), list.end(), ',')) + 1;
+  std::size_t begin = 0;
+  for (std::int32_t i = n % count; i > 0; --i) begin = list.find(',', begin) + 1;
+  return list.substr(begin, list.find(',', begin) - begin);
+}
+
+Environment::Network read_network(std::int32_t local_rank) {
   const auto string = [](const char* name) { return std::string(text(name) ? text(name) : ""); };
   Environment::Network network;
   network.master_address = string("MASTER_ADDR");
   network.master_port = int32("MASTER_PORT", 0, 1, 65535);
   network.token = string("SHUNT_JOB_TOKEN");
-  network.interface = string("SHUNT_INTERFACE");
+  network.interface = nth_of(string("SHUNT_INTERFACE"), local_rank);
   network.port_range = string("SHUNT_PORT_RANGE");
   network.devices = text("SHUNT_NET_DEVICES") ? string("SHUNT_NET_DEVICES") : network.interface;
   return network;
@@ -114,8 +125,8 @@ Environment Environment::read() {
   environment.virtual_nodes = int32("SHUNT_VIRTUAL_NODES", environment.virtual_nodes, 1);
   environment.slice_bytes = int32("SHUNT_SLICE_BYTES", environment.slice_bytes, 1);
   environment.ring_depth = int32("SHUNT_RING_DEPTH", environment.ring_depth, 1);
-  environment.network = read_network();
   environment.launch = find_launch();
+  environment.network = read_network(environment.launch ? environment.launch->local_rank : 0);
   return environment;
 }
 

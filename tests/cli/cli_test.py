@@ -52,7 +52,7 @@ class Help(unittest.TestCase):
     def test_teaches_routings_systems_and_examples(self):
         text = shunt("bench", "shuffle", "--help").stdout
         for word in ["--ranks", "--layout", "zipf:A", "trace:FILE", "mpi_alltoallv", "mpirun -n 4", "-1 for a choice", "32 per core",
-                     "Of shunt, mpi_alltoallv and unfused"]:
+                     "Of shunt, mpi_alltoallv, unfused and wire"]:
             self.assertIn(word, text)
 
     def test_a_typo_is_named_and_fails(self):

@@ -34,6 +34,7 @@ class EnvironmentTest : public testing::Test {
                                          "RANK",
                                          "WORLD_SIZE",
                                          "LOCAL_WORLD_SIZE",
+                                         "LOCAL_RANK",
                                          "MASTER_ADDR",
                                          "MASTER_PORT"};
 
@@ -121,6 +122,18 @@ TEST_F(EnvironmentTest, RefusesAWorldThatNoHostHolds) {
       EXPECT_THAT(error.what(), testing::HasSubstr("1 to 4096"));
     }
   }
+}
+
+TEST_F(EnvironmentTest, RanksOfAHostTakeItsInterfacesInTurn) {
+  set({{"RANK", "5"}, {"WORLD_SIZE", "6"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}, {"SHUNT_INTERFACE", "a,bb,c"}});
+  for (const auto& [local_rank, interface] :
+       std::map<std::string, std::string>{{"0", "a"}, {"1", "bb"}, {"2", "c"}, {"4", "bb"}}) {
+    set({{"LOCAL_RANK", local_rank}});
+    EXPECT_EQ(Environment::read().network.interface, interface);
+    EXPECT_EQ(Environment::read().network.devices, interface);
+  }
+  unsetenv("SHUNT_INTERFACE");
+  EXPECT_EQ(Environment::read().network.interface, "");
 }
 
 TEST_F(EnvironmentTest, RejectsARankOutsideTheWorld) {

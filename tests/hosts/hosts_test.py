@@ -1,24 +1,27 @@
 """Runs ranks on a cluster of namespaces: right results, flat memory, and an answer to every fault that names the culprit."""
+import json
 import os
 import pathlib
 import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TOOL = ROOT / "tools" / "netcluster"
 RANK = pathlib.Path(os.environ["SHUNT_HOSTS_RANK"]).resolve()
+SHUNT = RANK.parent / "shunt"
 NOT_PERMITTED = SKIPPED = 77
 LIVENESS_MS = 2000
 
 
 class Hosts(unittest.TestCase):
-    def start(self, *words, hosts=3, ranks_per_host=2, rate="1gbit", **environment):
+    def start(self, *words, program=RANK, hosts=3, ranks_per_host=2, rate="1gbit", **environment):
         environment = {**os.environ, "SHUNT_LIVENESS_MS": str(LIVENESS_MS), **environment}
-        command = [TOOL, "--hosts", hosts, "--ranks-per-host", ranks_per_host, "--rate", rate, "--grace", 10, "--", RANK, *words]
+        command = [TOOL, "--hosts", hosts, "--ranks-per-host", ranks_per_host, "--rate", rate, "--grace", 10, "--", program, *words]
         job = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
         self.addCleanup(self.end, job)
         return job
@@ -54,6 +57,23 @@ class Results(Hosts):
 
     def test_two_thousand_shuffles_keep_memory_flat(self):
         self.expect_success("soak", 2000, hosts=4, ranks_per_host=2)
+
+
+class Bench(Hosts):
+    def test_measures_all_systems_over_the_same_links(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "report.json"
+            words = ["bench", "shuffle", "--world", "env", "--tokens", 64, "--hidden", 128, "--routing", "node-local", "--iterations", 1, "--json", path]
+            printed, status = self.finish(self.start(*words, program=SHUNT, hosts=2, ranks_per_host=2))
+            self.assertEqual(status, 0, printed)
+            report = json.loads(path.read_text())
+        self.assertEqual([system["name"] for system in report["systems"]], ["shunt", "mpi_alltoallv", "unfused", "wire"])
+        self.assertTrue(report["verified"])
+        self.assertEqual((report["config"]["world"], report["config"]["nodes"]), ("hosts", 2))
+        shunt, mpi, _, wire = report["systems"]
+        # All experts of a token on one node: it crosses once, or not at all; by MPI once for each of its eight experts.
+        self.assertEqual(mpi["cross_node_bytes"], 8 * shunt["cross_node_bytes"])
+        self.assertEqual(wire["cross_node_bytes"], shunt["cross_node_bytes"])
 
 
 class Faults(Hosts):

@@ -75,7 +75,7 @@ class Launch(Netcluster):
         environments = [report["environment"] for report in reports]
         for name, values in {
             "RANK": "012345", "WORLD_SIZE": "666666", "LOCAL_RANK": "012012", "LOCAL_WORLD_SIZE": "333333",
-            "SHUNT_INTERFACE": ["eth0", "eth1", "eth0"] * 2, "MASTER_ADDR": ["10.77.0.1"] * 6, "MASTER_PORT": ["29500"] * 6,
+            "SHUNT_INTERFACE": ["eth0,eth1"] * 6, "MASTER_ADDR": ["10.77.0.1"] * 6, "MASTER_PORT": ["29500"] * 6,
             "NETCLUSTER_HOST": "000111", "NETCLUSTER_HOSTS": ["host0,host1"] * 6, "NETCLUSTER_NICS": ["eth0,eth1"] * 6,
             "NETCLUSTER_ADDRESSES": ["10.77.0.1,10.77.1.1;10.77.0.2,10.77.1.2"] * 6,
             "NETCLUSTER_BRIDGE_ENDS": ["host0-eth0,host0-eth1;host1-eth0,host1-eth1"] * 6,

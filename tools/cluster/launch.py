@@ -40,6 +40,8 @@ def environment_of_cluster(options, path):
         "SHUNT_JOB_TOKEN": os.environ.get("SHUNT_JOB_TOKEN") or secrets.token_hex(16),
         "MASTER_ADDR": network.address(0, 0),
         "MASTER_PORT": MASTER_PORT,
+        # A host's ranks take them in turn.
+        "SHUNT_INTERFACE": ",".join(map(network.nic_name, range(options.nics_per_host))),
         "NETCLUSTER_NAME": path.name,
         "NETCLUSTER_TOOL": options.tool,
         "NETCLUSTER_RATE": options.rate,
@@ -48,8 +50,7 @@ def environment_of_cluster(options, path):
         "NETCLUSTER_ADDRESSES": per_host(options, network.address),
         "NETCLUSTER_BRIDGE_ENDS": per_host(options, network.bridge_end),
     }
-    if options.mpi:
-        environment |= mpi.prepare(path, options.tool, options.hosts, options.ranks_per_host, options.nics_per_host)
+    environment |= mpi.prepare(path, options.tool, options.hosts, options.ranks_per_host, options.nics_per_host)
     return environment
 
 
@@ -59,7 +60,6 @@ def environment_of_rank(options, host, local_rank):
         "WORLD_SIZE": str(options.hosts * options.ranks_per_host),
         "LOCAL_RANK": str(local_rank),
         "LOCAL_WORLD_SIZE": str(options.ranks_per_host),
-        "SHUNT_INTERFACE": network.nic_name(local_rank % options.nics_per_host),
     }
 
 

@@ -40,15 +40,32 @@ std::vector<std::string> own_arguments() {
   return words;
 }
 
+/// mpirun passes only these on to other hosts.
+std::vector<std::string> variables_for_ranks() {
+  std::vector<std::string> names;
+  for (char** entry = environ; *entry; ++entry) {
+    const std::string_view text(*entry);
+    for (const char* prefix : {"SHUNT_", "MASTER_", "UCX_"})
+      if (text.starts_with(prefix)) names.emplace_back(text.substr(0, text.find('=')));
+  }
+  return names;
+}
+
 std::vector<std::string> mpirun_command(const ShuffleConfig& config) {
   std::vector<std::string> command = {
       find_program("mpirun"), "-n", std::to_string(config.ranks), "--oversubscribe", "--bind-to", "none",
-      // As fast as Open MPI gets on one host: shared memory, and waits that give way.
-      "--mca", "pml", "ob1", "--mca", "btl", "self,vader", "--mca", "mpi_yield_when_idle", "1"};
+      // As fast as Open MPI gets: shared memory inside a host, and waits that give way.
+      "--mca", "pml", "ob1", "--mca", "btl", mpirun_knows_hosts() ? "self,vader,tcp" : "self,vader", "--mca",
+      "mpi_yield_when_idle", "1"};
   if (geteuid() == 0) command.emplace_back("--allow-run-as-root");
+  if (mpirun_knows_hosts()) {
+    command.insert(command.end(), {"--map-by", "slot"});
+    for (const std::string& name : variables_for_ranks()) command.insert(command.end(), {"-x", name});
+  }
   command.push_back(std::filesystem::read_symlink("/proc/self/exe"));
   const std::vector<std::string> arguments = own_arguments();
   command.insert(command.end(), arguments.begin(), arguments.end());
+  // What was given last counts.
   command.insert(command.end(), {"--world", "env"});
   if (config.progress) command.insert(command.end(), {"--progress", "on"});
   return command;
@@ -59,7 +76,10 @@ std::vector<std::string> mpirun_command(const ShuffleConfig& config) {
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(1);  // it died before the line above
   dup2(output, STDOUT_FILENO);
-  setenv(kLauncherVariable, std::to_string(getpid()).c_str(), 1);
+  if (mpirun_knows_hosts())
+    for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}) unsetenv(name);
+  else
+    setenv(kLauncherVariable, std::to_string(getpid()).c_str(), 1);
   std::vector<char*> argv;
   for (std::string& word : command) argv.push_back(word.data());
   argv.push_back(nullptr);
@@ -79,6 +99,8 @@ bool copy_to_stdout(int input) {
 }
 
 }  // namespace
+
+bool mpirun_knows_hosts() { return std::getenv("OMPI_MCA_orte_default_hostfile") != nullptr; }
 
 std::string why_no_mpirun() {
   if (!SHUNT_HAVE_MPI) return "this build has no MPI (SHUNT_MPI)";

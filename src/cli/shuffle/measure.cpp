@@ -10,9 +10,11 @@
 #include "cli/shuffle/shunt_system.hpp"
 #include "cli/shuffle/staged_system.hpp"
 #include "cli/shuffle/verifier.hpp"
+#include "cli/shuffle/wire.hpp"
 #include "cli/shuffle/workload.hpp"
 #include "cli/timings.hpp"
 #include "core/fail.hpp"
+#include "shunt/environment.hpp"
 
 namespace shunt::cli {
 namespace {
@@ -43,6 +45,13 @@ class Benchmark {
         add_staged(make_mpi_all_to_all(config_));
     }
     if (config_.wants("unfused")) add_staged(make_engine_all_to_all(world, config_));
+    shunt_->plan();
+    has_hosts_ = shunt_->sends_to_hosts();
+    if (!has_hosts_ || !config_.wants("wire")) return;
+    if (Environment::read().network.interface.empty())
+      result_.skipped["wire"] = "SHUNT_INTERFACE does not say through which interface";
+    else
+      wire_.emplace(world, shunt_->bytes_to_far());
   }
 
   ShuffleResult run() {
@@ -91,6 +100,10 @@ class Benchmark {
       (void)system.expert_out();
       timings_.time(world_, contestant.key + " combine", [&] { (void)system.combine(); });
     }
+    if (wire_) {
+      timings_.time(world_, "wire dispatch", [&] { wire_->forward(); });
+      timings_.time(world_, "wire combine", [&] { wire_->backward(); });
+    }
     timings_.time_together(world_, "memcpy", [&] { copied_bytes_ = ceilings_.copy_with_memcpy(); });
     timings_.time_together(world_, "streaming copy", [&] { ceilings_.copy_streaming(); });
     timings_.time_together(world_, "write", [&] { written_bytes_ = ceilings_.write_streaming(); });
@@ -99,6 +112,13 @@ class Benchmark {
 
   void summarise() {
     for (const Contestant& contestant : contestants_) summarise(contestant);
+    if (wire_) {
+      SystemResult& wire = result_.systems.emplace_back();
+      wire.name = "wire";
+      wire.dispatch_ms = timings_.median("wire dispatch");
+      wire.combine_ms = timings_.median("wire combine");
+      wire.cross_node_bytes = wire.wire_bytes = wire.moved_bytes = result_.systems.front().cross_node_bytes;
+    }
     const auto gbps = [&](std::size_t bytes_per_rank, const std::string& name) {
       return static_cast<double>(bytes_per_rank) * config_.ranks / timings_.median(name) / 1e6;
     };
@@ -126,7 +146,8 @@ class Benchmark {
     result.dispatch_ms = timings_.median(contestant.key + " dispatch");
     result.combine_ms = timings_.median(contestant.key + " combine");
     result.wire_bytes = counts.between_ranks * row_bytes;
-    result.cross_node_bytes = counts.between_nodes * row_bytes;
+    result.cross_node_bytes =
+        &system == shunt_ && has_hosts_ ? shunt_->bytes_between_nodes() : counts.between_nodes * row_bytes;
     result.moved_bytes =
         system.rows_touched(static_cast<std::uint64_t>(config_.tokens) * static_cast<std::uint64_t>(config_.ranks),
                             counts.delivered) *
@@ -155,6 +176,8 @@ class Benchmark {
   Ceilings ceilings_;
   std::vector<Contestant> contestants_;
   ShuntSystem* shunt_ = nullptr;
+  bool has_hosts_ = false;
+  std::optional<Wire> wire_;
   Timings timings_;
   std::size_t copied_bytes_ = 0;
   std::size_t written_bytes_ = 0;

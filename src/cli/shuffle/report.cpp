@@ -31,7 +31,7 @@ void print_report(const ShuffleConfig& config, const ShuffleResult& result, cons
   for (const SystemResult& system : result.systems) {
     fmt::print("  {:<16}{:>10.3f}{:>14.3f}{:>13.3f}", system.name, system.plan_ms, system.dispatch_ms,
                system.combine_ms);
-    if (&system == &shunt)
+    if (&system == &shunt || system.name == "wire")
       fmt::print("\n");
     else
       fmt::print("{:>13.2f}x, {:.2f}x\n", system.dispatch_ms / shunt.dispatch_ms, system.combine_ms / shunt.combine_ms);

@@ -1,5 +1,10 @@
 #include "cli/shuffle/shunt_system.hpp"
 
+#include <algorithm>
+#include <functional>
+
+#include "plan/plan_data.hpp"
+
 namespace shunt::cli {
 
 ShuntSystem::ShuntSystem(World& world, const ShuffleConfig& config, const Workload& workload, const Tensor& tokens)
@@ -26,6 +31,22 @@ ConstTensor ShuntSystem::dispatch() {
 Tensor ShuntSystem::expert_out() {
   if (!expert_out_.data || expert_out_.rows != plan_.num_rows()) expert_out_ = engine_.expert_out(plan_);
   return expert_out_;
+}
+
+bool ShuntSystem::sends_to_hosts() const {
+  const auto& hosts = plan_.data()->hosts;
+  return std::adjacent_find(hosts.begin(), hosts.end(), std::not_equal_to<>()) != hosts.end();
+}
+
+std::vector<std::uint64_t> ShuntSystem::bytes_to_far() const {
+  std::vector<std::uint64_t> bytes(static_cast<std::size_t>(config_.ranks));
+  for (const OutFlow& flow : plan_.data()->out_flows)
+    bytes[flow.forwarder.index()] = flow.tokens.size() * config_.row_bytes();
+  return bytes;
+}
+
+std::uint64_t ShuntSystem::bytes_between_nodes() const {
+  return plan_.traffic(config_.row_bytes()).node_bytes.total_off_diagonal();
 }
 
 ConstTensor ShuntSystem::combine() {

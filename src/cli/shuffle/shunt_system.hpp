@@ -24,6 +24,12 @@ class ShuntSystem final : public System {
   [[nodiscard]] bool sends_once_per_rank() const override { return config_.layout == Layout::token_unique; }
 
   [[nodiscard]] const Rows& rows() const { return rows_; }
+  /// After plan(): whether the ranks are on several hosts.
+  [[nodiscard]] bool sends_to_hosts() const;
+  /// After plan(): what this rank's dispatch sends to each rank of another host.
+  [[nodiscard]] std::vector<std::uint64_t> bytes_to_far() const;
+  /// After plan(): what crosses between nodes, over all ranks.
+  [[nodiscard]] std::uint64_t bytes_between_nodes() const;
 
  private:
   const ShuffleConfig& config_;
