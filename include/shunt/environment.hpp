@@ -24,7 +24,7 @@ struct Environment {
 
   /// How ranks of several hosts find each other and prove that they belong together.
   struct Network {
-    /// MASTER_ADDR, MASTER_PORT: where rank 0 listens; under srun by default the step's first node and port 29511.
+    /// MASTER_ADDR, MASTER_PORT: where rank 0 listens, under every launcher.
     std::string master_address;
     std::int32_t master_port = 0;
     /// SHUNT_JOB_TOKEN: a secret of the job's ranks. It is never sent. Traffic is not encrypted.

@@ -62,6 +62,9 @@ class World {
   /// Memory that peers can address, in which dispatch outputs and expert outputs need no copy. Not collective.
   [[nodiscard]] Tensor allocate(DType dtype, std::int64_t rows, std::int64_t cols);
 
+  /// What this rank has sent to other hosts so far: rows, sums and what planning exchanges, without headers.
+  [[nodiscard]] std::uint64_t bytes_sent_to_hosts() const;
+
   /// Collective: returns once all ranks have called it.
   void barrier();
 

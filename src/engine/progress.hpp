@@ -51,6 +51,9 @@ class Progress {
   /// Issues and waits, without a wake-up of the server.
   void issue_and_wait(const std::shared_ptr<Operation>& operation, std::uint32_t& next_sequence);
 
+  /// In slices to far ranks.
+  [[nodiscard]] std::uint64_t num_bytes_sent() const { return num_bytes_sent_; }
+
   [[nodiscard]] const std::shared_ptr<Duty>& duty() const { return duty_; }
 
  private:
@@ -108,6 +111,7 @@ class Progress {
   Arrivals arrivals_;
   Clock::time_point last_patience_check_;
 
+  std::atomic<std::uint64_t> num_bytes_sent_{0};
   std::atomic<std::int32_t> num_pending_{0};  // issued and not done
   std::atomic<std::int32_t> num_waiters_{0};  // callers inside wait()
 

@@ -5,12 +5,14 @@
 namespace shunt {
 
 Streams::Streams(SliceLink& link, const Group& group, const Operation::Key& key,
-                 const std::vector<Arrivals::Peer>& arrivals, const StreamLimits& limits, PostGrant grant)
+                 const std::vector<Arrivals::Peer>& arrivals, const StreamLimits& limits,
+                 std::atomic<std::uint64_t>& num_bytes_sent, PostGrant grant)
     : link_(link),
       group_(group),
       key_(key),
       arrivals_(arrivals),
       limits_(limits),
+      num_bytes_sent_(num_bytes_sent),
       grant_(std::move(grant)),
       states_(group.members.size()),
       world_rank_(arrivals.size(), -1) {
@@ -28,6 +30,7 @@ std::optional<OutSlice> Streams::open(RankId peer) {
 
 void Streams::post(RankId peer, OutSlice slice, std::size_t bytes, bool is_last) {
   const SliceTag tag{key_.engine, key_.sequence, states_[peer.index()].num_posted++, is_last};
+  num_bytes_sent_ += bytes;
   link_.post(group_.member(peer), std::move(slice), bytes, tag);
 }
 

@@ -4,6 +4,7 @@
 // operation, and what has been granted fits the receiver's memory.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -28,7 +29,7 @@ class Streams {
 
   /// `arrivals` is by transport rank and outlives this object.
   Streams(SliceLink& link, const Group& group, const Operation::Key& key, const std::vector<Arrivals::Peer>& arrivals,
-          const StreamLimits& limits, PostGrant grant);
+          const StreamLimits& limits, std::atomic<std::uint64_t>& num_bytes_sent, PostGrant grant);
 
   // Ranks are ranks of the operation's world.
 
@@ -67,6 +68,7 @@ class Streams {
   const Operation::Key& key_;
   const std::vector<Arrivals::Peer>& arrivals_;
   StreamLimits limits_;
+  std::atomic<std::uint64_t>& num_bytes_sent_;
   PostGrant grant_;
   std::vector<State> states_;             // by rank in this world
   std::vector<std::int32_t> world_rank_;  // by transport rank; −1: not in this world

@@ -110,6 +110,8 @@ const Topology& World::topology() const { return impl_->topology; }
 std::size_t World::committed_bytes() const { return impl_->fabric->transport().committed_bytes(); }
 std::size_t World::live_bytes() const { return impl_->fabric->transport().live_bytes(); }
 
+std::uint64_t World::bytes_sent_to_hosts() const { return impl_->fabric->progress().num_bytes_sent(); }
+
 Tensor World::allocate(DType dtype, std::int64_t rows, std::int64_t cols) {
   constexpr std::int64_t kMostBytes = std::int64_t{1} << 56;
   if (rows < 0 || cols < 0 || (rows > 0 && cols > kMostBytes / 4 / rows))

@@ -1,16 +1,15 @@
 // One rank of a job on several hosts, as a test script starts it. It joins the world that the environment describes,
 // does what it is told, and says how that ended: status 0, or 3 with "rank R: CODE: TEXT" on the last line.
 #include <fmt/format.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
-#include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
+#include <numeric>
 #include <random>
 #include <string_view>
-#include <thread>
 
 #include "engine/rank_of_case.hpp"
 #include "shunt/error.hpp"
@@ -58,6 +57,52 @@ void soak(World& world, std::uint64_t count) {
   if (at_the_end > after_a_tenth + kSlackKib) throw std::runtime_error("memory grows");
 }
 
+std::uint64_t transmitted_bytes() {
+  std::uint64_t bytes = 0;
+  std::ifstream("/sys/class/net/eth0/statistics/tx_bytes") >> bytes;
+  return bytes;
+}
+
+/// Sums a value of each rank over all ranks.
+std::uint64_t sum_over(World& world, std::uint64_t mine) {
+  std::uint64_t sum = 0;
+  for (const auto& bytes : world.all_gather(std::as_bytes(std::span(&mine, 1)))) {
+    std::uint64_t theirs = 0;
+    std::memcpy(&theirs, bytes.data(), sizeof(theirs));
+    sum += theirs;
+  }
+  return sum;
+}
+
+/// Prints what the planner says that dispatches send between hosts, what shunt has sent, and what the hosts' interfaces
+/// have counted.
+void count_bytes(World& world, std::uint64_t num_dispatches) {
+  constexpr std::int64_t kTokens = 256, kHidden = 2048;
+  std::mt19937 random(static_cast<unsigned>(world.rank().value));
+  std::vector<std::int32_t> experts;
+  for (std::int64_t token = 0; token < kTokens; ++token) {
+    std::vector<std::int32_t> all(32);
+    std::iota(all.begin(), all.end(), 0);
+    std::shuffle(all.begin(), all.end(), random);
+    experts.insert(experts.end(), all.begin(), all.begin() + 4);
+  }
+  const std::vector<float> x(static_cast<std::size_t>(kTokens * kHidden), 1.0f);
+  Engine engine(world, {.hidden = kHidden, .dtype = f32});
+  const Plan plan =
+      engine.plan({.experts = experts, .weights = {}, .topk = 4}, ExpertMap::contiguous(32, world.size()));
+  const bool is_first_of_host = world.topology().ranks(world.topology().node(world.rank())).front() == world.rank();
+
+  world.barrier();
+  const std::uint64_t sent = world.bytes_sent_to_hosts();
+  const std::uint64_t transmitted = transmitted_bytes();
+  for (std::uint64_t i = 0; i < num_dispatches; ++i)
+    (void)engine.dispatch(plan, borrow(x.data(), f32, kTokens, kHidden)).wait();
+  const std::uint64_t all_sent = sum_over(world, world.bytes_sent_to_hosts() - sent);
+  const std::uint64_t all_transmitted = sum_over(world, is_first_of_host ? transmitted_bytes() - transmitted : 0);
+  const std::uint64_t planned = plan.traffic(kHidden * sizeof(float)).node_bytes.total_off_diagonal() * num_dispatches;
+  if (world.rank() == RankId(0)) fmt::print("planned {} sent {} transmitted {}\n", planned, all_sent, all_transmitted);
+}
+
 /// Until something breaks.
 [[noreturn]] void shuffle_for_ever(World& world) {
   Engine engine(world, {.hidden = 2048, .dtype = f32});
@@ -74,6 +119,7 @@ void run(std::string_view what, std::uint64_t first, std::uint64_t second) {
   World world = World::from_environment();
   if (what == "cases") return run_cases(world, first, second);
   if (what == "soak") return soak(world, first);
+  if (what == "bytes") return count_bytes(world, first);
   if (what == "forever") shuffle_for_ever(world);
   if (what == "meet") {
     world.barrier();
@@ -81,7 +127,7 @@ void run(std::string_view what, std::uint64_t first, std::uint64_t second) {
                world.topology().node(world.rank()).value);
     return;
   }
-  throw std::runtime_error("expected meet, cases FIRST COUNT, soak COUNT or forever");
+  throw std::runtime_error("expected meet, cases FIRST COUNT, soak COUNT, bytes COUNT or forever");
 }
 
 }  // namespace
