@@ -154,6 +154,19 @@ class Faults(Hosts):
         self.expect_all_told(printed, {0, 1, 4, 5}, {2, 3})
         self.expect_all_told(printed, {2, 3}, {0, 1, 4, 5})
 
+    def test_strangers_at_every_port_change_nothing(self):
+        job = self.shuffle()
+        victim, name = self.processes(job)[1]
+        strangers = [sys.executable, pathlib.Path(__file__).with_name("strangers.py")]
+        for host in range(3):
+            done = subprocess.run([TOOL, "exec", "--cluster", name, "--host", str(host), "--", *strangers], capture_output=True, text=True)
+            self.assertRegex(done.stdout, "[1-9][0-9]* ports", done.stderr)
+        time.sleep(1)
+        self.assertIsNone(job.poll(), "the job goes on")
+        os.kill(victim, signal.SIGKILL)
+        printed, _ = self.finish(job)
+        self.expect_all_told(printed, {0, 2, 3, 4, 5}, {1})
+
     def test_a_slow_link_is_no_fault(self):
         job = self.shuffle(SHUNT_LIVENESS_MS="10000")
         victim, name = self.processes(job)[1]

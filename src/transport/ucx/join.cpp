@@ -97,7 +97,9 @@ std::shared_ptr<Transport> join(const JoinOptions& options) {
   }
   near.size = static_cast<std::int32_t>(near.names.size());
   return std::make_shared<HybridTransport>(self, hosts, shm::join(near), [&](FarLink::Listener listener) {
-    return std::make_unique<Link>(std::move(worker), far, std::move(listener));
+    auto link = std::make_unique<Link>(std::move(worker), far, std::move(listener));
+    link->greet_all(meeting_options.limit);
+    return link;
   });
 }
 

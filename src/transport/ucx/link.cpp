@@ -62,6 +62,8 @@ struct Link::Peer {
   std::uint64_t session_here = 0;
   ucp_ep_h endpoint = nullptr;
   bool is_broken = false;
+  std::atomic<bool> has_asked{false};     // it has reached this rank
+  std::atomic<bool> has_answered{false};  // this rank has reached it
   std::atomic<bool> has_left{false};
   std::atomic<std::int32_t> num_unread{0};  // messages to it
   std::int32_t num_polled = 0;              // messages from it, since it was last told
@@ -153,6 +155,21 @@ void Link::connect(Peer& peer, const Contact& contact) {
   params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   params.err_handler = {on_error, &peer};
   check(ucp_ep_create(worker_->get(), &params, &peer.endpoint), "connect");
+}
+
+void Link::greet_all(std::chrono::milliseconds limit) {
+  const auto deadline = Clock::now() + limit;
+  for (const auto& peer : peers_)
+    if (peer) queue(peer->rank, make_sending(peer->rank, Kind::ping, {}));
+  for (const auto& peer : peers_) {
+    while (peer && !(peer->has_asked && peer->has_answered)) {
+      if (Clock::now() >= deadline)
+        fail(ErrorCode::deadline, "rank {} has met rank {}, but can't {} over the network", options_.rank, peer->rank,
+             peer->has_answered ? "be reached by it" : "reach it");
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  worker_->refuse_strangers();
 }
 
 // What other threads call.
@@ -377,7 +394,7 @@ void Link::receive_small(const Header& header, std::span<const std::byte> bytes)
       return listener_.on_arrival();
     }
     case Kind::read: peers_[from.index()]->num_unread -= kReadAtATime; return listener_.on_arrival();
-    case Kind::ping: return send(from, make_sending(from, Kind::alive, {}));
+    case Kind::ping: peers_[from.index()]->has_asked = true; return send(from, make_sending(from, Kind::alive, {}));
     case Kind::left: peers_[from.index()]->has_left = true; return listener_.on_arrival();
     case Kind::fault: {
       std::array<std::int32_t, 2> words{};
@@ -388,7 +405,7 @@ void Link::receive_small(const Header& header, std::span<const std::byte> bytes)
       return listener_.on_fault(static_cast<ErrorCode>(words[0]), RankId(words[1]),
                                 std::string(reinterpret_cast<const char*>(text.data()), text.size()));
     }
-    case Kind::alive:
+    case Kind::alive: peers_[from.index()]->has_answered = true; return;
     case Kind::slice: return;
   }
 }

@@ -35,6 +35,9 @@ struct LinkOptions {
 class Link final : public FarLink, private SliceLink {
  public:
   Link(std::unique_ptr<Worker> worker, LinkOptions options, Listener listener);
+  /// Collective: returns once this rank and all others have heard each other, and nobody else can connect any more.
+  /// Throws Error(deadline) that names who is silent.
+  void greet_all(std::chrono::milliseconds limit);
   /// Sends what is queued, within limits, and closes all connections.
   ~Link() override;
 

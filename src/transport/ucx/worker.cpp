@@ -1,6 +1,18 @@
 #include "transport/ucx/worker.hpp"
 
+#include <linux/filter.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <utility>
+
 #include "core/fail.hpp"
+#include "transport/descriptor.hpp"
 
 namespace shunt::ucx {
 namespace {
@@ -20,6 +32,63 @@ struct Config {
   ucp_config_t* handle = nullptr;
 };
 
+/// For what UCX reads from the environment alone.
+class ScopedVariable {
+ public:
+  ScopedVariable(const char* name, const std::string& value) : name_(name) {
+    if (const char* before = std::getenv(name)) before_ = before;
+    setenv(name, value.c_str(), 1);
+  }
+  ~ScopedVariable() {
+    if (before_)
+      setenv(name_, before_->c_str(), 1);
+    else
+      unsetenv(name_);
+  }
+  ScopedVariable(const ScopedVariable&) = delete;
+  ScopedVariable& operator=(const ScopedVariable&) = delete;
+
+ private:
+  const char* name_;
+  std::optional<std::string> before_;
+};
+
+constexpr int kAttempts = 20;
+
+std::uint16_t port_of(int socket) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof(address);
+  if (getsockname(socket, reinterpret_cast<sockaddr*>(&address), &length) != 0) return 0;
+  if (address.ss_family == AF_INET) return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
+  if (address.ss_family == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
+  return 0;
+}
+
+bool is_listening(int socket) {
+  int listens = 0;
+  socklen_t length = sizeof(listens);
+  return getsockopt(socket, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) == 0 && listens != 0;
+}
+
+/// A port that nobody uses at this moment, in a range "first-last" or anywhere.
+std::uint16_t choose_port(const std::string& range) {
+  std::uint16_t first = 0;
+  std::uint16_t last = 0;
+  if (!range.empty() && (std::sscanf(range.c_str(), "%hu-%hu", &first, &last) != 2 || first == 0 || last < first))
+    fail(ErrorCode::invalid_argument, "SHUNT_PORT_RANGE='{}': expected first-last", range);
+  const auto length = static_cast<std::uint32_t>(last - first) + 1;
+  const auto begin = static_cast<std::uint32_t>(getpid());  // ranks of one host start in different places
+  for (std::uint32_t i = 0; i < length; ++i) {
+    const Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<std::uint16_t>(first + (begin + i) % length));
+    if (bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0)
+      return port_of(socket.get());
+  }
+  fail(ErrorCode::system, "all ports of {} are in use", range);
+}
+
 }  // namespace
 
 void check(ucs_status_t status, const char* what) {
@@ -27,11 +96,24 @@ void check(ucs_status_t status, const char* what) {
 }
 
 Worker::Worker(const WorkerOptions& options) {
+  // Another process may take the port before UCX does.
+  for (int attempt = 0;; ++attempt) {
+    port_ = choose_port(options.port_range);
+    try {
+      start(options);
+      return;
+    } catch (const Error&) {
+      if (attempt == kAttempts) throw;
+    }
+  }
+}
+
+void Worker::start(const WorkerOptions& options) {
   const Config config;
   // Which ranks share memory is decided here, not there.
   if (!std::getenv("UCX_TLS")) config.set("TLS", "^sm");
   if (!options.devices.empty()) config.set("NET_DEVICES", options.devices);
-  if (!options.port_range.empty()) config.set("TCP_PORT_RANGE", options.port_range);
+  const ScopedVariable range("UCX_TCP_PORT_RANGE", fmt::format("{}-{}", port_, port_));
 
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES;
@@ -44,7 +126,7 @@ Worker::Worker(const WorkerOptions& options) {
     check(ucp_worker_create(context_, &worker_params, &worker_), "make a worker");
     check(ucp_worker_get_efd(worker_, &event_fd_), "give an event descriptor");
   } catch (...) {
-    if (worker_) ucp_worker_destroy(worker_);
+    if (worker_) ucp_worker_destroy(std::exchange(worker_, nullptr));
     ucp_cleanup(context_);
     throw;
   }
@@ -63,6 +145,19 @@ std::vector<std::byte> Worker::address() const {
   std::vector<std::byte> bytes(begin, begin + length);
   ucp_worker_release_address(worker_, address);
   return bytes;
+}
+
+void Worker::refuse_strangers() const {
+  // UCX offers no way to end its listening. A filter that lets no packet through does; connections have sockets of
+  // their own.
+  sock_filter drop{BPF_RET | BPF_K, 0, 0, 0};
+  const sock_fprog filter{1, &drop};
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const int fd = std::atoi(entry.path().filename().c_str());
+    if (is_listening(fd) && port_of(fd) == port_ &&
+        setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof(filter)) != 0)
+      fail_errno("can't close port {} to strangers", port_);
+  }
 }
 
 bool Worker::arm() const {

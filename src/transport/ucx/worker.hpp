@@ -4,6 +4,7 @@
 #include <ucp/api/ucp.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -35,10 +36,17 @@ class Worker {
   /// False: there is something to progress already.
   [[nodiscard]] bool arm() const;
 
+  /// Once all peers are connected: nobody else can connect any more. A stranger who speaks UCX's protocol could end
+  /// this process otherwise, as UCX takes what it hears for granted.
+  void refuse_strangers() const;
+
  private:
+  void start(const WorkerOptions& options);
+
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
   int event_fd_ = -1;
+  std::uint16_t port_ = 0;  // where UCX listens for TCP connections, on whatever addresses
 };
 
 }  // namespace shunt::ucx
