@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
-#include <optional>
+#include <utility>
 
 #include "kernels/every_target.hpp"
 #include "kernels/rows.hpp"
@@ -15,15 +15,15 @@ namespace {
 // A sum that starts from its first term.
 class Sum {
  public:
-  void add(float term) { value_ = value_ ? *value_ + term : term; }
+  void add(float term) { value_ = std::exchange(has_terms_, true) ? value_ + term : term; }
   float take() {
-    const float value = value_.value();
-    value_.reset();
-    return value;
+    has_terms_ = false;
+    return value_;
   }
 
  private:
-  std::optional<float> value_;
+  float value_ = 0;
+  bool has_terms_ = false;
 };
 
 float reference_element(const std::vector<Term>& terms, const ReduceFormat& format, std::size_t i) {
