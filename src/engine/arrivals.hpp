@@ -1,6 +1,7 @@
 // What peers have said about operations, kept until this rank has issued and completed its own part.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <set>
@@ -40,7 +41,18 @@ class Arrivals {
     std::optional<Announcement> announced;
     bool done = false;
     std::uint32_t granted = 0;      ///< slices it has room for, counted from the beginning
-    std::uint64_t slice_bytes = 0;  ///< of each of them
+    std::uint64_t slice_bytes = 0;  ///< of each of them; the same in all its grants
+
+    /// False for a grant that no honest peer gives.
+    bool grant(std::uint64_t num_slices, std::uint64_t bytes_each) {
+      constexpr std::uint64_t kMost = std::uint64_t{1} << 31;
+      if (bytes_each == 0 || bytes_each > kMost || num_slices > kMost - std::min<std::uint64_t>(kMost, granted) ||
+          (slice_bytes != 0 && slice_bytes != bytes_each))
+        return false;
+      granted += static_cast<std::uint32_t>(num_slices);
+      slice_bytes = bytes_each;
+      return true;
+    }
   };
 
   /// By transport rank.

@@ -216,10 +216,10 @@ bool Progress::receive() {
       continue;
     }
     peer.announced = Announcement{record.kind, record.plan_hash, record.offset, record.bytes, record.second_offset};
-    if (record.signal == Signal::grant) {
-      peer.granted += static_cast<std::uint32_t>(record.offset);
-      peer.slice_bytes = record.bytes;
-    }
+    if (record.signal == Signal::grant && !peer.grant(record.offset, record.bytes))
+      transport_->report(ErrorCode::mismatch, message.from,
+                         fmt::format("rank {} granted rank {} room for {} slices of {} bytes", message.from,
+                                     transport_->rank(), record.offset, record.bytes));
   }
   return receive_slices() || received;
 }
@@ -245,7 +245,7 @@ bool Progress::step(Operation& operation) {
     moved = true;
   }
   if (!operation.has_worked_) moved |= work(operation);
-  if (!operation.has_worked_ || !all_done(operation)) return moved;
+  if (!operation.has_worked_ || !all_done(operation) || !far_partners_match(operation)) return moved;
   operation.finish();
   complete(operation, std::nullopt);
   return true;
@@ -326,12 +326,16 @@ void Progress::welcome_far(Operation& operation) {
   for (const RankId partner : partners) operation.streams_->welcome(partner);
 }
 
-bool Progress::work(Operation& operation) {
+bool Progress::far_partners_match(const Operation& operation) {
   const auto& peers = arrivals_.of(operation.key());
-  for (const RankId partner : operation.far_partners_)
-    if (const auto& announced = peers[operation.group().member(partner).index()].announced;
-        announced && !matches(operation, partner, *announced))
-      return false;
+  return std::all_of(operation.far_partners_.begin(), operation.far_partners_.end(), [&](RankId partner) {
+    const auto& announced = peers[operation.group().member(partner).index()].announced;
+    return !announced || matches(operation, partner, *announced);
+  });
+}
+
+bool Progress::work(Operation& operation) {
+  if (!far_partners_match(operation)) return false;
   Work made = Work::idle;
   if (!guarded(operation, [&] { made = operation.work(); })) return false;
   if (made != Work::finished) return made == Work::moved;

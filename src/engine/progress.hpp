@@ -78,6 +78,8 @@ class Progress {
   bool begin(Operation& operation);
   bool work(Operation& operation);
   void welcome_far(Operation& operation);
+  /// False once a far partner is known to do something else, which poisons the transport.
+  bool far_partners_match(const Operation& operation);
   /// Runs a part of the operation; false if it failed, which poisons the transport.
   template <class Part>
   bool guarded(const Operation& operation, const Part& part);

@@ -144,6 +144,7 @@ class Limits(unittest.TestCase):
     def test_more_ranks_than_the_cores_can_serve_are_refused(self):
         self.expect_refused("--ranks", "1025", "--world", "inproc", words=["--ranks 1025", "on this host", "32 per core"])
 
+    @unittest.skipIf(os.environ.get("SHUNT_SANITIZE"), "sanitizers take memory of their own")
     def test_many_ranks_take_little_memory(self):
         with tempfile.NamedTemporaryFile(suffix=".json") as file:
             shunt("info", "--json", file.name)

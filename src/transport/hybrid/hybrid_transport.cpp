@@ -23,8 +23,9 @@ HybridTransport::HybridTransport(RankId rank, std::vector<HostId> hosts, std::sh
 
 HybridTransport::~HybridTransport() {
   leave();
-  // From here on nobody reports: first the sentinel of `near_`, which floods, then the link, which reports to `near_`.
   near_->stop_watching();
+  // The link's thread may still hear of faults, but there is nobody left to tell.
+  near_->tell_own_fault_to({});
   far_.reset();
 }
 

@@ -93,6 +93,12 @@ void LocalTransport::report(ErrorCode code, RankId culprit, const std::string& t
   if (is_first && fault_listener_) fault_listener_({code, culprit, name(rank_), text});
 }
 
+void LocalTransport::tell_own_fault_to(std::function<void(const Fault&)> listener) {
+  const std::lock_guard lock(report_mutex_);
+  fault_listener_ = std::move(listener);
+  if (const auto known = fault(); known && fault_listener_) fault_listener_(*known);
+}
+
 std::optional<Fault> LocalTransport::fault() const {
   const std::uint64_t word = control(RankId(0)).world_fault.load(std::memory_order_acquire);
   if (word == 0) return std::nullopt;

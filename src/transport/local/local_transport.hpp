@@ -38,8 +38,9 @@ class LocalTransport : public Transport {
   void stop_watching() { liveness_.reset(); }
 
   [[nodiscard]] RankId name(RankId rank) const { return names_.empty() ? rank : names_[rank.index()]; }
-  /// Call before the first operation; hears of the fault if it was this rank that reported it, on whatever thread did.
-  void tell_own_fault_to(std::function<void(const Fault&)> listener) { fault_listener_ = std::move(listener); }
+  /// Hears of the fault if it was this rank that reports it, on whatever thread does, or if there is one already. None:
+  /// nobody is told from now on.
+  void tell_own_fault_to(std::function<void(const Fault&)> listener);
 
   [[nodiscard]] RankId rank() const override { return rank_; }
   [[nodiscard]] std::int32_t size() const override { return static_cast<std::int32_t>(home_->segments->size()); }

@@ -36,7 +36,7 @@ struct Link::Header {
   std::uint32_t index;
   std::int32_t from;
   Kind kind;
-  bool is_last;
+  std::uint8_t is_last;
   std::uint16_t unused;
 };
 
@@ -64,7 +64,10 @@ struct Link::Peer {
   bool is_broken = false;
   std::atomic<bool> has_asked{false};     // it has reached this rank
   std::atomic<bool> has_answered{false};  // this rank has reached it
-  std::atomic<bool> has_left{false};
+  std::atomic<bool> has_left{false};      // it says so, but slices that it sent before may still be on their way
+  std::atomic<std::uint64_t> num_slices_to{0};
+  std::atomic<std::uint64_t> num_slices_from{0};
+  std::atomic<std::uint64_t> num_slices_until_left{0};
   std::atomic<std::int32_t> num_unread{0};  // messages to it
   std::int32_t num_polled = 0;              // messages from it, since it was last told
   std::deque<Message> messages;             // from it; guarded by the link's mutex
@@ -183,7 +186,7 @@ std::unique_ptr<Link::Sending> Link::make_sending(RankId peer, Kind kind, std::s
                      .index = 0,
                      .from = options_.rank.value,
                      .kind = kind,
-                     .is_last = false,
+                     .is_last = 0,
                      .unused = 0};
   sending->small.assign(bytes.begin(), bytes.end());
   return sending;
@@ -238,9 +241,13 @@ void Link::suspect(RankId peer) {
   }
 }
 
-bool Link::has_left(RankId peer) const { return peers_[peer.index()]->has_left; }
+bool Link::has_left(RankId peer) const {
+  const Peer& state = *peers_[peer.index()];
+  return state.has_left && state.num_slices_from >= state.num_slices_until_left;
+}
 
 void Link::flood(const Fault& fault) {
+  is_poisoned_ = true;
   struct {
     std::int32_t code;
     std::int32_t culprit;
@@ -255,8 +262,11 @@ void Link::flood(const Fault& fault) {
 
 void Link::leave() {
   if (has_left_.exchange(true)) return;
-  for (const auto& peer : peers_)
-    if (peer) queue(peer->rank, make_sending(peer->rank, Kind::left, {}));
+  for (const auto& peer : peers_) {
+    if (!peer) continue;
+    const std::uint64_t num_slices = peer->num_slices_to;
+    queue(peer->rank, make_sending(peer->rank, Kind::left, std::as_bytes(std::span(&num_slices, 1))));
+  }
 }
 
 std::optional<OutSlice> Link::open(std::size_t bytes) {
@@ -277,6 +287,7 @@ void Link::post(RankId peer, OutSlice slice, std::size_t bytes, const SliceTag& 
   sending->header.is_last = tag.is_last;
   sending->slice = std::move(slice);
   sending->slice_bytes = bytes;
+  ++peers_[peer.index()]->num_slices_to;
   queue(peer, std::move(sending));
 }
 
@@ -299,8 +310,8 @@ void Link::run() {
       if (!moved) sleep();
     }
     say_farewell();
-  } catch (const Error& error) {
-    listener_.on_fault(error.code(), options_.rank, fmt::format("rank {}: {}", options_.rank, error.what()));
+  } catch (const std::exception& error) {
+    listener_.on_fault(ErrorCode::system, options_.rank, fmt::format("rank {}: {}", options_.rank, error.what()));
   }
   close_all();
 }
@@ -359,7 +370,16 @@ ucs_status_t Link::on_active_message(void* self, const void* data_header, std::s
   Header header{};
   if (header_bytes != sizeof(header)) return UCS_OK;
   std::memcpy(&header, data_header, sizeof(header));
-  return static_cast<Link*>(self)->receive(header, data, bytes, *param);
+  auto* const link = static_cast<Link*>(self);
+  // Nothing may be thrown through UCX.
+  try {
+    return link->receive(header, data, bytes, *param);
+  } catch (const std::exception& error) {
+    link->listener_.on_fault(ErrorCode::system, link->options_.rank,
+                             fmt::format("rank {} can't take a message of {} bytes from rank {}: {}",
+                                         link->options_.rank, bytes, header.from, error.what()));
+    return UCS_OK;
+  }
 }
 
 ucs_status_t Link::receive(const Header& header, void* data, std::size_t bytes, const ucp_am_recv_param_t& param) {
@@ -395,13 +415,23 @@ void Link::receive_small(const Header& header, std::span<const std::byte> bytes)
     }
     case Kind::read: peers_[from.index()]->num_unread -= kReadAtATime; return listener_.on_arrival();
     case Kind::ping: peers_[from.index()]->has_asked = true; return send(from, make_sending(from, Kind::alive, {}));
-    case Kind::left: peers_[from.index()]->has_left = true; return listener_.on_arrival();
+    case Kind::left: {
+      std::uint64_t num_slices = 0;
+      if (bytes.size() != sizeof(num_slices)) return;
+      std::memcpy(&num_slices, bytes.data(), sizeof(num_slices));
+      peers_[from.index()]->num_slices_until_left = num_slices;
+      peers_[from.index()]->has_left = true;
+      return listener_.on_arrival();
+    }
     case Kind::fault: {
       std::array<std::int32_t, 2> words{};
       if (bytes.size() < sizeof(words)) return;
       std::memcpy(words.data(), bytes.data(), sizeof(words));
       const auto text = bytes.subspan(sizeof(words));
-      if (words[1] < 0 || words[1] >= options_.size) return;
+      is_poisoned_ = true;
+      if (words[1] < 0 || words[1] >= options_.size || words[0] < 0 ||
+          words[0] > static_cast<std::int32_t>(ErrorCode::internal))
+        return;
       return listener_.on_fault(static_cast<ErrorCode>(words[0]), RankId(words[1]),
                                 std::string(reinterpret_cast<const char*>(text.data()), text.size()));
     }
@@ -412,7 +442,7 @@ void Link::receive_small(const Header& header, std::span<const std::byte> bytes)
 
 ucs_status_t Link::receive_slice(const Header& header, void* data, std::size_t bytes,
                                  const ucp_am_recv_param_t& param) {
-  InSlice slice{RankId(header.from), {header.engine, header.sequence, header.index, header.is_last}, {}, nullptr};
+  InSlice slice{RankId(header.from), {header.engine, header.sequence, header.index, header.is_last != 0}, {}, nullptr};
   if ((param.recv_attr & UCP_AM_RECV_ATTR_FLAG_DATA) != 0) {
     slice.bytes = {static_cast<const std::byte*>(data), bytes};
     slice.owner = std::shared_ptr<const void>(
@@ -453,10 +483,13 @@ void Link::on_received(void* request, ucs_status_t status, std::size_t, void* da
 }
 
 void Link::arrive(InSlice slice) {
+  Peer& peer = *peers_[slice.from.index()];
   {
     const std::lock_guard lock(mutex_);
     slices_.push_back(std::move(slice));
   }
+  // After the slice can be polled: whoever sees the peer gone finds all that it sent.
+  ++peer.num_slices_from;
   listener_.on_arrival();
 }
 
@@ -473,15 +506,20 @@ void Link::lose(RankId rank, ucs_status_t status) {
       fmt::format("rank {} lost its connection to rank {}: {}", options_.rank, rank, ucs_status_string(status)));
 }
 
+// Takes as long as something moves: a slow network is no reason to leave peers without what they wait for.
 void Link::say_farewell() {
-  const auto deadline = Clock::now() + kFarewell;
+  const auto patience = is_poisoned_ ? kFarewell : std::max(kFarewell, options_.liveness);
+  auto deadline = Clock::now() + patience;
   while (send_queued()) {
   }
   ucp_request_param_t param{};
   const ucs_status_ptr_t flush = ucp_worker_flush_nbx(worker_->get(), &param);
   while (Clock::now() < deadline &&
-         (num_sending_ > 0 || (UCS_PTR_IS_PTR(flush) && ucp_request_check_status(flush) == UCS_INPROGRESS)))
+         (num_sending_ > 0 || (UCS_PTR_IS_PTR(flush) && ucp_request_check_status(flush) == UCS_INPROGRESS))) {
+    const std::int32_t num_before = num_sending_;
     if (ucp_worker_progress(worker_->get()) == 0) std::this_thread::yield();
+    if (num_sending_ < num_before) deadline = Clock::now() + patience;
+  }
   if (UCS_PTR_IS_PTR(flush)) ucp_request_free(flush);
 }
 
@@ -504,7 +542,10 @@ void Link::close_all() {
   }
   // What was cancelled comes back through its callback.
   while (num_sending_ > 0 && Clock::now() < deadline) ucp_worker_progress(worker_->get());
-  slices_.clear();
+  {
+    const std::lock_guard lock(mutex_);
+    slices_.clear();
+  }
   for (void* data : releases_->take()) ucp_am_data_release(worker_->get(), data);
 }
 

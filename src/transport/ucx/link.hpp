@@ -100,7 +100,8 @@ class Link final : public FarLink, private SliceLink {
 
   std::atomic<bool> is_stopping_{false};
   std::atomic<bool> has_left_{false};
-  std::int32_t num_sending_ = 0;  // the link's thread only
+  std::atomic<bool> is_poisoned_{false};  // a fault is known; what else is on its way is worth nothing
+  std::int32_t num_sending_ = 0;          // the link's thread only
   std::thread thread_;
 };
 
