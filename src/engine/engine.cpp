@@ -14,6 +14,29 @@
 #include "plan/planner.hpp"
 
 namespace shunt {
+namespace {
+
+/// What forwarders and receivers on other hosts can't derive from counts.
+void swap_notes(const ExchangePlace& place, Planner& planner) {
+  std::vector<FarParcel> notes;
+  for (const Planner::Note& note : planner.notes()) {
+    const auto bytes = std::as_bytes(std::span(note.words));
+    notes.push_back({note.rank, {bytes.begin(), bytes.end()}});
+  }
+  const auto received =
+      swap_far(place, OpKind::plan, planner.agreement_hash(), std::move(notes), planner.note_senders());
+  for (const FarParcel& note : received) {
+    try {
+      planner.accept_note(note.rank, note.bytes);
+    } catch (const Error& error) {
+      place.fabric.transport().report(error.code(), place.group->member(note.rank), error.what());
+      throw;
+    }
+  }
+}
+
+}  // namespace
+
 Engine::Engine(const World& world, const EngineOptions& options) : impl_(std::make_shared<Impl>(world, options)) {}
 
 const EngineOptions& Engine::options() const { return impl_->options; }
@@ -30,15 +53,7 @@ Plan Engine::plan(const Routing& routing, const ExpertMap& map, const PlanOption
   while (planner.needs_round())
     exchange(place, OpKind::plan, planner.proposal(), planner.bytes_for_far(),
              [&](std::span<const std::span<const std::byte>> all) { planner.accept(all); });
-  if (world.group->has_far()) {
-    std::vector<FarParcel> notes;
-    for (const Planner::Note& note : planner.notes()) {
-      const auto bytes = std::as_bytes(std::span(note.words));
-      notes.push_back({note.rank, {bytes.begin(), bytes.end()}});
-    }
-    for (const FarParcel& note : swap_far(place, OpKind::plan, std::move(notes), planner.note_senders()))
-      planner.accept_note(note.rank, note.bytes);
-  }
+  if (world.group->has_far()) swap_notes(place, planner);
   std::shared_ptr<PlanData> data = planner.finish();
   data->engine = engine.serial;
   // Two plans of one engine may have equal counts and still not be the same.

@@ -186,15 +186,15 @@ std::vector<FarParcel> swap_with_counterparts(const ExchangePlace& place, OpKind
     for (const RankId rank : topology.ranks(node))
       if (topology.counterpart(rank, topology.node(group.self)) == group.self) senders.push_back(rank);
   }
-  return swap_far(place, kind, std::move(outgoing), std::move(senders));
+  return swap_far(place, kind, 0, std::move(outgoing), std::move(senders));
 }
 
 }  // namespace
 
-std::vector<FarParcel> swap_far(const ExchangePlace& place, OpKind kind, std::vector<FarParcel> outgoing,
-                                std::vector<RankId> senders) {
-  const auto operation =
-      std::make_shared<FarSwap>(place, Announcement{.kind = kind}, std::move(outgoing), std::move(senders));
+std::vector<FarParcel> swap_far(const ExchangePlace& place, OpKind kind, std::uint64_t plan_hash,
+                                std::vector<FarParcel> outgoing, std::vector<RankId> senders) {
+  const Announcement announcement{.kind = kind, .plan_hash = plan_hash};
+  const auto operation = std::make_shared<FarSwap>(place, announcement, std::move(outgoing), std::move(senders));
   place.fabric.progress().issue_and_wait(operation, place.next_sequence);
   return operation->received();
 }

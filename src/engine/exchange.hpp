@@ -38,9 +38,9 @@ struct FarParcel {
   std::vector<std::byte> bytes;
 };
 
-/// Collective, blocking: every rank sends to some far ranks, and all know from whom they hear. Returns what `senders`
-/// sent, in their order.
-std::vector<FarParcel> swap_far(const ExchangePlace& place, OpKind kind, std::vector<FarParcel> outgoing,
-                                std::vector<RankId> senders);
+/// Collective, blocking: every rank sends to some far ranks, and all know from whom they hear. `plan_hash` must be
+/// equal on all. Returns what `senders` sent, in their order.
+std::vector<FarParcel> swap_far(const ExchangePlace& place, OpKind kind, std::uint64_t plan_hash,
+                                std::vector<FarParcel> outgoing, std::vector<RankId> senders);
 
 }  // namespace shunt

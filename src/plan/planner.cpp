@@ -256,6 +256,8 @@ void Planner::accept(std::span<const std::span<const std::byte>> proposals) {
 
 std::size_t Planner::bytes_for_far() const { return bytes_without_lists(state_->format()); }
 
+std::uint64_t Planner::agreement_hash() const { return hash_of(state_->agreement); }
+
 std::vector<Planner::Note> Planner::notes() {
   state_->settle();
   std::vector<Note> notes;

@@ -53,6 +53,8 @@ class Planner {
     RankId rank;
     std::vector<std::uint32_t> words;
   };
+  /// Equal on ranks that agree on all but their routing.
+  [[nodiscard]] std::uint64_t agreement_hash() const;
   /// This rank's notes and the ranks whose notes it must accept before finish().
   [[nodiscard]] std::vector<Note> notes();
   [[nodiscard]] std::vector<RankId> note_senders();

@@ -15,9 +15,9 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // Every rank's body must end with the same Error(mismatch), which names ranks 0 and 1 and the cause.
-void expect_mismatch(const std::function<void(World&)>& body, const std::string& cause) {
+void expect_mismatch(const SpawnOptions& options, const std::function<void(World&)>& body, const std::string& cause) {
   std::vector<std::string> messages(2);
-  World::spawn(2, [&](World& world) {
+  const auto run = [&](World& world) {
     try {
       body(world);
       ADD_FAILURE() << "rank " << world.rank().value << " noticed nothing, expected: " << cause;
@@ -27,8 +27,17 @@ void expect_mismatch(const std::function<void(World&)>& body, const std::string&
       const std::string text = error.what();
       messages[world.rank().index()] = text.substr(0, text.find("; rank"));  // what follows is where this rank was
     }
-  });
+  };
+  World::spawn(2, run, options);
   EXPECT_EQ(messages[0], messages[1]) << "the first fault wins";
+}
+
+const SpawnOptions kIslands = {.kind = WorldKind::islands, .topology = Topology::virtual_nodes(2, 2)};
+
+// Ranks that share memory, and ranks that don't.
+void expect_mismatch(const std::function<void(World&)>& body, const std::string& cause) {
+  expect_mismatch({}, body, cause);
+  expect_mismatch(kIslands, body, cause);
 }
 
 // What one rank brings to a plan and its dispatch.
@@ -81,7 +90,11 @@ TEST(Mismatch, OfPaddedPlansIsNoticedAtDispatch) {
   const PlanOptions padded = {.layout = Layout::padded, .max_tokens = 4};
   expect_mismatch({.options = padded}, {.options = {.layout = Layout::padded, .max_tokens = 5}}, "different plans");
   expect_mismatch({.options = padded}, {.engine = {.hidden = 16, .dtype = f32}, .options = padded}, "different plans");
-  expect_mismatch({.options = padded}, {}, "dispatch");
+  const auto one_is_padded = [&](World& world) {
+    plan_and_dispatch(world, {.options = world.rank() == RankId(0) ? padded : PlanOptions{}});
+  };
+  expect_mismatch({}, one_is_padded, "dispatch");
+  expect_mismatch(kIslands, one_is_padded, "different plans");
 }
 
 TEST(Mismatch, OfOperationsIsNoticed) {
