@@ -16,7 +16,7 @@ TOOL = ROOT / "tools" / "netcluster"
 RANK = pathlib.Path(os.environ["SHUNT_HOSTS_RANK"]).resolve()
 SHUNT = RANK.parent / "shunt"
 NOT_PERMITTED = SKIPPED = 77
-LIVENESS_MS = 2000
+LIVENESS_MS = 4000
 
 
 class Hosts(unittest.TestCase):
@@ -168,7 +168,7 @@ class Faults(Hosts):
         self.expect_all_told(printed, {0, 2, 3, 4, 5}, {1})
 
     def test_a_slow_link_is_no_fault(self):
-        job = self.shuffle(SHUNT_LIVENESS_MS="10000")
+        job = self.shuffle(SHUNT_LIVENESS_MS="30000")
         victim, name = self.processes(job)[1]
         subprocess.run([TOOL, "link", "--cluster", name, "--host", "0", "100mbit"], check=True)
         time.sleep(4)
