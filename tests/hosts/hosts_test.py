@@ -168,7 +168,7 @@ class Faults(Hosts):
         self.expect_all_told(printed, {0, 2, 3, 4, 5}, {1})
 
     def test_a_slow_link_is_no_fault(self):
-        job = self.shuffle(SHUNT_LIVENESS_MS="30000")
+        job = self.shuffle()
         victim, name = self.processes(job)[1]
         subprocess.run([TOOL, "link", "--cluster", name, "--host", "0", "100mbit"], check=True)
         time.sleep(4)

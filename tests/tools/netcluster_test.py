@@ -200,6 +200,27 @@ print(json.dumps({"rank": rank, "seen": seen}))
         seen = self.reports("--hosts", 2, "--rate", "auto", words=words)[0]["seen"]
         self.assertEqual(seen, [[None, None], [None, "250Mbit"], ["2Gbit", "2Gbit"], [None, "2Gbit"]])
 
+    def test_a_busy_link_may_become_slow(self):
+        program = """
+if rank == 1:
+    listener = listen()
+meet("listening")
+if rank == 0:
+    connection = connect(1)
+    slower = subprocess.Popen([os.environ["NETCLUSTER_TOOL"], "link", "--host", "0", "100mbit"])
+    connection.settimeout(10)
+    while slower.poll() is None:
+        connection.sendall(bytes(1 << 20))
+    connection.sendall(bytes(1 << 22))
+    print(json.dumps({"rank": rank, "is_slow": slower.returncode == 0}))
+else:
+    drain(listener.accept()[0])
+"""
+        for _ in range(3):
+            for file in self.shared.iterdir():
+                file.unlink()
+            self.assertEqual(self.reports("--hosts", 2, "--rate", "1gbit", program=program), [{"rank": 0, "is_slow": True}])
+
     def test_link_goes_down_and_up(self):
         program = """
 listener = listen()

@@ -102,12 +102,13 @@ def limit(host, pid, nic, rate):
     """Both directions: what the host sends at its own end, what it receives at the bridge's."""
     bits = bits_per_second(rate)
     for device, inside in ((nic_name(nic), pid), (bridge_end(host, nic), None)):
+        # Never changed in place: a queued packet that is larger than the new burst would block the link for ever.
+        if "tbf" in run("tc", "qdisc", "show", "dev", device, inside=inside):
+            run("tc", "qdisc", "delete", "dev", device, "root", inside=inside)
         if bits is None:
-            if "tbf" in run("tc", "qdisc", "show", "dev", device, inside=inside):
-                run("tc", "qdisc", "delete", "dev", device, "root", inside=inside)
             continue
         burst = max(MIN_BURST_BYTES, int(bits / 8 * BURST_SECONDS))
-        run("tc", "qdisc", "replace", "dev", device, "root", "tbf", "rate", f"{bits:.0f}bit", "burst", f"{burst}b",
+        run("tc", "qdisc", "add", "dev", device, "root", "tbf", "rate", f"{bits:.0f}bit", "burst", f"{burst}b",
             "latency", QUEUE, inside=inside)
 
 
