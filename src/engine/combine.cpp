@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/fail.hpp"
+
 namespace shunt {
 
 void Combine::begin(std::span<const Announcement> peers) {
@@ -12,8 +14,8 @@ void Combine::begin(std::span<const Announcement> peers) {
         announced_block(RankId(rank), peers[rank], static_cast<std::size_t>(plan().rows_of_rank[rank]) * row_bytes_));
   store_ = store_for(in_.out.bytes());
   if (!has_flows()) return;
-  sending_.start(plan().in_flows, streams());
-  receiving_.start(plan().out_flows, streams());
+  far_.sending.start(plan().in_flows, streams());
+  far_.receiving.start(plan().out_flows, streams());
 }
 
 // Sums are made in the order of tokens, and every far part travels in that order: the parts of the first token that is
@@ -22,18 +24,10 @@ Work Combine::work() {
   bool moved = forward();
   const std::int64_t end = end_of_chunk(next_token_, row_bytes_ * static_cast<std::size_t>(plan().topk));
   for (; next_token_ < end && sum_token(next_token_); ++next_token_) moved = true;
-  if (next_token_ < plan().num_tokens || !receiving_.finish() || !sending_.is_finished())
-    return moved ? Work::moved : Work::idle;
+  if (next_token_ < plan().num_tokens || !far_.finish()) return moved ? Work::moved : Work::idle;
   // The result is read by other threads of this rank; partner: the release of the operation's state.
   flush_streaming();
   return Work::finished;
-}
-
-std::vector<RankId> Combine::awaited_far() const {
-  std::vector<RankId> awaited;
-  sending_.append_awaited(awaited);
-  receiving_.append_awaited(awaited);
-  return awaited;
 }
 
 std::size_t Combine::part_bytes(std::size_t num_targets) const {
@@ -41,7 +35,7 @@ std::size_t Combine::part_bytes(std::size_t num_targets) const {
 }
 
 bool Combine::forward() {
-  return sending_.pump(
+  return far_.sending.pump(
       [&](const InFlow& flow, std::size_t i) { return part_bytes(flow.targets_of(i).size()); },
       [&](const InFlow& flow, std::size_t i, std::byte* segment) { forward_token(flow.targets_of(i), segment); });
 }
@@ -70,7 +64,7 @@ Combine::FarPart* Combine::far_part(const Target& target) {
 
 bool Combine::find_far_parts(std::int64_t token) {
   far_parts_.clear();
-  if (receiving_.size() == 0) return true;
+  if (far_.receiving.size() == 0) return true;
   const auto targets = plan().targets_of(token);
   for (const Target& target : targets) {
     if (plan().is_near(target.rank) || far_part(target)) continue;
@@ -79,12 +73,12 @@ bool Combine::find_far_parts(std::int64_t token) {
         targets.begin(), targets.end(), [&](const Target& t) { return plan().topology.node(t.rank) == node; }));
     std::size_t flow = 0;
     const auto is_next = [&] {
-      const OutFlow& out = receiving_.flow(flow);
-      const std::size_t next = receiving_.num_read(flow);
+      const OutFlow& out = far_.receiving.flow(flow);
+      const std::size_t next = far_.receiving.num_read(flow);
       return plan().topology.node(out.forwarder) == node && next < out.tokens.size() && out.tokens[next] == token;
     };
-    while (!is_next()) ++flow;
-    const std::byte* rows = receiving_.front(flow, part_bytes(num_targets));
+    while (!is_next()) SHUNT_CHECK(++flow < far_.receiving.size());
+    const std::byte* rows = far_.receiving.front(flow, part_bytes(num_targets));
     if (!rows) return false;
     far_parts_.push_back({node, flow, rows});
   }
@@ -98,7 +92,7 @@ bool Combine::sum_token(std::int64_t token) {
     sum_in_f32(token);
   else
     reduce_row(terms_of(targets, 0, targets.size()), hidden(), in_.format, in_.out.row(token), store_);
-  for (const FarPart& part : far_parts_) receiving_.pop(part.flow);
+  for (const FarPart& part : far_parts_) far_.receiving.pop(part.flow);
   return true;
 }
 

@@ -28,13 +28,13 @@ class Combine final : public Shuffle {
 
   void begin(std::span<const Announcement> peers) override;
   Work work() override;
-  [[nodiscard]] std::vector<RankId> awaited_far() const override;
+  [[nodiscard]] std::vector<RankId> awaited_far() const override { return far_.awaited(); }
 
  private:
   /// What a far node sends for one token: the sum of its rows in the wire dtype or, for `flat`, the rows themselves.
   struct FarPart {
     NodeId node;
-    std::size_t flow;  // in receiving_
+    std::size_t flow;  // in far_.receiving
     const std::byte* rows;
   };
 
@@ -63,8 +63,7 @@ class Combine final : public Shuffle {
   std::vector<const std::byte*> rows_of_;  // by rank; nullptr for far ones
   Store store_ = Store::cached;
   std::int64_t next_token_ = 0;
-  SendingFlows<InFlow> sending_;
-  ReceivingFlows<OutFlow> receiving_;
+  FlowTraffic<InFlow, OutFlow> far_;
   std::vector<FarPart> far_parts_;  // of the token at hand
   std::array<Term, Routing::kMaxTopK> terms_;
   std::vector<float> node_sums_;  // [nodes of the token, hidden]

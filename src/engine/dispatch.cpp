@@ -22,8 +22,8 @@ void Dispatch::begin(std::span<const Announcement> peers) {
   }
   scatter_.emplace(in_.format, std::move(receivers), store_for(plan().targets.size() * in_.format.row_bytes));
   if (!has_flows()) return;
-  sending_.start(plan().out_flows, streams());
-  receiving_.start(plan().in_flows, streams());
+  far_.sending.start(plan().out_flows, streams());
+  far_.receiving.start(plan().in_flows, streams());
 }
 
 Work Dispatch::work() {
@@ -31,20 +31,12 @@ Work Dispatch::work() {
   const std::int64_t end = end_of_chunk(next_token_, in_.format.row_bytes * static_cast<std::size_t>(plan().topk));
   for (; next_token_ < end; ++next_token_, moved = true) send_near(next_token_);
   moved |= forward();
-  if (next_token_ < plan().num_tokens || !receiving_.finish() || !sending_.is_finished())
-    return moved ? Work::moved : Work::idle;
+  if (next_token_ < plan().num_tokens || !far_.finish()) return moved ? Work::moved : Work::idle;
   write_source_counts();
   fill_padding();
   // Partner: the release of the `done` signal that follows.
   flush_streaming();
   return Work::finished;
-}
-
-std::vector<RankId> Dispatch::awaited_far() const {
-  std::vector<RankId> awaited;
-  sending_.append_awaited(awaited);
-  receiving_.append_awaited(awaited);
-  return awaited;
 }
 
 Dispatch::Row Dispatch::row_of(std::int64_t token) {
@@ -68,22 +60,22 @@ void Dispatch::send_near(std::int64_t token) {
 // A segment is a row and its scales; what else a forwarder needs it has had since the plan was made.
 bool Dispatch::send_far() {
   const std::size_t scale_bytes = in_.format.scales_per_row * sizeof(float);
-  return sending_.pump([&](const OutFlow&, std::size_t) { return in_.format.row_bytes + scale_bytes; },
-                       [&](const OutFlow& flow, std::size_t i, std::byte* segment) {
-                         const Row row = row_of(flow.tokens[i]);
-                         std::memcpy(segment, row.elements, in_.format.row_bytes);
-                         if (scale_bytes > 0) std::memcpy(segment + in_.format.row_bytes, row.scales, scale_bytes);
-                       });
+  return far_.sending.pump([&](const OutFlow&, std::size_t) { return in_.format.row_bytes + scale_bytes; },
+                           [&](const OutFlow& flow, std::size_t i, std::byte* segment) {
+                             const Row row = row_of(flow.tokens[i]);
+                             std::memcpy(segment, row.elements, in_.format.row_bytes);
+                             if (scale_bytes > 0) std::memcpy(segment + in_.format.row_bytes, row.scales, scale_bytes);
+                           });
 }
 
 bool Dispatch::forward() {
   const std::size_t bytes = in_.format.row_bytes + in_.format.scales_per_row * sizeof(float);
-  return receiving_.pump([&](const InFlow&, std::size_t) { return bytes; },
-                         [&](const InFlow& flow, std::size_t i, const std::byte* segment) {
-                           scatter_->write(segment, segment + in_.format.row_bytes,
-                                           {flow.source.value, static_cast<std::int32_t>(flow.tokens[i])},
-                                           flow.targets_of(i));
-                         });
+  return far_.receiving.pump([&](const InFlow&, std::size_t) { return bytes; },
+                             [&](const InFlow& flow, std::size_t i, const std::byte* segment) {
+                               scatter_->write(segment, segment + in_.format.row_bytes,
+                                               {flow.source.value, static_cast<std::int32_t>(flow.tokens[i])},
+                                               flow.targets_of(i));
+                             });
 }
 
 // `padded` exchanges no counts at plan time, so they travel here: [local expert, source].

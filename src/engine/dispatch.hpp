@@ -27,7 +27,7 @@ class Dispatch final : public Shuffle {
 
   void begin(std::span<const Announcement> peers) override;
   Work work() override;
-  [[nodiscard]] std::vector<RankId> awaited_far() const override;
+  [[nodiscard]] std::vector<RankId> awaited_far() const override { return far_.awaited(); }
   void finish() override;
 
  private:
@@ -47,8 +47,7 @@ class Dispatch final : public Shuffle {
   Inputs in_;
   std::optional<RowScatter> scatter_;
   std::int64_t next_token_ = 0;
-  SendingFlows<OutFlow> sending_;
-  ReceivingFlows<InFlow> receiving_;
+  FlowTraffic<OutFlow, InFlow> far_;
   std::vector<std::uint8_t> quantised_;  // one row
   std::vector<float> quantised_scales_;
 };

@@ -113,4 +113,21 @@ class ReceivingFlows {
   std::vector<Receive> receives_;
 };
 
+/// Both directions of one operation.
+template <class SentFlow, class ReceivedFlow>
+struct FlowTraffic {
+  SendingFlows<SentFlow> sending;
+  ReceivingFlows<ReceivedFlow> receiving;
+
+  /// True once all is on its way and all has been read to its end.
+  bool finish() { return receiving.finish() && sending.is_finished(); }
+  /// Peers without which it can't go on.
+  [[nodiscard]] std::vector<RankId> awaited() const {
+    std::vector<RankId> peers;
+    sending.append_awaited(peers);
+    receiving.append_awaited(peers);
+    return peers;
+  }
+};
+
 }  // namespace shunt

@@ -6,7 +6,6 @@
 // its share; what it grants them tells them too that it is here.
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -16,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/hosts.hpp"
 #include "shunt/error.hpp"
 #include "shunt/ids.hpp"
 
@@ -44,7 +44,7 @@ struct Group {
   [[nodiscard]] std::int32_t size() const { return static_cast<std::int32_t>(members.size()); }
   [[nodiscard]] RankId member(RankId rank) const { return members[rank.index()]; }
   [[nodiscard]] bool is_near(RankId rank) const { return hosts[rank.index()] == hosts[self.index()]; }
-  [[nodiscard]] bool has_far() const { return !std::equal(hosts.begin() + 1, hosts.end(), hosts.begin()); }
+  [[nodiscard]] bool has_far() const { return !are_on_one_host(hosts); }
   [[nodiscard]] bool is_near(std::size_t rank) const { return is_near(RankId(rank)); }
 };
 

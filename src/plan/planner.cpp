@@ -9,6 +9,7 @@
 
 #include "core/fail.hpp"
 #include "core/hash.hpp"
+#include "core/hosts.hpp"
 #include "plan/agreement.hpp"
 #include "plan/capacity.hpp"
 #include "plan/counts.hpp"
@@ -61,7 +62,6 @@ struct Planner::State {
   std::optional<FlowShares> shares{};             // of all ranks; none where they can't be known
 
   [[nodiscard]] bool is_near(RankId rank) const { return hosts[rank.index()] == hosts[self.index()]; }
-  [[nodiscard]] bool has_far() const { return !std::equal(hosts.begin() + 1, hosts.end(), hosts.begin()); }
   [[nodiscard]] bool is_last_round() const { return round + 1 == num_rounds; }
   [[nodiscard]] ProposalFormat format() const {
     return {.map = map,
@@ -115,7 +115,7 @@ struct Planner::State {
     made->hash = plan_hash(agreement, counts);
     fill_rows(*made);
     if (agreement.flat != 0) sort_by_logical_expert(*made, routing);
-    if (!has_far()) return;
+    if (are_on_one_host(hosts)) return;
     const auto tokens = tokens_of_far_nodes(*made);
     if (options.layout != Layout::padded) shares = balance_flows(counts, topology, hosts);
     made->out_flows = split_flows(*made, tokens, shares ? *shares : even_shares(*made, tokens));

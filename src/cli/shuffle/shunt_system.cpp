@@ -1,8 +1,6 @@
 #include "cli/shuffle/shunt_system.hpp"
 
-#include <algorithm>
-#include <functional>
-
+#include "core/hosts.hpp"
 #include "plan/plan_data.hpp"
 
 namespace shunt::cli {
@@ -33,10 +31,7 @@ Tensor ShuntSystem::expert_out() {
   return expert_out_;
 }
 
-bool ShuntSystem::sends_to_hosts() const {
-  const auto& hosts = plan_.data()->hosts;
-  return std::adjacent_find(hosts.begin(), hosts.end(), std::not_equal_to<>()) != hosts.end();
-}
+bool ShuntSystem::sends_to_hosts() const { return !are_on_one_host(plan_.data()->hosts); }
 
 std::vector<std::uint64_t> ShuntSystem::bytes_to_far() const {
   std::vector<std::uint64_t> bytes(static_cast<std::size_t>(config_.ranks));

@@ -1,12 +1,11 @@
 #include "transport/inproc/islands.hpp"
 
-#include <atomic>
 #include <deque>
 #include <mutex>
-#include <new>
 
 #include "core/fail.hpp"
 #include "transport/local/local_transport.hpp"
+#include "transport/slice_buffers.hpp"
 
 namespace shunt::inproc {
 namespace {
@@ -23,20 +22,12 @@ class Ferry final : public SliceLink {
   using Bells = std::vector<std::shared_ptr<Bell>>;
 
   Ferry(RankId rank, std::shared_ptr<std::vector<Quay>> quays, Bells bells)
-      : rank_(rank), quays_(std::move(quays)), bells_(std::move(bells)) {}
+      : rank_(rank),
+        quays_(std::move(quays)),
+        bells_(std::move(bells)),
+        buffers_(kMostOpen, [bell = bells_[rank.index()]] { bell->ring(); }) {}
 
-  std::optional<OutSlice> open(std::size_t bytes) override {
-    if (*num_open_ >= kMostOpen) return std::nullopt;
-    ++*num_open_;
-    auto* const data = static_cast<std::byte*>(::operator new(bytes, kAlignment));
-    // Whoever frees it may be the receiver, on its thread, when this rank has gone.
-    return OutSlice{{data, bytes},
-                    std::shared_ptr<void>(data, [num_open = num_open_, bell = bells_[rank_.index()]](void* buffer) {
-                      ::operator delete(buffer, kAlignment);
-                      --*num_open;
-                      bell->ring();
-                    })};
-  }
+  std::optional<OutSlice> open(std::size_t bytes) override { return buffers_.open(bytes); }
 
   void post(RankId peer, OutSlice slice, std::size_t bytes, const SliceTag& tag) override {
     Quay& quay = (*quays_)[peer.index()];
@@ -65,12 +56,11 @@ class Ferry final : public SliceLink {
  private:
   // Few, so that running out of them is an everyday event.
   static constexpr std::int32_t kMostOpen = 16;
-  static constexpr std::align_val_t kAlignment{64};
 
   RankId rank_;
   std::shared_ptr<std::vector<Quay>> quays_;
   Bells bells_;
-  std::shared_ptr<std::atomic<std::int32_t>> num_open_ = std::make_shared<std::atomic<std::int32_t>>(0);
+  SliceBuffers buffers_;  // what it rings may outlive this rank, as its receivers do
 };
 
 class Island final : public LocalTransport {

@@ -10,9 +10,10 @@
 #include <thread>
 #include <vector>
 
-#include "transport/descriptor.hpp"
 #include "transport/hybrid/far_link.hpp"
 #include "transport/silence.hpp"
+#include "transport/slice_buffers.hpp"
+#include "transport/ucx/releases.hpp"
 #include "transport/ucx/worker.hpp"
 
 namespace shunt::ucx {
@@ -55,12 +56,16 @@ class Link final : public FarLink, private SliceLink {
   struct Sending;
   struct Receiving;
   struct Peer;
-  class Releases;
 
   // SliceLink
   std::optional<OutSlice> open(std::size_t bytes) override;
   void post(RankId peer, OutSlice slice, std::size_t bytes, const SliceTag& tag) override;
   bool poll(InSlice& slice) override;
+
+  static constexpr unsigned kActiveMessage = 0;
+  // Messages to one rank that it has not polled before post() says `again`, and how many it polls before it says so.
+  static constexpr std::int32_t kMostUnread = 256;
+  static constexpr std::int32_t kReadAtATime = kMostUnread / 4;
 
   // Any thread.
   void queue(RankId peer, std::unique_ptr<Sending> sending);
@@ -91,7 +96,7 @@ class Link final : public FarLink, private SliceLink {
   Listener listener_;
   std::vector<std::unique_ptr<Peer>> peers_;  // by rank; none for near ones
   std::shared_ptr<Releases> releases_;
-  std::shared_ptr<std::atomic<std::int32_t>> num_open_;
+  SliceBuffers buffers_;
 
   std::mutex mutex_;  // guards what follows
   std::deque<std::pair<RankId, std::unique_ptr<Sending>>> outgoing_;

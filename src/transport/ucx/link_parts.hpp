@@ -1,0 +1,55 @@
+// What a link keeps of its peers and of messages on their way.
+#pragma once
+
+#include "transport/ucx/link.hpp"
+
+namespace shunt::ucx {
+
+/// Travels with every message. Nothing in it is believed before the session is.
+struct Link::Header {
+  std::uint64_t session;
+  std::uint64_t engine;
+  std::uint32_t sequence;
+  std::uint32_t index;
+  std::int32_t from;
+  Kind kind;
+  std::uint8_t is_last;
+  std::uint16_t unused;
+};
+
+/// A message on its way; UCX reads it until on_sent().
+struct Link::Sending {
+  Link* link;
+  Header header;
+  std::vector<std::byte> small;
+  OutSlice slice;
+  std::size_t slice_bytes = 0;
+};
+
+/// A slice that is being fetched.
+struct Link::Receiving {
+  Link* link;
+  InSlice slice;
+};
+
+struct Link::Peer {
+  Link* link;
+  RankId rank;
+  std::uint64_t session_there = 0;
+  std::uint64_t session_here = 0;
+  ucp_ep_h endpoint = nullptr;
+  bool is_broken = false;
+  std::atomic<bool> has_asked{false};     // it has reached this rank
+  std::atomic<bool> has_answered{false};  // this rank has reached it
+  std::atomic<bool> has_left{false};      // it says so, but slices that it sent before may still be on their way
+  std::atomic<std::uint64_t> num_slices_to{0};
+  std::atomic<std::uint64_t> num_slices_from{0};
+  std::atomic<std::uint64_t> num_slices_until_left{0};
+  std::atomic<std::int32_t> num_unread{0};  // messages to it
+  std::int32_t num_polled = 0;              // messages from it, since it was last told
+  std::deque<Message> messages;             // from it; guarded by the link's mutex
+  std::mutex mutex;                         // guards silence
+  Silence silence;
+};
+
+}  // namespace shunt::ucx
