@@ -20,6 +20,10 @@ class ExpertMap {
   /// copy, is out of range, or stands twice on one rank. A rank may hold none.
   static ExpertMap from_placement(std::int32_t num_experts, const std::vector<std::vector<ExpertId>>& placement);
 
+  /// The map of a world of these ranks alone, in this order. Throws Error(invalid_argument) if an expert has no copy on
+  /// them: then somebody has to place experts anew.
+  [[nodiscard]] ExpertMap restricted_to(std::span<const RankId> ranks) const;
+
   [[nodiscard]] std::int32_t num_experts() const { return static_cast<std::int32_t>(copies_begin_.size()) - 1; }
   [[nodiscard]] std::int32_t num_ranks() const { return static_cast<std::int32_t>(first_of_rank_.size()) - 1; }
   [[nodiscard]] std::int32_t num_physical() const { return static_cast<std::int32_t>(logical_.size()); }

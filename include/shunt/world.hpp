@@ -25,6 +25,8 @@ enum class WorldKind : std::uint8_t {
 
 std::string_view to_string(WorldKind kind);
 
+struct Rebuilt;
+
 struct SpawnOptions {
   WorldKind kind = WorldKind::inproc;
   /// Nodes of the ranks; by default SHUNT_VIRTUAL_NODES runs of ranks.
@@ -75,6 +77,13 @@ class World {
   /// world's transport: a fault in one is a fault in both.
   [[nodiscard]] World split(std::int32_t colour);
 
+  /// Collective over the ranks that are left after a fault: makes a new world of them, in the order of their ranks
+  /// here, with fresh memory and connections that a lost rank knows nothing of, should it wake up. Waits up to
+  /// SHUNT_JOIN_MS for ranks that live but have not called it. Needs more than half of the ranks, or a half with rank 0
+  /// in it; throws Error(minority) to all others. Afterwards this world can only be left. For ranks that were launched
+  /// as processes, by a launcher that lets the others live when one dies.
+  [[nodiscard]] Rebuilt rebuild();
+
   /// What this process holds for blocks that peers can address, and how much of it is in use: at most the recent peak
   /// of live_bytes() plus 64 MiB.
   [[nodiscard]] std::size_t committed_bytes() const;
@@ -89,6 +98,11 @@ class World {
 
   std::shared_ptr<Impl> impl_;
   int exceptions_at_birth_ = 0;
+};
+
+struct Rebuilt {
+  World world;
+  std::vector<RankId> survivors;  ///< what the new ranks were, ascending; ExpertMap::restricted_to takes them
 };
 
 }  // namespace shunt

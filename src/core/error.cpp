@@ -9,6 +9,7 @@ std::string_view to_string(ErrorCode code) {
     case ErrorCode::peer_lost: return "peer_lost";
     case ErrorCode::peer_failed: return "peer_failed";
     case ErrorCode::deadline: return "deadline";
+    case ErrorCode::minority: return "minority";
     case ErrorCode::unsupported: return "unsupported";
     case ErrorCode::system: return "system";
     case ErrorCode::internal: return "internal";

@@ -57,4 +57,15 @@ ExpertMap ExpertMap::from_placement(std::int32_t num_experts, const std::vector<
   return map;
 }
 
+ExpertMap ExpertMap::restricted_to(std::span<const RankId> ranks) const {
+  std::vector<std::vector<ExpertId>> placement;
+  for (const RankId rank : ranks) {
+    if (rank.value < 0 || rank.value >= num_ranks())
+      fail(ErrorCode::invalid_argument, "expert map: no rank {}, expected 0 to {}", rank, num_ranks() - 1);
+    const auto begin = logical_.begin() + first_of_rank_[rank.index()];
+    placement.emplace_back(begin, begin + num_local(rank));
+  }
+  return from_placement(num_experts(), placement);
+}
+
 }  // namespace shunt

@@ -11,7 +11,7 @@
 #include "engine/world_impl.hpp"
 #include "engine/world_make.hpp"
 #include "transport/inproc/join.hpp"
-#include "transport/shm/join.hpp"
+#include "transport/shm/reunion.hpp"
 #include "transport/ucx/join.hpp"
 
 namespace shunt {
@@ -39,6 +39,12 @@ std::shared_ptr<World::Impl> make_world(std::shared_ptr<Transport> transport, co
 
 namespace {
 
+std::shared_ptr<World::Impl> make_world(Joined joined, const Topology& topology, const Environment& environment) {
+  auto world = make_world(std::move(joined.transport), topology, environment);
+  world->reunion = std::move(joined.reunion);
+  return world;
+}
+
 std::shared_ptr<World::Impl> join_hosts(const Environment& environment, std::uint32_t number) {
   const Environment::Launch& launch = *environment.launch;
   const Environment::Network& network = environment.network;
@@ -60,10 +66,11 @@ std::shared_ptr<World::Impl> join_hosts(const Environment& environment, std::uin
   options.devices = network.devices;
   options.port_range = network.port_range;
   options.liveness_limit = environment.liveness;
-  const auto transport = ucx::join(options);
+  Joined joined = ucx::join(options);
   std::vector<NodeId> nodes;
-  for (std::int32_t rank = 0; rank < transport->size(); ++rank) nodes.emplace_back(transport->host(RankId(rank)).value);
-  return make_world(transport, Topology::from_nodes(std::move(nodes)), environment);
+  for (std::int32_t rank = 0; rank < launch.size; ++rank)
+    nodes.emplace_back(joined.transport->host(RankId(rank)).value);
+  return make_world(std::move(joined), Topology::from_nodes(std::move(nodes)), environment);
 }
 
 }  // namespace
@@ -84,7 +91,7 @@ World World::from_environment() {
   options.join_limit = environment.join;
   options.liveness_limit = environment.liveness;
   const Topology topology = Topology::virtual_nodes(launch.size, environment.virtual_nodes);
-  return World(make_world(shm::join(options), topology, environment));
+  return World(make_world(shm::join_and_keep_seat(options), topology, environment));
 }
 
 World::World(std::shared_ptr<Impl> impl) : impl_(std::move(impl)), exceptions_at_birth_(std::uncaught_exceptions()) {}
@@ -159,6 +166,20 @@ World World::split(std::int32_t colour) {
   }
   group->id = Hasher().add(impl_->group->id).add(impl_->num_splits++).add(static_cast<std::uint64_t>(colour)).value();
   return World(std::make_shared<Impl>(Impl{impl_->fabric, std::move(group), impl_->topology.subset(chosen)}));
+}
+
+Rebuilt World::rebuild() {
+  Transport& transport = impl_->fabric->transport();
+  if (impl_->group->size() != transport.size())
+    fail(ErrorCode::invalid_argument, "rank {}: this world was split off; rebuild the one that it came from", rank());
+  if (!impl_->reunion)
+    fail(ErrorCode::unsupported, "rank {}: only worlds whose ranks were launched as processes can be rebuilt", rank());
+  if (!transport.fault())
+    fail(ErrorCode::invalid_argument, "rank {}: nobody is lost, so there is nothing to rebuild", rank());
+  const Environment& environment = impl_->fabric->environment();
+  Reunion::Outcome outcome = impl_->reunion->hold(transport, environment.join);
+  const Topology topology = impl_->topology.subset(outcome.survivors);
+  return {World(make_world(std::move(outcome.joined), topology, environment)), std::move(outcome.survivors)};
 }
 
 }  // namespace shunt

@@ -7,6 +7,7 @@
 #include "engine/fabric.hpp"
 #include "engine/operation.hpp"
 #include "shunt/world.hpp"
+#include "transport/reunion.hpp"
 
 namespace shunt {
 
@@ -18,6 +19,7 @@ struct World::Impl {
   std::uint32_t next_sequence = 0;  // of the world's own collectives
   std::uint32_t num_engines = 0;    // made so far; gives engines their identity
   std::uint32_t num_splits = 0;
+  std::unique_ptr<Reunion> reunion = nullptr;  // none: can't be rebuilt
 };
 
 }  // namespace shunt

@@ -103,6 +103,9 @@ class Transport {
   virtual void suspect(RankId peer) = 0;
   /// True once the peer has left in good order and will send nothing more.
   [[nodiscard]] virtual bool has_left(RankId peer) const = 0;
+  /// True once nothing can come from the peer any more: it has left, its process has ended, its connection is broken,
+  /// or it has not answered suspect() for the liveness limit. Also after a fault.
+  [[nodiscard]] virtual bool is_gone(RankId peer) const = 0;
   /// Tells the peers that this rank needs nothing more. Blocks stay valid. Idempotent.
   virtual void leave() = 0;
 };

@@ -56,6 +56,18 @@ TEST(ExpertMap, NamesWhatIsWrong) {
   EXPECT_THAT(message(1, {{ExpertId(0)}, {ExpertId(1)}}), testing::HasSubstr("rank 1 lists expert 1"));
 }
 
+TEST(ExpertMap, OfSomeRanksKeepsTheirCopies) {
+  const ExpertMap map = ExpertMap::from_placement(
+      3, {{ExpertId(0), ExpertId(1)}, {ExpertId(2)}, {ExpertId(1), ExpertId(2)}, {ExpertId(0)}});
+  const std::vector<RankId> some = {RankId(2), RankId(3)};
+  const auto expected = ExpertMap::from_placement(3, {{ExpertId(1), ExpertId(2)}, {ExpertId(0)}});
+  EXPECT_EQ(map.restricted_to(some).hash(), expected.hash());
+  const std::vector<RankId> too_few = {RankId(0), RankId(3)};
+  EXPECT_THROW((void)map.restricted_to(too_few), Error);
+  const std::vector<RankId> unknown = {RankId(0), RankId(4)};
+  EXPECT_THROW((void)map.restricted_to(unknown), Error);
+}
+
 TEST(ExpertMap, HashTellsMapsApart) {
   EXPECT_EQ(ExpertMap::contiguous(8, 2).hash(), ExpertMap::contiguous(8, 2).hash());
   EXPECT_NE(ExpertMap::contiguous(8, 2).hash(), ExpertMap::contiguous(8, 4).hash());

@@ -97,11 +97,11 @@ class Bench(Hosts):
         self.assertEqual(wire["cross_node_bytes"], shunt["cross_node_bytes"])
 
 
-class Faults(Hosts):
+class Shuffling(Hosts):
     """Ranks shuffle until something happens to one of them."""
 
-    def shuffle(self, **options):
-        job = self.start("forever", **options)
+    def shuffle(self, *words, **options):
+        job = self.start(*(words or ["forever"]), **options)
         self.assertEqual(job.stdout.readline(), "shuffling\n")
         return job
 
@@ -119,6 +119,11 @@ class Faults(Hosts):
                 found[int(environment["RANK"])] = int(folder.name), environment["NETCLUSTER_NAME"]
         return found
 
+    def pull_cable(self, job, host):
+        subprocess.run([TOOL, "link", "--cluster", self.processes(job)[0][1], "--host", str(host), "down"], check=True)
+
+
+class Faults(Shuffling):
     def expect_all_told(self, printed, survivors, culprits):
         for rank in survivors:
             told = re.search(rf"^rank {rank}: (\w+): (.*)$", printed, re.MULTILINE)
@@ -147,8 +152,7 @@ class Faults(Hosts):
 
     def test_ranks_behind_a_link_that_is_down_are_named(self):
         job = self.shuffle()
-        name = self.processes(job)[2][1]
-        subprocess.run([TOOL, "link", "--cluster", name, "--host", "1", "down"], check=True)
+        self.pull_cable(job, 1)
         printed, status = self.finish(job)
         self.assertEqual(status, 3)
         self.expect_all_told(printed, {0, 1, 4, 5}, {2, 3})
@@ -176,6 +180,55 @@ class Faults(Hosts):
         os.kill(victim, signal.SIGKILL)
         printed, _ = self.finish(job)
         self.expect_all_told(printed, {0, 2, 3, 4, 5}, {1})
+
+
+class Survival(Shuffling):
+    """Whoever is lost, the others make a new world and shuffle on, bit for bit as the reference."""
+
+    def shuffle(self, **options):
+        return super().shuffle("survive", 20, options=["--grace", 60], SHUNT_JOIN_MS="20000", **options)
+
+    def expect_survivors(self, printed, survivors):
+        names = " ".join(map(str, survivors))
+        for rank, former in enumerate(survivors):
+            self.assertIn(f"rank {former} goes on as rank {rank} of {names}\n", printed)
+
+    def test_goes_on_without_a_killed_rank(self):
+        for victim in (0, 3):
+            with self.subTest(victim=victim):
+                job = self.shuffle()
+                os.kill(self.processes(job)[victim][0], signal.SIGKILL)
+                printed, _ = self.finish(job)
+                self.expect_survivors(printed, [rank for rank in range(6) if rank != victim])
+
+    def test_goes_on_without_a_killed_host(self):
+        job = self.shuffle()
+        for rank in (0, 1):
+            os.kill(self.processes(job)[rank][0], signal.SIGKILL)
+        printed, _ = self.finish(job)
+        self.expect_survivors(printed, [2, 3, 4, 5])
+
+    def test_of_two_sides_of_a_cut_only_the_larger_goes_on(self):
+        job = self.shuffle()
+        self.pull_cable(job, 0)
+        printed, _ = self.finish(job)
+        self.expect_survivors(printed, [2, 3, 4, 5])
+        for rank in (0, 1):
+            self.assertRegex(printed, rf"(?m)^rank {rank}: minority: only 2 of 6 ranks")
+
+    def test_a_rank_that_wakes_up_later_harms_nobody(self):
+        job = self.shuffle()
+        sleeper = self.processes(job)[0][0]
+        os.kill(sleeper, signal.SIGSTOP)
+        printed = ""
+        while "goes on" not in printed:
+            line = job.stdout.readline()
+            self.assertTrue(line, printed)
+            printed += line
+        os.kill(sleeper, signal.SIGCONT)
+        rest, _ = self.finish(job)
+        self.expect_survivors(printed + rest, [1, 2, 3, 4, 5])
+        self.assertRegex(rest, r"(?m)^rank 0: minority: rank 0 finds none of the 5 other ranks")
 
 
 if __name__ == "__main__":

@@ -122,19 +122,37 @@ void count_bytes(World& world, std::uint64_t num_dispatches) {
   }
 }
 
+/// Until something breaks; then goes on with the survivors, whose shuffles are compared bit for bit with the reference.
+void survive(World& world, std::uint64_t num_cases) {
+  try {
+    shuffle_for_ever(world);
+  } catch (const Error& error) {
+    fmt::print("rank {}: {}: {}\n", world.rank().value, to_string(error.code()), error.what());
+    std::fflush(stdout);
+  }
+  const RankId former = world.rank();
+  Rebuilt rebuilt = world.rebuild();
+  world = std::move(rebuilt.world);
+  run_cases(world, 0, num_cases);
+  std::string all;
+  for (const RankId survivor : rebuilt.survivors) all += fmt::format(" {}", survivor.value);
+  fmt::print("rank {} goes on as rank {} of{}\n", former.value, world.rank().value, all);
+}
+
 void run(std::string_view what, std::uint64_t first, std::uint64_t second) {
   World world = World::from_environment();
   if (what == "cases") return run_cases(world, first, second);
   if (what == "soak") return soak(world, first);
   if (what == "bytes") return count_bytes(world, first);
   if (what == "forever") shuffle_for_ever(world);
+  if (what == "survive") return survive(world, first);
   if (what == "meet") {
     world.barrier();
     fmt::print("rank {} of {} on node {}\n", world.rank().value, world.size(),
                world.topology().node(world.rank()).value);
     return;
   }
-  throw std::runtime_error("expected meet, cases FIRST COUNT, soak COUNT, bytes COUNT or forever");
+  throw std::runtime_error("expected meet, cases FIRST COUNT, soak COUNT, bytes COUNT, forever or survive COUNT");
 }
 
 }  // namespace

@@ -26,6 +26,7 @@ class FarLink {
   virtual bool poll(Message& message) = 0;
   virtual void suspect(RankId peer) = 0;
   [[nodiscard]] virtual bool has_left(RankId peer) const = 0;
+  [[nodiscard]] virtual bool is_gone(RankId peer) const = 0;
   [[nodiscard]] virtual SliceLink& slices() = 0;
 
   /// Tells all far ranks of a fault. Any thread.

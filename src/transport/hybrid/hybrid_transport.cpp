@@ -58,6 +58,10 @@ bool HybridTransport::has_left(RankId peer) const {
   return is_near(peer) ? near_->has_left(local(peer)) : far_->has_left(peer);
 }
 
+bool HybridTransport::is_gone(RankId peer) const {
+  return is_near(peer) ? near_->is_gone(local(peer)) : far_->is_gone(peer);
+}
+
 void HybridTransport::leave() {
   near_->leave();
   far_->leave();

@@ -44,6 +44,7 @@ class HybridTransport final : public Transport {
   [[nodiscard]] std::optional<Fault> fault() const override { return near_->fault(); }
   void suspect(RankId peer) override;
   [[nodiscard]] bool has_left(RankId peer) const override;
+  [[nodiscard]] bool is_gone(RankId peer) const override;
   void leave() override;
 
  private:

@@ -119,6 +119,8 @@ bool LocalTransport::has_left(RankId peer) const {
   return control(peer).left.load(std::memory_order_acquire) != 0;
 }
 
+bool LocalTransport::is_gone(RankId peer) const { return has_left(peer) || (liveness_ && liveness_->is_gone(peer)); }
+
 void LocalTransport::leave() {
   if (control(rank_).left.exchange(1, std::memory_order_release) == 0) ring_all();
 }

@@ -17,8 +17,9 @@ namespace shunt {
 class Liveness {
  public:
   virtual ~Liveness() = default;
-  /// As Transport::suspect.
+  /// As in Transport.
   virtual void suspect(RankId peer) = 0;
+  [[nodiscard]] virtual bool is_gone(RankId peer) const = 0;
 };
 
 class LocalTransport : public Transport {
@@ -67,6 +68,7 @@ class LocalTransport : public Transport {
   [[nodiscard]] std::optional<Fault> fault() const override;
   void suspect(RankId peer) override;
   [[nodiscard]] bool has_left(RankId peer) const override;
+  [[nodiscard]] bool is_gone(RankId peer) const override;
   void leave() override;
 
  protected:

@@ -42,6 +42,8 @@ class ByteReader {
     return taken;
   }
 
+  std::span<const std::byte> take_rest() { return take(bytes_.size()); }
+
   template <class T>
   requires std::is_trivially_copyable_v<T> T take() {
     T value{};

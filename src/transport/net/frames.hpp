@@ -14,9 +14,12 @@ namespace shunt::net {
 /// Of a card; longer ones are refused before anything is sent.
 constexpr std::size_t kMaxCardBytes = std::size_t{1} << 20;
 
-/// How long rank 0 waits for a guest that has lost its connection, and such a guest for rank 0. One that lives comes
-/// again at once; one whose process has died does not.
+/// How long the host waits for a guest that has lost its connection, and such a guest for the host. One that lives
+/// comes again at once; one whose process has died does not.
 constexpr std::chrono::seconds kReturnLimit{3};
+
+/// How long cards may take to be handed out where all have come at the last moment.
+constexpr std::chrono::seconds kHandOutLimit{5};
 
 enum class FrameKind : std::uint32_t {
   card,        ///< guest: here I am

@@ -15,33 +15,17 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What listens at rank 0's place may be something else, which says nothing.
+// What listens at the host's place may be something else, which says nothing.
 constexpr std::chrono::seconds kHandshakeLimit{5};
 constexpr std::chrono::milliseconds kFirstPause{2};
 constexpr std::chrono::milliseconds kLongestPause{100};
+// How often to ask whether the host is gone.
+constexpr std::chrono::milliseconds kRollCall{50};
 
 /// Ends a visit, not the meeting: the guest comes again.
 struct Setback : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
-
-/// Serves the stream until `attempt` has an answer. Throws Setback once the stream is lost; empty after the deadline.
-template <class Attempt>
-auto await(Stream& stream, Deadline deadline, Attempt attempt) -> decltype(attempt()) {
-  for (;;) {
-    stream.flush();
-    if (auto answer = attempt()) return answer;
-    if (stream.is_lost()) throw Setback("it closed the connection");
-    pollfd entry = stream.awaited();
-    if (!wait_ready(std::span(&entry, 1), deadline)) return {};
-  }
-}
-
-Bytes await_bytes(Stream& stream, Deadline deadline, std::size_t num_bytes) {
-  auto bytes = await(stream, deadline, [&] { return stream.receive(num_bytes); });
-  if (!bytes) throw Setback("it did not answer");
-  return std::move(*bytes);
-}
 
 [[noreturn]] void throw_failure(const Bytes& body) {
   ByteReader reader(body);
@@ -59,6 +43,7 @@ Guest::Guest(const MeetingOptions& options, std::span<const std::byte> card)
 
 std::vector<Meeting::Guest> Guest::meet() {
   for (auto pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+    expect_host();
     try {
       return visit();
     } catch (const Setback& setback) {
@@ -68,19 +53,44 @@ std::vector<Meeting::Guest> Guest::meet() {
   }
 }
 
+void Guest::expect_host() const {
+  if (options_.is_gone && options_.is_gone(options_.host))
+    fail(ErrorCode::peer_lost, "rank {}: rank {} ended while the ranks were meeting", options_.rank, options_.host);
+}
+
+/// Serves the stream until `attempt` has an answer. Throws Setback once the stream is lost; empty after the deadline.
+template <class Attempt>
+auto Guest::await(Stream& stream, Deadline deadline, Attempt attempt) const -> decltype(attempt()) {
+  for (;;) {
+    stream.flush();
+    if (auto answer = attempt()) return answer;
+    if (stream.is_lost()) throw Setback("it closed the connection");
+    expect_host();
+    pollfd entry = stream.awaited();
+    const Deadline next = options_.is_gone ? std::min(deadline, Clock::now() + kRollCall) : deadline;
+    if (!wait_ready(std::span(&entry, 1), next) && next == deadline) return {};
+  }
+}
+
+Bytes Guest::await_bytes(Stream& stream, Deadline deadline, std::size_t num_bytes) const {
+  auto bytes = await(stream, deadline, [&] { return stream.receive(num_bytes); });
+  if (!bytes) throw Setback("it did not answer");
+  return std::move(*bytes);
+}
+
 void Guest::expect_more_patience(const std::string& setback) const {
   if (return_by_ && Clock::now() >= std::min(*return_by_, *hear_by_))
-    fail(ErrorCode::peer_lost, "rank {}: rank 0 ended while the ranks were meeting", options_.rank);
+    fail(ErrorCode::peer_lost, "rank {}: rank {} ended while the ranks were meeting", options_.rank, options_.host);
   if (!return_by_ && Clock::now() >= find_by_)
-    fail(ErrorCode::deadline, "rank {} waited {} ms in vain for rank 0 of {} at {} ({})", options_.rank,
-         options_.limit.count(), options_.size, describe(options_.place), setback);
+    fail(ErrorCode::deadline, "rank {} waited {} ms in vain for rank {} of {} at {} ({})", options_.rank,
+         options_.limit.count(), options_.host, options_.size, describe(options_.place), setback);
 }
 
 std::vector<Meeting::Guest> Guest::visit() {
   auto [socket, why_not] = connect_to(options_.place, return_by_.value_or(find_by_));
   if (!socket.valid()) throw Setback(why_not);
   FrameStream frames = shake_hands(Stream(std::move(socket)));
-  if (!hear_by_) hear_by_ = Clock::now() + options_.limit + kPatienceWithHost;
+  if (!hear_by_) hear_by_ = Clock::now() + options_.limit + kHandOutLimit + kPatienceWithHost;
   try {
     return attend(frames);
   } catch (const Setback&) {
@@ -90,48 +100,56 @@ std::vector<Meeting::Guest> Guest::visit() {
 }
 
 FrameStream Guest::shake_hands(Stream stream) const {
-  // Rank 0 may be found at the last moment, and answers nevertheless.
+  // The host may be found at the last moment, and answers nevertheless.
   const Deadline deadline = std::min(Clock::now() + kHandshakeLimit, return_by_.value_or(find_by_) + kPatienceWithHost);
   const Claim own{.rank = options_.rank.value, .size = options_.size, .number = options_.number, .nonce = draw_nonce()};
   stream.send(encode(own));
   const auto host = decode_claim(await_bytes(stream, deadline, kClaimBytes));
-  if (!host || host->rank != 0) throw Setback("something else listens there");
+  if (!host || host->rank != options_.host.value) throw Setback("something else listens there");
   const Handshake handshake(options_.token, own, *host);
   stream.send(handshake.proof_of(Role::guest));
   const auto verdict = static_cast<Verdict>(await_bytes(stream, deadline, 1).front());
   if (verdict == Verdict::refused)
-    fail(ErrorCode::invalid_argument, "rank 0 at {} does not accept the token of rank {}", describe(options_.place),
-         options_.rank);
+    fail(ErrorCode::invalid_argument, "rank {} at {} does not accept the token of rank {}", options_.host,
+         describe(options_.place), options_.rank);
   if (verdict != Verdict::welcome) throw Setback("something else listens there");
   if (!equal(await_bytes(stream, deadline, sizeof(Digest)), handshake.proof_of(Role::host)))
-    fail(ErrorCode::invalid_argument, "rank {} does not accept the token of rank 0 at {}", options_.rank,
-         describe(options_.place));
+    fail(ErrorCode::invalid_argument, "rank {} does not accept the token of rank {} at {}", options_.rank,
+         options_.host, describe(options_.place));
   return {std::move(stream), handshake, Role::guest};
 }
 
 std::vector<Meeting::Guest> Guest::attend(FrameStream& frames) {
-  const std::size_t most_bytes =
-      static_cast<std::size_t>(options_.size) * (sizeof(Nonce) + sizeof(std::uint32_t) + kMaxCardBytes);
+  const std::size_t most_bytes = static_cast<std::size_t>(options_.size) * kMaxRosterEntryBytes;
   Bytes roster;
   std::optional<std::vector<Meeting::Guest>> guests;
   frames.send(FrameKind::card, card_);
   for (;;) {
     const auto frame = await(frames.stream(), *hear_by_, [&] { return frames.receive(); });
     if (!frame)
-      fail(ErrorCode::deadline, "rank {} has met rank 0, which then said nothing for {} ms", options_.rank,
-           options_.limit.count());
+      fail(ErrorCode::deadline, "rank {} has met rank {}, which then said nothing for {} ms", options_.rank,
+           options_.host, options_.limit.count());
     if (frame->kind == FrameKind::failure) throw_failure(frame->body);
     if (frame->kind == FrameKind::done && guests) return std::move(*guests);
     if (frame->kind == FrameKind::ping) {
       frames.send(FrameKind::pong);
     } else if (frame->kind == FrameKind::roster && roster.size() + frame->body.size() <= most_bytes) {
       append(roster, frame->body);
-    } else if (guests = decode_roster(roster, options_.size); frame->kind == FrameKind::roster_end && guests) {
+    } else if (guests = read_roster(roster); frame->kind == FrameKind::roster_end && guests) {
       frames.send(FrameKind::received);
     } else {
-      fail(ErrorCode::mismatch, "rank {}: rank 0 did not introduce {} ranks", options_.rank, options_.size);
+      fail(ErrorCode::mismatch, "rank {}: rank {} did not introduce {} ranks", options_.rank, options_.host,
+           options_.size);
     }
   }
+}
+
+std::optional<std::vector<Meeting::Guest>> Guest::read_roster(const Bytes& roster) const {
+  auto guests = decode_roster(roster, options_.size);
+  const bool are_enough = guests && (options_.is_gone || guests->size() == static_cast<std::size_t>(options_.size));
+  if (!are_enough || std::ranges::find(*guests, options_.rank, &Meeting::Guest::rank) == guests->end())
+    return std::nullopt;
+  return guests;
 }
 
 }  // namespace shunt::net

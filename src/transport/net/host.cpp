@@ -24,16 +24,18 @@ constexpr int kMaxAccepted = 64;
 constexpr std::chrono::seconds kPongLimit{2};
 // Of lines about refused guests; who guesses tokens may not fill a disk.
 constexpr int kMaxLines = 8;
-// How long guests may take to hear rank 0's last word.
+// How often to ask who of the missing is gone.
+constexpr std::chrono::milliseconds kRollCall{50};
+// How long guests may take to hear the host's last word.
 constexpr std::chrono::seconds kFarewellLimit{1};
-// Of one frame. Each guest's next piece is made when the last one is gone, so rank 0 does not hold one roster per
+// Of one frame. Each guest's next piece is made when the last one is gone, so the host does not hold one roster per
 // guest.
 constexpr std::size_t kPieceBytes = 64 * 1024;
 
 }  // namespace
 
-Host::Host(const MeetingOptions& options, std::span<const std::byte> card)
-    : options_(options), card_(card), deadline_(Clock::now() + options.limit), listeners_(listen_at(options.place)) {}
+Host::Host(const MeetingOptions& options, std::span<const std::byte> card, std::vector<Descriptor> listeners)
+    : options_(options), card_(card), deadline_(Clock::now() + options.limit), listeners_(std::move(listeners)) {}
 
 std::vector<Meeting::Guest> Host::meet() {
   try {
@@ -51,10 +53,10 @@ std::vector<Meeting::Guest> Host::meet() {
 void Host::gather() {
   for (;;) {
     const std::vector<std::int32_t> missing = missing_ranks();
-    if (missing.empty()) return;
+    if (missing.empty() || (options_.is_gone && Clock::now() >= deadline_)) return expect_majority();
     if (Clock::now() >= deadline_)
-      fail(ErrorCode::deadline, "rank 0 waited {} ms in vain for these of {} ranks: {}", options_.limit.count(),
-           options_.size, list_some(missing));
+      fail(ErrorCode::deadline, "rank {} waited {} ms in vain for these of {} ranks: {}", options_.rank,
+           options_.limit.count(), options_.size, list_some(missing));
     wait_for_visitors();
     drop_the_gone();
   }
@@ -73,7 +75,7 @@ void Host::wait_for_visitors() {
 }
 
 Deadline Host::next_alarm() const {
-  Deadline next = deadline_;
+  Deadline next = options_.is_gone ? std::min(deadline_, Clock::now() + kRollCall) : deadline_;
   for (const Visitor& visitor : visitors_) {
     if (!visitor.is_proven()) next = std::min(next, visitor.patience());
     if (visitor.doubted_until) next = std::min(next, *visitor.doubted_until);
@@ -83,27 +85,46 @@ Deadline Host::next_alarm() const {
 }
 
 /// A rank of which two have come is missing until it is clear which of them it is.
-std::vector<std::int32_t> Host::missing_ranks() const {
+std::vector<bool> Host::present_ranks() const {
   std::vector<bool> is_here(static_cast<std::size_t>(options_.size));
-  is_here[0] = true;
+  is_here[options_.rank.index()] = true;
   for (const Visitor& visitor : visitors_)
     if (visitor.is_proven() && visitor.card && !visitor.doubted_until) is_here[visitor.rank().index()] = true;
   for (const Visitor& visitor : visitors_)
     if (visitor.is_proven() && visitor.doubted_until) is_here[visitor.rank().index()] = false;
+  return is_here;
+}
+
+std::vector<std::int32_t> Host::missing_ranks() const {
+  const std::vector<bool> is_here = present_ranks();
   std::vector<std::int32_t> missing;
-  for (std::int32_t rank = 1; rank < options_.size; ++rank)
-    if (!is_here[RankId(rank).index()]) missing.push_back(rank);
+  for (std::int32_t rank = 0; rank < options_.size; ++rank)
+    if (!is_here[RankId(rank).index()] && !(options_.is_gone && options_.is_gone(RankId(rank))))
+      missing.push_back(rank);
   return missing;
+}
+
+/// There can't be two majorities. Of two halves it is the one with rank 0.
+void Host::expect_majority() const {
+  const std::vector<bool> is_here = present_ranks();
+  const auto num_here = std::ranges::count(is_here, true);
+  if (2 * num_here + (is_here[0] ? 1 : 0) <= options_.size)
+    fail(ErrorCode::minority,
+         "only {} of {} ranks found each other; a world is rebuilt by more than half of them, or by a "
+         "half with rank 0 in it",
+         num_here, options_.size);
 }
 
 void Host::accept_all_from(const Descriptor& listener) {
   for (int i = 0; i < kMaxAccepted; ++i) {
     auto [socket, out_of_room] = accept_from(listener);
     if (out_of_room && !drop_oldest_stranger())
-      fail(ErrorCode::system, "rank 0 can't open another descriptor for its {} guests", visitors_.size());
+      fail(ErrorCode::system, "rank {} can't open another descriptor for its {} guests", options_.rank,
+           visitors_.size());
     if (out_of_room) continue;
     if (!socket.valid()) return;
-    const Claim own{.rank = 0, .size = options_.size, .number = options_.number, .nonce = draw_nonce()};
+    const Claim own{
+        .rank = options_.rank.value, .size = options_.size, .number = options_.number, .nonce = draw_nonce()};
     visitors_.emplace_back(std::move(socket), own, Clock::now() + kStrangerLimit);
     if (std::ranges::count_if(visitors_, [](const Visitor& visitor) { return !visitor.is_proven(); }) > kMaxStrangers)
       drop_oldest_stranger();
@@ -127,8 +148,11 @@ void Host::drop_the_gone() {
   });
   for (const Visitor& visitor : visitors_)
     if (visitor.is_proven()) departed_.erase(visitor.rank());
-  for (const auto& [rank, until] : departed_)
-    if (until <= now) fail(ErrorCode::peer_lost, "rank {} ended while the ranks were meeting", rank);
+  const auto has_given_up = [&](const auto& departed) { return departed.second <= now; };
+  if (options_.is_gone)
+    std::erase_if(departed_, has_given_up);
+  else if (const auto found = std::ranges::find_if(departed_, has_given_up); found != departed_.end())
+    fail(ErrorCode::peer_lost, "rank {} ended while the ranks were meeting", found->first);
 }
 
 void Host::hear(Visitor& visitor) {
@@ -144,8 +168,8 @@ void Host::hear(Visitor& visitor) {
 
 void Host::report_refusal(const Visitor& visitor) {
   if (++num_refusals_ > kMaxLines) return;
-  fmt::print(stderr, "shunt: rank 0 refuses {}, which says it is rank {} but does not know the job's token{}\n",
-             peer_name(visitor.stream().socket()), visitor.claim().rank,
+  fmt::print(stderr, "shunt: rank {} refuses {}, which says it is rank {} but does not know the job's token{}\n",
+             options_.rank, peer_name(visitor.stream().socket()), visitor.claim().rank,
              num_refusals_ == kMaxLines ? "; further ones are refused silently" : "");
 }
 
@@ -153,14 +177,15 @@ void Host::report_refusal(const Visitor& visitor) {
 void Host::admit(Visitor& guest) {
   const Claim& claim = guest.claim();
   if (claim.version != kProtocolVersion)
-    fail(ErrorCode::mismatch, "rank {} speaks version {} of the meeting's protocol, rank 0 version {}", claim.rank,
-         claim.version, kProtocolVersion);
+    fail(ErrorCode::mismatch, "rank {} speaks version {} of the meeting's protocol, rank {} version {}", claim.rank,
+         claim.version, options_.rank, kProtocolVersion);
   if (claim.size != options_.size)
-    fail(ErrorCode::mismatch, "rank {} believes in {} ranks, rank 0 in {}", claim.rank, claim.size, options_.size);
+    fail(ErrorCode::mismatch, "rank {} believes in {} ranks, rank {} in {}", claim.rank, claim.size, options_.rank,
+         options_.size);
   if (claim.number != options_.number)
-    fail(ErrorCode::mismatch, "rank {} comes to meeting {} of the job, rank 0 holds meeting {}", claim.rank,
-         claim.number, options_.number);
-  if (claim.rank < 1 || claim.rank >= options_.size)
+    fail(ErrorCode::mismatch, "rank {} comes to meeting {} of the job, rank {} holds meeting {}", claim.rank,
+         claim.number, options_.rank, options_.number);
+  if (claim.rank < 0 || claim.rank >= options_.size || claim.rank == options_.rank.value)
     fail(ErrorCode::mismatch, "a guest says that it is rank {} of {}", claim.rank, options_.size);
   // Whoever said so before may have lost its connection without this side noticing; then it does not answer.
   for (Visitor& other : visitors_) {
@@ -180,18 +205,24 @@ void Host::hear_frame(Visitor& guest, Frame frame) {
 }
 
 std::vector<Meeting::Guest> Host::introduce_all() {
-  // Now, as a guest that has met may come to the next meeting at once: it finds nobody until rank 0 holds that.
+  // Now, as a guest that has met may come to the next meeting at once: it finds nobody until this rank holds that.
   listeners_.clear();
-  std::erase_if(visitors_, [](const Visitor& visitor) { return !visitor.is_proven(); });
-  std::vector<Meeting::Guest> guests(static_cast<std::size_t>(options_.size));
-  guests[0] = {draw_nonce(), {card_.begin(), card_.end()}};
-  for (const Visitor& visitor : visitors_) guests[visitor.rank().index()] = {visitor.claim().nonce, *visitor.card};
+  const std::vector<bool> is_here = present_ranks();
+  std::erase_if(visitors_, [&](const Visitor& visitor) {
+    return !visitor.is_proven() || !visitor.card || !is_here[visitor.rank().index()];
+  });
+  std::vector<Meeting::Guest> guests = {
+      {options_.rank, draw_nonce(), options_.place.address, {card_.begin(), card_.end()}}};
+  for (const Visitor& visitor : visitors_)
+    guests.push_back({visitor.rank(), visitor.claim().nonce, peer_address(visitor.stream().socket()), *visitor.card});
+  std::ranges::sort(guests, {}, &Meeting::Guest::rank);
   hand_out(encode_roster(guests));
   take_leave(FrameKind::done, {});
   return guests;
 }
 
 void Host::hand_out(const Bytes& roster) {
+  const Deadline deadline = std::max(deadline_, Clock::now() + kHandOutLimit);
   std::vector<Delivery> deliveries;
   for (Visitor& visitor : visitors_) deliveries.push_back({visitor});
   for (;;) {
@@ -210,9 +241,9 @@ void Host::hand_out(const Bytes& roster) {
       if (!delivery.is_confirmed) unconfirmed.push_back(delivery.guest.rank().value);
     }
     if (unconfirmed.empty()) return;
-    if (!wait_ready(entries, deadline_))
+    if (!wait_ready(entries, deadline))
       fail(ErrorCode::deadline,
-           "rank 0 waited {} ms in vain for these of {} ranks, which came but then fell silent: {}",
+           "rank {} waited {} ms in vain for these of {} ranks, which came but then fell silent: {}", options_.rank,
            options_.limit.count(), options_.size, list_some(unconfirmed));
     for (std::size_t i = 0; i < entries.size(); ++i)
       if (entries[i].revents != 0) expect_confirmation(deliveries[i]);

@@ -1,4 +1,4 @@
-// Rank 0's side of the meeting.
+// The side of the meeting that holds it.
 #pragma once
 
 #include <list>
@@ -14,8 +14,8 @@ namespace shunt::net {
 /// One thread serves all connections and waits for none of them in particular.
 class Host {
  public:
-  /// Listens from now on.
-  Host(const MeetingOptions& options, std::span<const std::byte> card);
+  /// Whoever comes to the listeners is heard once meet() is called.
+  Host(const MeetingOptions& options, std::span<const std::byte> card, std::vector<Descriptor> listeners);
 
   /// By rank. Every rank that has proven itself learns of an Error that this throws.
   std::vector<Meeting::Guest> meet();
@@ -31,7 +31,9 @@ class Host {
   void gather();
   void wait_for_visitors();
   [[nodiscard]] Deadline next_alarm() const;
+  [[nodiscard]] std::vector<bool> present_ranks() const;
   [[nodiscard]] std::vector<std::int32_t> missing_ranks() const;
+  void expect_majority() const;
   void accept_all_from(const Descriptor& listener);
   bool drop_oldest_stranger();
   void drop_the_gone();

@@ -5,6 +5,7 @@
 #include "transport/net/guest.hpp"
 #include "transport/net/host.hpp"
 #include "transport/net/proof.hpp"
+#include "transport/net/tcp.hpp"
 
 namespace shunt::net {
 namespace {
@@ -46,8 +47,10 @@ std::string Meeting::name() const {
 
 Meeting meet(const MeetingOptions& options, std::span<const std::byte> card) {
   check(options, card);
-  if (options.size == 1) return {options.token, {{draw_nonce(), {card.begin(), card.end()}}}};
-  return {options.token, options.rank.value == 0 ? Host(options, card).meet() : net::Guest(options, card).meet()};
+  if (options.size == 1)
+    return {options.token, {{options.rank, draw_nonce(), options.place.address, {card.begin(), card.end()}}}};
+  return {options.token, options.rank == options.host ? Host(options, card, listen_at(options.place)).meet()
+                                                      : net::Guest(options, card).meet()};
 }
 
 }  // namespace shunt::net

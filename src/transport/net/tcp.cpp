@@ -6,6 +6,8 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -13,6 +15,7 @@
 #include <memory>
 
 #include "core/fail.hpp"
+#include "transport/port_range.hpp"
 
 namespace shunt::net {
 namespace {
@@ -44,13 +47,34 @@ struct Address {
     return result;
   }
 
-  [[nodiscard]] std::string text() const {
+  [[nodiscard]] std::uint16_t port() const {
+    if (family() == AF_INET) return ntohs(reinterpret_cast<const sockaddr_in*>(&storage)->sin_port);
+    if (family() == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_port);
+    return 0;
+  }
+
+  /// Empty where it has none.
+  [[nodiscard]] std::string host() const {
     std::array<char, NI_MAXHOST> host{};
-    std::array<char, NI_MAXSERV> port{};
-    if (getnameinfo(get(), length, host.data(), host.size(), port.data(), port.size(),
-                    NI_NUMERICHOST | NI_NUMERICSERV) != 0)
-      return "an unknown address";
-    return with_port_text(host.data(), port.data());
+    if (is_local() || getnameinfo(get(), length, host.data(), host.size(), nullptr, 0, NI_NUMERICHOST) != 0) return {};
+    return host.data();
+  }
+
+  [[nodiscard]] std::string text() const {
+    if (is_local()) return "a process of this machine";
+    const std::string known = host();
+    return known.empty() ? "an unknown address" : with_port_text(known, std::to_string(port()));
+  }
+
+  [[nodiscard]] bool is_local() const { return family() == AF_UNIX; }
+  /// A leading zero byte keeps it out of the file system.
+  static Address local(std::string_view name) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    const std::size_t kept = std::min(name.size(), sizeof(address.sun_path) - 1);
+    std::memcpy(address.sun_path + 1, name.data(), kept);
+    return {reinterpret_cast<const sockaddr*>(&address),
+            static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + kept)};
   }
 };
 
@@ -67,6 +91,7 @@ struct Resolved {
 };
 
 Resolved resolve(const std::string& name, int flags) {
+  if (name.starts_with('@')) return {{Address::local(name.substr(1))}, ""};
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = flags;
@@ -103,39 +128,68 @@ void send_at_once(const Descriptor& socket) {
   (void)setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));  // fails if the other side has hung up
 }
 
-/// None if this host does not have the address, or not yet.
-Descriptor listen_on(const Address& address, bool also_v4) {
+/// None, with the reason in errno, if this host does not have the address, or not yet, or if it is taken.
+Descriptor try_to_listen(const Address& address, bool also_v4) {
   Descriptor listener(socket(address.family(), kType, 0));
   if (!listener.valid() && errno == EAFNOSUPPORT) return {};
   if (!listener.valid()) fail_errno("can't open a socket");
   // The job's next meeting follows at once, while the kernel still remembers connections of this one.
-  set_option(listener, SOL_SOCKET, SO_REUSEADDR, 1);
+  if (!address.is_local()) set_option(listener, SOL_SOCKET, SO_REUSEADDR, 1);
   if (address.family() == AF_INET6) set_option(listener, IPPROTO_IPV6, IPV6_V6ONLY, also_v4 ? 0 : 1);
-  if (bind(listener.get(), address.get(), address.length) != 0) {
-    if (errno == EADDRNOTAVAIL) return {};
-    fail_errno("can't listen at {} (does another job meet there?)", address.text());
+  if (bind(listener.get(), address.get(), address.length) != 0 || listen(listener.get(), SOMAXCONN) != 0) {
+    if (errno == EADDRNOTAVAIL || errno == EADDRINUSE) return {};
+    fail_errno("can't listen at {}", address.text());
   }
-  if (listen(listener.get(), SOMAXCONN) != 0) fail_errno("can't listen at {}", address.text());
   return listener;
 }
 
+/// None if this host does not have the address, or not yet.
+Descriptor listen_on(const Address& address, bool also_v4) {
+  Descriptor listener = try_to_listen(address, also_v4);
+  if (!listener.valid() && errno == EADDRINUSE)
+    fail_errno("can't listen at {} (does another job meet there?)", address.text());
+  return listener;
+}
+
+Address any_v6() {
+  sockaddr_in6 address{};
+  address.sin6_family = AF_INET6;
+  address.sin6_addr = in6addr_any;
+  return {reinterpret_cast<const sockaddr*>(&address), sizeof(address)};
+}
+
+Address any_v4() {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  return {reinterpret_cast<const sockaddr*>(&address), sizeof(address)};
+}
+
 Descriptor listen_everywhere(std::uint16_t port) {
-  sockaddr_in6 any_v6{};
-  any_v6.sin6_family = AF_INET6;
-  any_v6.sin6_addr = in6addr_any;
-  const Address v6(reinterpret_cast<const sockaddr*>(&any_v6), sizeof(any_v6));
-  if (Descriptor listener = listen_on(v6.with_port(port), true); listener.valid()) return listener;
-  sockaddr_in any_v4{};
-  any_v4.sin_family = AF_INET;
-  const Address v4(reinterpret_cast<const sockaddr*>(&any_v4), sizeof(any_v4));
-  return listen_on(v4.with_port(port), false);
+  if (Descriptor listener = listen_on(any_v6().with_port(port), true); listener.valid()) return listener;
+  return listen_on(any_v4().with_port(port), false);
+}
+
+/// Of an interface or of a numeric address.
+std::vector<Address> addresses_at(const std::string& interface) {
+  std::vector<Address> addresses = addresses_of_interface(interface);
+  return addresses.empty() ? resolve(interface, AI_NUMERICHOST | AI_PASSIVE).addresses : addresses;
+}
+
+[[noreturn]] void fail_to_find(const std::string& interface) {
+  fail(ErrorCode::invalid_argument, "can't listen at '{}': this host has no such interface or address", interface);
+}
+
+bool is_of_this_user(const Descriptor& socket) {
+  ucred peer{};
+  socklen_t length = sizeof(peer);
+  return getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
 }
 
 /// While nobody listens at a port that the kernel gives to clients, it may connect a socket to itself.
 bool is_connected_to_itself(const Descriptor& socket) {
   const auto own = end_of(socket, getsockname);
   const auto other = end_of(socket, getpeername);
-  return own && other && own->text() == other->text();
+  return own && other && !own->is_local() && own->text() == other->text();
 }
 
 Connected connect_to_address(const Address& address, Deadline deadline) {
@@ -167,14 +221,11 @@ std::vector<Descriptor> listen_at(const MeetingPlace& place) {
   if (place.interface.empty()) {
     listeners.push_back(listen_everywhere(place.port));
   } else {
-    std::vector<Address> addresses = addresses_of_interface(place.interface);
-    if (addresses.empty()) addresses = resolve(place.interface, AI_NUMERICHOST | AI_PASSIVE).addresses;
-    for (const Address& address : addresses) listeners.push_back(listen_on(address.with_port(place.port), false));
+    for (const Address& address : addresses_at(place.interface))
+      listeners.push_back(listen_on(address.with_port(place.port), false));
   }
   std::erase_if(listeners, [](const Descriptor& listener) { return !listener.valid(); });
-  if (listeners.empty())
-    fail(ErrorCode::invalid_argument, "rank 0 can't listen at '{}': this host has no such interface or address",
-         place.interface);
+  if (listeners.empty()) fail_to_find(place.interface);
   return listeners;
 }
 
@@ -185,6 +236,7 @@ Accepted accept_from(const Descriptor& listener) {
     // Everything else concerns that one connection, which is gone already.
     return {{}, errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM};
   }
+  if (const auto own = end_of(socket, getsockname); own && own->is_local() && !is_of_this_user(socket)) return {};
   send_at_once(socket);
   return {std::move(socket), false};
 }
@@ -192,6 +244,30 @@ Accepted accept_from(const Descriptor& listener) {
 std::string peer_name(const Descriptor& socket) {
   const auto address = end_of(socket, getpeername);
   return address ? address->text() : "somebody who has hung up";
+}
+
+std::string peer_address(const Descriptor& socket) {
+  const auto address = end_of(socket, getpeername);
+  return address ? address->host() : "";
+}
+
+Seat take_seat(const std::string& interface, const std::string& port_range) {
+  std::vector<Address> addresses = {any_v6(), any_v4()};
+  if (!interface.empty()) addresses = addresses_at(interface);
+  for (const std::uint16_t port : ports_of(port_range)) {
+    for (const Address& address : addresses) {
+      Descriptor listener = try_to_listen(address.with_port(port), interface.empty());
+      if (!listener.valid()) continue;
+      const std::uint16_t taken = end_of(listener, getsockname).value_or(address).port();
+      return {{interface.empty() ? "" : address.host(), taken, interface}, std::move(listener)};
+    }
+  }
+  if (!interface.empty() && addresses.empty()) fail_to_find(interface);
+  fail(ErrorCode::system, "all ports of {} are in use", port_range);
+}
+
+Seat take_local_seat(const std::string& name) {
+  return {{fmt::format("@{}", name), 0, ""}, listen_on(Address::local(name), false)};
 }
 
 Connected connect_to(const MeetingPlace& place, Deadline deadline) {

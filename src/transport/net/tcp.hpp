@@ -1,4 +1,5 @@
-// TCP sockets that never wait: close-on-exec, without Nagle's delay.
+// Sockets that never wait: close-on-exec, TCP without Nagle's delay. Where a place's address is "@name", they are
+// sockets of this machine instead, in no file system, and for processes of the same user only.
 #pragma once
 
 #include <optional>
@@ -24,6 +25,18 @@ struct Accepted {
 Accepted accept_from(const Descriptor& listener);
 /// Address and port of the other side, for messages.
 std::string peer_name(const Descriptor& socket);
+/// Its address alone, to connect to.
+std::string peer_address(const Descriptor& socket);
+
+/// Where a rank can be found, and what listens there.
+struct Seat {
+  MeetingPlace place;  ///< the address is empty where the rank listens everywhere
+  Descriptor listener;
+};
+/// At the first address of the interface, or everywhere; a port of "first-last", or any. Throws as listen_at.
+Seat take_seat(const std::string& interface, const std::string& port_range);
+/// At "@name".
+Seat take_local_seat(const std::string& name);
 
 struct Connected {
   Descriptor socket;    ///< none: could not connect

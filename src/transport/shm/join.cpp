@@ -30,9 +30,6 @@ std::uint64_t hash_of(const std::string& job) {
   return Hasher().add(std::uint64_t{geteuid()}).add_all<char>(std::span<const char>(job.data(), job.size())).value();
 }
 
-/// Of fixed length, as socket names are short and job names may not be.
-std::string meeting_place(const std::string& job) { return fmt::format("shunt/{:016x}", hash_of(job)); }
-
 /// Rank 0's side of the meeting.
 class Host {
  public:
@@ -193,6 +190,8 @@ Segment attach_segment(Descriptor& descriptor, std::int32_t num_ranks, RankId pe
 }
 
 }  // namespace
+
+std::string meeting_place(const std::string& job) { return fmt::format("shunt/{:016x}", hash_of(job)); }
 
 std::shared_ptr<LocalTransport> join(const JoinOptions& options) {
   Segment own = Segment::shareable(Segment::default_bytes(options.size), fmt::format("shunt-rank-{}", options.rank));

@@ -21,6 +21,9 @@ struct JoinOptions {
   std::chrono::milliseconds liveness_limit{5'000};
 };
 
+/// The name of a socket, of fixed length, as such names are short and job names may not be. Differs between users.
+std::string meeting_place(const std::string& job);
+
 /// Meets the other ranks: rank 0 listens on an abstract socket (which has no name in the file system), the others
 /// connect, and each rank gets every peer's segment and a socket to every peer. Only processes of the same user are let
 /// in, and one that is silent or talks nonsense delays nobody. Throws, on every rank that has found rank 0, the same

@@ -59,6 +59,7 @@ bool Sentinel::listen_to(RankId peer) {
     state.silence.end();
     return true;
   }
+  state.is_gone = true;
   // A peer that leaves in good order says so before its socket closes.
   if (!transport_.has_left(peer))
     transport_.report(ErrorCode::peer_lost, transport_.name(peer),
@@ -73,6 +74,7 @@ void Sentinel::suspect(RankId peer) {
     case Silence::Next::ask: send_byte(state.socket, kPing); break;
     case Silence::Next::wait: break;
     case Silence::Next::lost:
+      state.is_gone = true;
       transport_.report(ErrorCode::peer_lost, transport_.name(peer),
                         fmt::format("rank {} has not answered for {} ms (stopped?)", transport_.name(peer),
                                     state.silence.length().count()));

@@ -1,6 +1,7 @@
 // Notices when a peer's process dies or stops.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <mutex>
 #include <thread>
@@ -22,11 +23,13 @@ class Sentinel final : public Liveness {
   ~Sentinel() override;
 
   void suspect(RankId peer) override;
+  [[nodiscard]] bool is_gone(RankId peer) const override { return peers_[peer.index()].is_gone; }
 
  private:
   struct Peer {
     Descriptor socket;
     Silence silence;
+    std::atomic<bool> is_gone{false};
   };
 
   void run();

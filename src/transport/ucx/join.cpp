@@ -11,6 +11,8 @@
 #include "core/fail.hpp"
 #include "core/hash.hpp"
 #include "transport/hybrid/hybrid_transport.hpp"
+#include "transport/net/bytes.hpp"
+#include "transport/net/reunion.hpp"
 #include "transport/shm/join.hpp"
 #include "transport/ucx/link.hpp"
 #include "transport/ucx/worker.hpp"
@@ -34,24 +36,31 @@ std::uint64_t host_identity() {
   return hasher.value();
 }
 
-/// What a rank brings to the meeting: its host, then the address of its worker.
+/// What a rank brings to the meeting: its host, its seat, and the address of its worker.
 struct Card {
   std::uint64_t host = 0;
-  std::vector<std::byte> address;
+  net::MeetingPlace seat;
+  std::vector<std::byte> worker;
 
-  [[nodiscard]] std::vector<std::byte> bytes() const {
-    std::vector<std::byte> all(sizeof(host));
-    std::memcpy(all.data(), &host, sizeof(host));
-    all.insert(all.end(), address.begin(), address.end());
+  [[nodiscard]] net::Bytes bytes() const {
+    net::Bytes all;
+    net::append(all, host);
+    net::append(all, seat.port);
+    net::append(all, static_cast<std::uint32_t>(seat.address.size()));
+    net::append(all, net::bytes_of(seat.address));
+    net::append(all, worker);
     return all;
   }
   static Card read(std::span<const std::byte> bytes, RankId rank) {
+    net::ByteReader reader(bytes);
     Card card;
-    if (bytes.size() <= sizeof(card.host))
-      fail(ErrorCode::mismatch, "rank {} brought {} bytes only", rank, bytes.size());
-    std::memcpy(&card.host, bytes.data(), sizeof(card.host));
-    const auto address = bytes.subspan(sizeof(card.host));
-    card.address.assign(address.begin(), address.end());
+    card.host = reader.take<std::uint64_t>();
+    card.seat.port = reader.take<std::uint16_t>();
+    const auto address = reader.take(reader.take<std::uint32_t>());
+    card.seat.address.assign(reinterpret_cast<const char*>(address.data()), address.size());
+    if (!reader.ok() || reader.at_end()) fail(ErrorCode::mismatch, "rank {} brought {} bytes only", rank, bytes.size());
+    const auto worker = reader.take_rest();
+    card.worker.assign(worker.begin(), worker.end());
     return card;
   }
 };
@@ -68,39 +77,83 @@ std::vector<HostId> number_hosts(const std::vector<Card>& cards) {
   return hosts;
 }
 
-}  // namespace
+/// What this rank brings along, besides its options, whenever a world is made.
+struct Luggage {
+  explicit Luggage(const JoinOptions& options)
+      : worker(std::make_unique<Worker>(WorkerOptions{options.devices, options.port_range})),
+        seat(net::take_seat(options.meeting.place.interface, options.port_range)) {}
 
-std::shared_ptr<Transport> join(const JoinOptions& options) {
-  const net::MeetingOptions& meeting_options = options.meeting;
-  const RankId self = meeting_options.rank;
-  auto worker = std::make_unique<Worker>(WorkerOptions{options.devices, options.port_range});
-  const net::Meeting meeting = net::meet(meeting_options, Card{host_identity(), worker->address()}.bytes());
+  [[nodiscard]] net::Bytes card() const { return Card{host_identity(), seat.place, worker->address()}.bytes(); }
 
+  std::unique_ptr<Worker> worker;
+  net::Seat seat;
+};
+
+class FarReunion final : public Reunion {
+ public:
+  FarReunion(JoinOptions options, net::Seating seating) : options_(std::move(options)), seating_(std::move(seating)) {}
+
+  Outcome hold(Transport& old, std::chrono::milliseconds limit) override;
+
+ private:
+  JoinOptions options_;
+  net::Seating seating_;
+};
+
+/// `self` as it came to the meeting.
+Joined join_those_who_met(const JoinOptions& options, RankId self, const net::Meeting& meeting, Luggage luggage) {
   std::vector<Card> cards;
-  for (std::int32_t rank = 0; rank < meeting_options.size; ++rank)
-    cards.push_back(Card::read(meeting.card(RankId(rank)), RankId(rank)));
+  net::Seating seating{.rank = {}, .own = std::move(luggage.seat), .places = {}, .token = meeting.name()};
+  for (std::int32_t r = 0; r < meeting.size(); ++r) {
+    const RankId rank(r);
+    if (meeting.former(rank) == self) seating.rank = rank;
+    cards.push_back(Card::read(meeting.card(rank), rank));
+    seating.places.push_back(cards.back().seat);
+    if (seating.places.back().address.empty()) seating.places.back().address = meeting.address(rank);
+  }
   const std::vector<HostId> hosts = number_hosts(cards);
+  const RankId own = seating.rank;
 
   shm::JoinOptions near;
   near.job = meeting.name();
-  near.join_limit = meeting_options.limit;
+  near.join_limit = options.meeting.limit;
   near.liveness_limit = options.liveness_limit;
-  LinkOptions far{.rank = self, .size = meeting_options.size, .contacts = {}, .liveness = options.liveness_limit};
+  LinkOptions far{.rank = own, .size = meeting.size(), .contacts = {}, .liveness = options.liveness_limit};
   for (std::size_t r = 0; r < hosts.size(); ++r) {
     const RankId rank(r);
-    if (hosts[r] == hosts[self.index()]) {
-      if (rank == self) near.rank = RankId(near.names.size());
+    if (hosts[r] == hosts[own.index()]) {
+      if (rank == own) near.rank = RankId(near.names.size());
       near.names.push_back(rank);
     } else {
-      far.contacts.push_back({rank, cards[r].address, meeting.session(self, rank), meeting.session(rank, self)});
+      far.contacts.push_back({rank, cards[r].worker, meeting.session(own, rank), meeting.session(rank, own)});
     }
   }
   near.size = static_cast<std::int32_t>(near.names.size());
-  return std::make_shared<HybridTransport>(self, hosts, shm::join(near), [&](FarLink::Listener listener) {
-    auto link = std::make_unique<Link>(std::move(worker), far, std::move(listener));
-    link->greet_all(meeting_options.limit);
+  auto transport = std::make_shared<HybridTransport>(own, hosts, shm::join(near), [&](FarLink::Listener listener) {
+    auto link = std::make_unique<Link>(std::move(luggage.worker), far, std::move(listener));
+    link->greet_all(options.meeting.limit);
     return link;
   });
+  return {std::move(transport), std::make_unique<FarReunion>(options, std::move(seating))};
+}
+
+Reunion::Outcome FarReunion::hold(Transport& old, std::chrono::milliseconds limit) {
+  Luggage luggage(options_);
+  const net::Meeting meeting = net::meet_survivors(seating_, net::Losses::of(old), limit, luggage.card());
+  seating_.own = {};
+  old.leave();
+  Outcome outcome;
+  for (std::int32_t rank = 0; rank < meeting.size(); ++rank) outcome.survivors.push_back(meeting.former(RankId(rank)));
+  outcome.joined = join_those_who_met(options_, seating_.rank, meeting, std::move(luggage));
+  return outcome;
+}
+
+}  // namespace
+
+Joined join(const JoinOptions& options) {
+  Luggage luggage(options);
+  const net::Meeting meeting = net::meet(options.meeting, luggage.card());
+  return join_those_who_met(options, options.meeting.rank, meeting, std::move(luggage));
 }
 
 }  // namespace shunt::ucx

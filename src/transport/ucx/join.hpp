@@ -6,7 +6,7 @@
 #include <string>
 
 #include "transport/net/meeting.hpp"
-#include "transport/transport.hpp"
+#include "transport/reunion.hpp"
 
 namespace shunt::ucx {
 
@@ -17,8 +17,8 @@ struct JoinOptions {
   std::chrono::milliseconds liveness_limit{5'000};
 };
 
-/// Meets the other ranks at rank 0, then joins those of the own host over shared memory and the others over UCX.
+/// Meets the other ranks, then joins those of the own host over shared memory and the others over UCX.
 /// Collective; throws what net::meet and shm::join throw, and Error(unsupported) where UCX was not built in.
-std::shared_ptr<Transport> join(const JoinOptions& options);
+Joined join(const JoinOptions& options);
 
 }  // namespace shunt::ucx

@@ -4,7 +4,7 @@
 
 namespace shunt::ucx {
 
-std::shared_ptr<Transport> join(const JoinOptions&) {
+Joined join(const JoinOptions&) {
   fail(ErrorCode::unsupported, "ranks of several hosts need UCX, which this build has not; install it and build anew");
 }
 

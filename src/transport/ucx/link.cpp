@@ -139,6 +139,7 @@ void Link::suspect(RankId peer) {
     case Silence::Next::ask: queue(peer, make_sending(peer, Kind::ping, {})); break;
     case Silence::Next::wait: break;
     case Silence::Next::lost:
+      state.is_silent = true;
       listener_.on_fault(ErrorCode::peer_lost, peer,
                          fmt::format("rank {} has not answered rank {} for {} ms (stopped, or cut off?)", peer,
                                      options_.rank, state.silence.length().count()));
@@ -148,6 +149,11 @@ void Link::suspect(RankId peer) {
 bool Link::has_left(RankId peer) const {
   const Peer& state = *peers_[peer.index()];
   return state.has_left && state.num_slices_from >= state.num_slices_until_left;
+}
+
+bool Link::is_gone(RankId peer) const {
+  const Peer& state = *peers_[peer.index()];
+  return state.has_left || state.is_broken || state.is_silent;
 }
 
 void Link::flood(const Fault& fault) {

@@ -46,6 +46,7 @@ class Link final : public FarLink, private SliceLink {
   bool poll(Message& message) override;
   void suspect(RankId peer) override;
   [[nodiscard]] bool has_left(RankId peer) const override;
+  [[nodiscard]] bool is_gone(RankId peer) const override;
   [[nodiscard]] SliceLink& slices() override { return *this; }
   void flood(const Fault& fault) override;
   void leave() override;

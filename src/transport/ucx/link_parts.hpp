@@ -38,7 +38,8 @@ struct Link::Peer {
   std::uint64_t session_there = 0;
   std::uint64_t session_here = 0;
   ucp_ep_h endpoint = nullptr;
-  bool is_broken = false;
+  std::atomic<bool> is_broken{false};
+  std::atomic<bool> is_silent{false};
   std::atomic<bool> has_asked{false};     // it has reached this rank
   std::atomic<bool> has_answered{false};  // this rank has reached it
   std::atomic<bool> has_left{false};      // it says so, but slices that it sent before may still be on their way

@@ -213,7 +213,7 @@ void Link::on_error(void* data, ucp_ep_h, ucs_status_t status) {
 
 void Link::lose(RankId rank, ucs_status_t status) {
   Peer& peer = *peers_[rank.index()];
-  if (std::exchange(peer.is_broken, true) || peer.has_left || has_left_) return;
+  if (peer.is_broken.exchange(true) || peer.has_left || has_left_) return;
   listener_.on_fault(
       ErrorCode::peer_lost, rank,
       fmt::format("rank {} lost its connection to rank {}: {}", options_.rank, rank, ucs_status_string(status)));

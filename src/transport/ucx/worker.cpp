@@ -5,7 +5,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
@@ -13,6 +12,7 @@
 
 #include "core/fail.hpp"
 #include "transport/descriptor.hpp"
+#include "transport/port_range.hpp"
 
 namespace shunt::ucx {
 namespace {
@@ -72,17 +72,11 @@ bool is_listening(int socket) {
 
 /// A port that nobody uses at this moment, in a range "first-last" or anywhere.
 std::uint16_t choose_port(const std::string& range) {
-  std::uint16_t first = 0;
-  std::uint16_t last = 0;
-  if (!range.empty() && (std::sscanf(range.c_str(), "%hu-%hu", &first, &last) != 2 || first == 0 || last < first))
-    fail(ErrorCode::invalid_argument, "SHUNT_PORT_RANGE='{}': expected first-last", range);
-  const auto length = static_cast<std::uint32_t>(last - first) + 1;
-  const auto begin = static_cast<std::uint32_t>(getpid());  // ranks of one host start in different places
-  for (std::uint32_t i = 0; i < length; ++i) {
+  for (const std::uint16_t port : ports_of(range)) {
     const Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in address{};
     address.sin_family = AF_INET;
-    address.sin_port = htons(static_cast<std::uint16_t>(first + (begin + i) % length));
+    address.sin_port = htons(port);
     if (bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0)
       return port_of(socket.get());
   }
