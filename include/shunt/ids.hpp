@@ -27,6 +27,7 @@ struct Id {
 using RankId = Id<struct RankTag>;          ///< one expert-parallel participant
 using NodeId = Id<struct NodeTag>;          ///< ranks that address each other's memory
 using HostId = Id<struct HostTag>;          ///< where a transport shares memory: one node, or several virtual ones
+using NicId = Id<struct NicTag>;            ///< a network interface of some host
 using ExpertId = Id<struct ExpertTag>;      ///< a logical expert, as the router names it
 using PhysicalId = Id<struct PhysicalTag>;  ///< one copy of an expert on one rank
 using TokenId = Id<struct TokenTag>;        ///< a token's index on its source rank

@@ -27,6 +27,14 @@ enum class Layout : std::uint8_t {
 std::string_view to_string(Layout layout);
 Layout parse_layout(std::string_view name);
 
+/// Who takes rows in for a far node and hands them out there. Moves load between links, never changes a result.
+enum class Forwarders : std::uint8_t {
+  balanced,  ///< a node's NICs take in equally much, whatever the routing
+  rotated,   ///< FUSCO's rotation, to compare with: each node's ranks sorted by what they send, rotated by the node
+};
+
+std::string_view to_string(Forwarders forwarders);
+
 struct PlanOptions {
   Layout layout = Layout::expert_major;
   /// Each expert's block of expert-major rows starts at a multiple of this many rows; the gap is zero-filled.
@@ -36,6 +44,8 @@ struct PlanOptions {
   std::int64_t capacity = kUnlimited;
   /// `padded` only: the most tokens any rank brings; the same on every rank.
   std::int64_t max_tokens = 0;
+  /// Of several hosts; `padded` always spreads its rows evenly.
+  Forwarders forwarders = Forwarders::balanced;
 
   static constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
 };

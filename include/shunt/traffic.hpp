@@ -38,6 +38,10 @@ struct Traffic {
   PairCounts node_bytes;
   /// Mean number of distinct ranks a token is sent to (C_T), over tokens with at least one expert.
   double mean_ranks_per_token = 0;
+  /// Several hosts: what the busiest NIC sends to other hosts or, if that is more, takes in from them; and the least
+  /// that any choice of forwarders could make it.
+  std::uint64_t heaviest_link_bytes = 0;
+  std::uint64_t least_heaviest_link_bytes = 0;
 };
 
 }  // namespace shunt

@@ -25,12 +25,15 @@ Systems, all measured in one run, iteration by iteration, after their outputs we
   mpi_alltoallv  permute, MPI_Alltoallv, permute; the better of cached and streaming permutes
   unfused        the same three steps over shunt's own transport
   wire           several hosts: the bytes that shunt moves between them over plain TCP, and nothing else
+  rotation       several hosts, if asked for: shunt with FUSCO's choice of forwarders
 
 Routings:
   uniform        every expert equally likely
   zipf:A         expert i drawn in proportion to 1/(i+1)^A, A from 0 to 10
   node-local     all experts of a token on one node, drawn uniformly
   bimodal        half of the ranks hold experts that draw three times the tokens of the others
+  hot-ranks:F    uniform, but the first rank of each node brings F times as many tokens as its other ranks, of whose
+                 tokens the rest is dropped; F from 1 to 1000
   clustered:G    experts in G groups, a token's experts mostly from one
   trace:FILE     one token per line: its experts, separated by spaces; -1 for a choice that was dropped; the
                  first --topk of a line count, ranks take runs of lines and start over at the end; # comments
@@ -154,7 +157,7 @@ void add_bench_shuffle(CLI::App& bench) {
   verb->add_option("--routing", config.routing, "See below");
   verb->add_option("--world", config.world, "shm (processes), inproc (threads), or env (ranks started by a launcher)")
       ->check(CLI::IsMember({"shm", "inproc", "env"}));
-  verb->add_option("--systems", config.systems, "Of shunt, mpi_alltoallv, unfused and wire; shunt always")
+  verb->add_option("--systems", config.systems, "Of shunt, mpi_alltoallv, unfused, wire and rotation; shunt always")
       ->delimiter(',')
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   verb->add_option("--iterations", config.iterations, "Timed repetitions");

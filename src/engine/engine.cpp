@@ -49,7 +49,7 @@ Plan Engine::plan(const Routing& routing, const ExpertMap& map, const PlanOption
   const World::Impl& world = *engine.world;
   const ExchangePlace place{*world.fabric, world.group,          world.topology,
                             engine.key,    engine.next_sequence, *engine.options.deadline};
-  Planner planner(routing, map, world.topology, engine.rank(), options, engine.shape(), world.group->hosts);
+  Planner planner(routing, map, world.topology, engine.rank(), options, engine.shape(), world.group->wiring);
   while (planner.needs_round())
     exchange(place, OpKind::plan, planner.proposal(), planner.bytes_for_far(),
              [&](std::span<const std::span<const std::byte>> all) { planner.accept(all); });

@@ -167,7 +167,7 @@ std::shared_ptr<const Group> near_group(const Group& all) {
     if (!all.is_near(rank)) continue;
     if (RankId(rank) == all.self) group->self = RankId(group->members.size());
     group->members.push_back(all.members[rank]);
-    group->hosts.push_back(all.hosts[rank]);
+    group->wiring.add(all.wiring.hosts[rank], all.wiring.nics[rank]);
   }
   return group;
 }

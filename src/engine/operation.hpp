@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/hosts.hpp"
+#include "core/wiring.hpp"
 #include "shunt/error.hpp"
 #include "shunt/ids.hpp"
 
@@ -37,14 +37,14 @@ std::string_view to_string(OpKind kind);
 /// The ranks of a world, as ranks of the transport below it.
 struct Group {
   std::vector<RankId> members;  ///< by rank in this world
-  std::vector<HostId> hosts;    ///< by rank in this world
+  Wiring wiring;                ///< by rank in this world
   RankId self;                  ///< in this world
   std::uint64_t id = 0;         ///< equal on all members, different for other worlds
 
   [[nodiscard]] std::int32_t size() const { return static_cast<std::int32_t>(members.size()); }
   [[nodiscard]] RankId member(RankId rank) const { return members[rank.index()]; }
-  [[nodiscard]] bool is_near(RankId rank) const { return hosts[rank.index()] == hosts[self.index()]; }
-  [[nodiscard]] bool has_far() const { return !are_on_one_host(hosts); }
+  [[nodiscard]] bool is_near(RankId rank) const { return wiring.are_near(rank, self); }
+  [[nodiscard]] bool has_far() const { return !wiring.is_one_host(); }
   [[nodiscard]] bool is_near(std::size_t rank) const { return is_near(RankId(rank)); }
 };
 

@@ -30,7 +30,7 @@ std::shared_ptr<World::Impl> make_world(std::shared_ptr<Transport> transport, co
   auto group = std::make_shared<Group>();
   for (std::int32_t rank = 0; rank < transport->size(); ++rank) {
     group->members.emplace_back(rank);
-    group->hosts.push_back(transport->host(RankId(rank)));
+    group->wiring.add(transport->host(RankId(rank)), transport->nic(RankId(rank)));
   }
   group->self = transport->rank();
   auto fabric = std::make_shared<Fabric>(std::move(transport), environment);
@@ -162,7 +162,7 @@ World World::split(std::int32_t colour) {
   for (const RankId rank : chosen) {
     if (rank == impl_->group->self) group->self = RankId(group->members.size());
     group->members.push_back(impl_->group->members[rank.index()]);
-    group->hosts.push_back(impl_->group->hosts[rank.index()]);
+    group->wiring.add(impl_->group->wiring.hosts[rank.index()], impl_->group->wiring.nics[rank.index()]);
   }
   group->id = Hasher().add(impl_->group->id).add(impl_->num_splits++).add(static_cast<std::uint64_t>(colour)).value();
   return World(std::make_shared<Impl>(Impl{impl_->fabric, std::move(group), impl_->topology.subset(chosen)}));

@@ -39,6 +39,7 @@ constexpr Field kFields[] = {
     {"alignment", &Agreement::alignment, decimal},
     {"capacity", &Agreement::capacity, limit},
     {"max_tokens", &Agreement::max_tokens, decimal},
+    {"forwarders", &Agreement::forwarders, name<Forwarders>},
     {"num_experts", &Agreement::num_experts, decimal},
     {"an expert map with hash", &Agreement::map, hexadecimal},
     {"a topology with hash", &Agreement::topology, hexadecimal},
@@ -63,6 +64,7 @@ Agreement make_agreement(const EngineShape& shape, std::int32_t topk, const Plan
           .alignment = static_cast<std::uint64_t>(options.alignment),
           .capacity = static_cast<std::uint64_t>(options.capacity),
           .max_tokens = static_cast<std::uint64_t>(options.max_tokens),
+          .forwarders = static_cast<std::uint64_t>(options.forwarders),
           .num_experts = static_cast<std::uint64_t>(map.num_experts()),
           .map = map.hash(),
           .topology = topology.hash()};

@@ -1,15 +1,37 @@
 #include "plan/balance.hpp"
 
 #include <algorithm>
+#include <map>
 
 namespace shunt {
 namespace {
 
+/// Of these ranks; ascending.
+std::vector<NicId> nics_of(std::span<const RankId> ranks, const Wiring& wiring) {
+  std::vector<NicId> nics;
+  for (const RankId rank : ranks) nics.push_back(wiring.nics[rank.index()]);
+  std::sort(nics.begin(), nics.end());
+  nics.erase(std::unique(nics.begin(), nics.end()), nics.end());
+  return nics;
+}
+
+/// The i-th of `count` shares of a total that differ by at most one.
+std::uint64_t share(std::uint64_t total, std::size_t count, std::size_t i) {
+  return total / count + (i < total % count ? 1 : 0);
+}
+
 /// How many more tokens each rank of one node may take in.
 class Room {
  public:
-  Room(std::span<const RankId> ranks, std::uint64_t total) : ranks_(ranks) {
-    for (std::size_t i = 0; i < ranks.size(); ++i) left_.push_back(total / ranks.size() + (i < total % ranks.size()));
+  Room(std::span<const RankId> ranks, const Wiring& wiring, std::uint64_t total) : ranks_(ranks), left_(ranks.size()) {
+    const std::vector<NicId> nics = nics_of(ranks, wiring);
+    for (std::size_t n = 0; n < nics.size(); ++n) {
+      std::vector<std::size_t> users;
+      for (std::size_t i = 0; i < ranks.size(); ++i)
+        if (wiring.nics[ranks[i].index()] == nics[n]) users.push_back(i);
+      for (std::size_t u = 0; u < users.size(); ++u)
+        left_[users[u]] = share(share(total, nics.size(), n), users.size(), u);
+    }
   }
 
   std::uint32_t take(RankId rank, std::uint32_t wanted) {
@@ -27,11 +49,11 @@ class Room {
 /// Tokens of each source for each node on another host.
 class Flows {
  public:
-  Flows(const GlobalCounts& counts, const Topology& topology, std::span<const HostId> hosts)
-      : counts_(counts), topology_(topology), hosts_(hosts) {}
+  Flows(const GlobalCounts& counts, const Topology& topology, const Wiring& wiring)
+      : counts_(counts), topology_(topology), wiring_(wiring) {}
 
   [[nodiscard]] std::uint32_t at(RankId source, NodeId node) const {
-    if (hosts_[source.index()] == hosts_[topology_.ranks(node).front().index()]) return 0;
+    if (wiring_.are_near(source, topology_.ranks(node).front())) return 0;
     return counts_.tokens_per_node[source.index() * static_cast<std::size_t>(counts_.num_nodes) + node.index()];
   }
   [[nodiscard]] std::uint64_t from(RankId source) const {
@@ -48,17 +70,17 @@ class Flows {
  private:
   const GlobalCounts& counts_;
   const Topology& topology_;
-  std::span<const HostId> hosts_;
+  const Wiring& wiring_;
 };
 
 }  // namespace
 
-FlowShares balance_flows(const GlobalCounts& counts, const Topology& topology, std::span<const HostId> hosts) {
-  const Flows flows(counts, topology, hosts);
+FlowShares balance_flows(const GlobalCounts& counts, const Topology& topology, const Wiring& wiring) {
+  const Flows flows(counts, topology, wiring);
   FlowShares shares(topology.num_ranks());
   for (std::int32_t n = 0; n < topology.num_nodes(); ++n) {
     const NodeId node(n);
-    Room room(topology.ranks(node), flows.into(node));
+    Room room(topology.ranks(node), wiring, flows.into(node));
     std::vector<std::uint32_t> left;
     for (std::int32_t r = 0; r < topology.num_ranks(); ++r) {
       const RankId source(r), forwarder = topology.counterpart(source, node);
@@ -76,8 +98,8 @@ FlowShares balance_flows(const GlobalCounts& counts, const Topology& topology, s
   return shares;
 }
 
-FlowShares rotate_flows(const GlobalCounts& counts, const Topology& topology, std::span<const HostId> hosts) {
-  const Flows flows(counts, topology, hosts);
+FlowShares rotate_flows(const GlobalCounts& counts, const Topology& topology, const Wiring& wiring) {
+  const Flows flows(counts, topology, wiring);
   std::vector<std::vector<RankId>> order;  // by node
   for (std::int32_t n = 0; n < topology.num_nodes(); ++n) {
     const auto ranks = topology.ranks(NodeId(n));
@@ -94,28 +116,34 @@ FlowShares rotate_flows(const GlobalCounts& counts, const Topology& topology, st
   return shares;
 }
 
-std::uint64_t heaviest_link(const FlowShares& shares, const Topology& topology) {
-  std::uint64_t heaviest = 0;
-  for (std::int32_t rank = 0; rank < topology.num_ranks(); ++rank) {
-    std::uint64_t sent = 0;
-    std::uint64_t received = 0;
-    for (std::int32_t peer = 0; peer < topology.num_ranks(); ++peer) {
-      sent += shares.at(RankId(rank), RankId(peer));
-      received += shares.at(RankId(peer), RankId(rank));
+FlowShares choose_flows(Forwarders forwarders, const GlobalCounts& counts, const Topology& topology,
+                        const Wiring& wiring) {
+  return forwarders == Forwarders::rotated ? rotate_flows(counts, topology, wiring)
+                                           : balance_flows(counts, topology, wiring);
+}
+
+std::uint64_t heaviest_link(const FlowShares& shares, const Wiring& wiring) {
+  std::map<NicId, std::uint64_t> sent;
+  std::map<NicId, std::uint64_t> received;
+  for (std::size_t source = 0; source < wiring.nics.size(); ++source)
+    for (std::size_t forwarder = 0; forwarder < wiring.nics.size(); ++forwarder) {
+      const std::uint32_t tokens = shares.at(RankId(source), RankId(forwarder));
+      sent[wiring.nics[source]] += tokens;
+      received[wiring.nics[forwarder]] += tokens;
     }
-    heaviest = std::max({heaviest, sent, received});
-  }
+  std::uint64_t heaviest = 0;
+  for (const auto& [nic, tokens] : sent) heaviest = std::max({heaviest, tokens, received[nic]});
   return heaviest;
 }
 
-std::uint64_t least_heaviest_link(const GlobalCounts& counts, const Topology& topology, std::span<const HostId> hosts) {
-  const Flows flows(counts, topology, hosts);
+std::uint64_t least_heaviest_link(const GlobalCounts& counts, const Topology& topology, const Wiring& wiring) {
+  const Flows flows(counts, topology, wiring);
+  std::map<NicId, std::uint64_t> sent;
+  for (std::size_t rank = 0; rank < wiring.nics.size(); ++rank) sent[wiring.nics[rank]] += flows.from(RankId(rank));
   std::uint64_t least = 0;
-  for (std::int32_t rank = 0; rank < topology.num_ranks(); ++rank) least = std::max(least, flows.from(RankId(rank)));
-  for (std::int32_t n = 0; n < topology.num_nodes(); ++n) {
-    const std::uint64_t num_ranks = topology.ranks(NodeId(n)).size();
-    least = std::max(least, (flows.into(NodeId(n)) + num_ranks - 1) / num_ranks);
-  }
+  for (const auto& [nic, tokens] : sent) least = std::max(least, tokens);
+  for (std::int32_t n = 0; n < topology.num_nodes(); ++n)
+    least = std::max(least, share(flows.into(NodeId(n)), nics_of(topology.ranks(NodeId(n)), wiring).size(), 0));
   return least;
 }
 

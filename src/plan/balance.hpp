@@ -30,20 +30,23 @@ class FlowShares {
   std::vector<std::uint32_t> tokens_;
 };
 
-/// Every node's ranks take in equally many tokens from other nodes, to within one. A source's own counterpart comes
-/// first, so that few flows are split.
-FlowShares balance_flows(const GlobalCounts& counts, const Topology& topology, std::span<const HostId> hosts);
+/// Every node's NICs take in equally many tokens from other hosts, to within one, and so do the ranks of each NIC. A
+/// source's own counterpart comes first, so that few flows are split.
+FlowShares balance_flows(const GlobalCounts& counts, const Topology& topology, const Wiring& wiring);
 
 /// FUSCO's rotation, to compare with: each node's ranks are sorted by what they send and rotated by the node's number;
 /// ranks of equal position serve each other. It sees the sending side only and never splits a flow.
-FlowShares rotate_flows(const GlobalCounts& counts, const Topology& topology, std::span<const HostId> hosts);
+FlowShares rotate_flows(const GlobalCounts& counts, const Topology& topology, const Wiring& wiring);
 
-/// Tokens on the busiest rank's link: what it sends to other hosts or, if that is more, takes in from them.
-std::uint64_t heaviest_link(const FlowShares& shares, const Topology& topology);
+FlowShares choose_flows(Forwarders forwarders, const GlobalCounts& counts, const Topology& topology,
+                        const Wiring& wiring);
 
-/// No choice of forwarders does better: a source sends its own tokens, and a node's ranks together take in all that is
+/// Tokens on the busiest NIC: what its ranks send to other hosts or, if that is more, take in from them.
+std::uint64_t heaviest_link(const FlowShares& shares, const Wiring& wiring);
+
+/// No choice of forwarders does better: sources send their own tokens, and a node's NICs together take in all that is
 /// meant for it.
-std::uint64_t least_heaviest_link(const GlobalCounts& counts, const Topology& topology, std::span<const HostId> hosts);
+std::uint64_t least_heaviest_link(const GlobalCounts& counts, const Topology& topology, const Wiring& wiring);
 
 /// For one source and one node: which forwarder each of the flow's tokens takes. Shares are spread evenly over the
 /// flow, so that all forwarders are busy from its beginning to its end.

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "core/fail.hpp"
+#include "plan/balance.hpp"
 #include "plan/count_traffic.hpp"
 #include "plan/plan_data.hpp"
 
@@ -23,6 +24,14 @@ std::string_view to_string(Layout layout) {
     case Layout::expert_major: return "expert_major";
     case Layout::token_unique: return "token_unique";
     case Layout::padded: return "padded";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(Forwarders forwarders) {
+  switch (forwarders) {
+    case Forwarders::balanced: return "balanced";
+    case Forwarders::rotated: return "rotated";
   }
   return "unknown";
 }
@@ -53,7 +62,12 @@ Traffic Plan::traffic(std::size_t row_bytes) const {
   if (plan.options.layout == Layout::padded)
     fail(ErrorCode::invalid_argument, "plan: rank {}: traffic is unknown in layout padded, no counts are exchanged",
          plan.self);
-  return count_traffic(plan.counts, plan.first_physical, plan.topology, plan.options.layout, row_bytes);
+  Traffic traffic = count_traffic(plan.counts, plan.first_physical, plan.topology, plan.options.layout, row_bytes);
+  if (plan.wiring.is_one_host()) return traffic;
+  const FlowShares shares = choose_flows(plan.options.forwarders, plan.counts, plan.topology, plan.wiring);
+  traffic.heaviest_link_bytes = heaviest_link(shares, plan.wiring) * row_bytes;
+  traffic.least_heaviest_link_bytes = least_heaviest_link(plan.counts, plan.topology, plan.wiring) * row_bytes;
+  return traffic;
 }
 
 std::uint64_t Plan::hash() const { return made(data_).hash; }

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "core/wiring.hpp"
 #include "shunt/expert_map.hpp"
 #include "shunt/plan.hpp"
 #include "shunt/topology.hpp"
@@ -78,7 +79,7 @@ struct PlanData {
   std::vector<float> unique_weights;
 
   // Between nodes whose memory is not shared.
-  std::vector<HostId> hosts;  ///< by rank
+  Wiring wiring;
   std::vector<OutFlow> out_flows;
   std::vector<InFlow> in_flows;
 
@@ -92,7 +93,7 @@ struct PlanData {
     const auto end = first_target[static_cast<std::size_t>(token) + 1];
     return std::span(targets).subspan(begin, end - begin);
   }
-  [[nodiscard]] bool is_near(RankId rank) const { return hosts[rank.index()] == hosts[self.index()]; }
+  [[nodiscard]] bool is_near(RankId rank) const { return wiring.are_near(rank, self); }
   [[nodiscard]] std::int64_t num_rows() const { return rows_of_rank[self.index()]; }
 };
 

@@ -9,7 +9,6 @@
 
 #include "core/fail.hpp"
 #include "core/hash.hpp"
-#include "core/hosts.hpp"
 #include "plan/agreement.hpp"
 #include "plan/capacity.hpp"
 #include "plan/counts.hpp"
@@ -49,7 +48,7 @@ struct Planner::State {
   RankId self;
   PlanOptions options;
   Agreement agreement;
-  std::vector<HostId> hosts;
+  Wiring wiring;
 
   Demand demand;
   std::int64_t num_dropped = 0;
@@ -61,7 +60,7 @@ struct Planner::State {
   std::shared_ptr<PlanData> made{};               // once the rounds are over
   std::optional<FlowShares> shares{};             // of all ranks; none where they can't be known
 
-  [[nodiscard]] bool is_near(RankId rank) const { return hosts[rank.index()] == hosts[self.index()]; }
+  [[nodiscard]] bool is_near(RankId rank) const { return wiring.are_near(rank, self); }
   [[nodiscard]] bool is_last_round() const { return round + 1 == num_rounds; }
   [[nodiscard]] ProposalFormat format() const {
     return {.map = map,
@@ -103,7 +102,7 @@ struct Planner::State {
     made = std::make_shared<PlanData>();
     made->options = options;
     made->topology = topology;
-    made->hosts = hosts;
+    made->wiring = wiring;
     made->self = self;
     made->topk = routing.topk;
     made->num_local_experts = map.num_local(self);
@@ -115,18 +114,18 @@ struct Planner::State {
     made->hash = plan_hash(agreement, counts);
     fill_rows(*made);
     if (agreement.flat != 0) sort_by_logical_expert(*made, routing);
-    if (are_on_one_host(hosts)) return;
+    if (wiring.is_one_host()) return;
     const auto tokens = tokens_of_far_nodes(*made);
-    if (options.layout != Layout::padded) shares = balance_flows(counts, topology, hosts);
+    if (options.layout != Layout::padded) shares = choose_flows(options.forwarders, counts, topology, wiring);
     made->out_flows = split_flows(*made, tokens, shares ? *shares : even_shares(*made, tokens));
   }
 
   /// Whether one far rank has something to tell another.
   [[nodiscard]] bool has_note(RankId from, RankId to) const {
-    if (hosts[from.index()] == hosts[to.index()]) return false;
+    if (wiring.are_near(from, to)) return false;
     if (!shares || shares->at(from, to) > 0) return true;
     return options.layout == Layout::token_unique &&
-           counts.tokens_per_rank[from.index() * hosts.size() + to.index()] > 0;
+           counts.tokens_per_rank[from.index() * wiring.hosts.size() + to.index()] > 0;
   }
 
   /// Source counts travel to a node once, to this rank's counterpart.
@@ -217,7 +216,7 @@ struct Planner::State {
 };
 
 Planner::Planner(const Routing& routing, const ExpertMap& map, const Topology& topology, RankId self,
-                 const PlanOptions& options, const EngineShape& shape, std::span<const HostId> hosts) {
+                 const PlanOptions& options, const EngineShape& shape, const Wiring& wiring) {
   check_request(routing, map, topology, self, options);
   state_.reset(new State{.routing = routing,
                          .map = map,
@@ -225,10 +224,10 @@ Planner::Planner(const Routing& routing, const ExpertMap& map, const Topology& t
                          .self = self,
                          .options = options,
                          .agreement = make_agreement(shape, routing.topk, options, map, topology),
-                         .hosts = {hosts.begin(), hosts.end()},
+                         .wiring = wiring,
                          .demand = read_demand(routing, map, topology, self),
                          .num_rounds = rounds_for(options)});
-  state_->hosts.resize(static_cast<std::size_t>(topology.num_ranks()), HostId(0));
+  while (std::ssize(state_->wiring.hosts) < topology.num_ranks()) state_->wiring.add(HostId(0), NicId(0));
   if (needs_round()) state_->propose();
 }
 
@@ -261,7 +260,7 @@ std::uint64_t Planner::agreement_hash() const { return hash_of(state_->agreement
 std::vector<Planner::Note> Planner::notes() {
   state_->settle();
   std::vector<Note> notes;
-  for (std::size_t rank = 0; rank < state_->hosts.size(); ++rank)
+  for (std::size_t rank = 0; rank < state_->wiring.hosts.size(); ++rank)
     if (state_->has_note(state_->self, RankId(rank))) notes.push_back({RankId(rank), state_->note_for(RankId(rank))});
   return notes;
 }
@@ -269,7 +268,7 @@ std::vector<Planner::Note> Planner::notes() {
 std::vector<RankId> Planner::note_senders() {
   state_->settle();
   std::vector<RankId> senders;
-  for (std::size_t rank = 0; rank < state_->hosts.size(); ++rank)
+  for (std::size_t rank = 0; rank < state_->wiring.hosts.size(); ++rank)
     if (state_->has_note(RankId(rank), state_->self)) senders.emplace_back(rank);
   return senders;
 }

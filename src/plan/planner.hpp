@@ -30,9 +30,9 @@ struct EngineShape {
 class Planner {
  public:
   /// Validates the routing: throws Error(invalid_argument) that names `self`, the token and the cause. The arguments
-  /// are kept by reference until finish(). `hosts` is by rank; empty: all ranks are on one host.
+  /// are kept by reference until finish(). An empty wiring: all ranks are on one host.
   Planner(const Routing& routing, const ExpertMap& map, const Topology& topology, RankId self,
-          const PlanOptions& options, const EngineShape& shape, std::span<const HostId> hosts = {});
+          const PlanOptions& options, const EngineShape& shape, const Wiring& wiring = {});
   ~Planner();
   Planner(Planner&&) noexcept;
   Planner& operator=(Planner&&) noexcept;

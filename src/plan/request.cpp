@@ -63,6 +63,9 @@ void check_request(const Routing& routing, const ExpertMap& map, const Topology&
     fail(ErrorCode::invalid_argument,
          "plan: rank {}: layout {} does not exist, expected expert_major, token_unique or padded", self,
          static_cast<int>(options.layout));
+  if (options.forwarders > Forwarders::rotated)
+    fail(ErrorCode::invalid_argument, "plan: rank {}: forwarders {} do not exist, expected balanced or rotated", self,
+         static_cast<int>(options.forwarders));
   if (options.alignment < 1)
     fail(ErrorCode::invalid_argument, "plan: rank {}: alignment is {}, expected at least 1", self, options.alignment);
   if (options.capacity < 1)

@@ -58,6 +58,8 @@ class Transport {
 
   /// Ranks of one host are near: they address each other's memory. Equal on all ranks.
   [[nodiscard]] virtual HostId host(RankId rank) const = 0;
+  /// By which a rank reaches far peers. Equal on all ranks.
+  [[nodiscard]] virtual NicId nic(RankId rank) const = 0;
   /// How to reach far peers; none where all are near.
   [[nodiscard]] virtual SliceLink* slices() = 0;
 

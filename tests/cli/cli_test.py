@@ -197,14 +197,14 @@ class BenchShuffle(unittest.TestCase):
         self.assertEqual(2 * ours["wire_bytes"], unfused["wire_bytes"])
 
     def test_knows_every_routing(self):
-        for routing in ["uniform", "zipf:1.2", "node-local", "bimodal", "clustered:3"]:
+        for routing in ["uniform", "zipf:1.2", "node-local", "bimodal", "hot-ranks:3", "clustered:3"]:
             with self.subTest(routing=routing):
                 report = shuffle("--world", "inproc", "--ranks", "4", "--nodes", "2", "--routing", routing, "--systems", "shunt",
                                  "--iterations", "1")
                 self.assertEqual(report["config"]["routing"], routing)
 
     def test_a_routing_that_cant_be_is_refused_before_anything_starts(self):
-        for routing in ["zipf:inf", "zipf:nan", "zipf:1e9", "zipf:-1", "zipf:", "clustered:2.5", "clustered:11", "clustered:0", "node-local"]:
+        for routing in ["zipf:inf", "zipf:nan", "zipf:1e9", "zipf:-1", "zipf:", "clustered:2.5", "clustered:11", "clustered:0", "hot-ranks:0.5", "node-local"]:
             with self.subTest(routing=routing):
                 done = shunt("bench", "shuffle", *SMALL, "--ranks", "4", "--nodes", "4", "--routing", routing)
                 self.assertEqual(done.returncode, 1)

@@ -97,6 +97,23 @@ class Bench(Hosts):
         self.assertEqual(wire["cross_node_bytes"], shunt["cross_node_bytes"])
 
 
+    def test_shows_that_the_busiest_link_is_as_light_as_can_be(self):
+        for routing in ("bimodal", "zipf:1.2", "hot-ranks:3"):
+            with self.subTest(routing=routing), tempfile.TemporaryDirectory() as folder:
+                path = pathlib.Path(folder) / "report.json"
+                words = ["bench", "shuffle", "--world", "env", "--tokens", 200, "--hidden", 64, "--routing", routing, "--iterations", 1,
+                         "--systems", "shunt,rotation", "--json", path]
+                printed, status = self.finish(self.start(*words, program=SHUNT, options=["--nics-per-host", 2], hosts=3, ranks_per_host=2))
+                self.assertEqual(status, 0, printed)
+                report = json.loads(path.read_text())
+                shunt, rotation = report["systems"]
+                self.assertEqual((shunt["name"], rotation["name"]), ("shunt", "rotation"))
+                self.assertEqual(shunt["heaviest_link_bytes"], report["least_heaviest_link_bytes"])
+                self.assertLessEqual(shunt["heaviest_link_bytes"], rotation["heaviest_link_bytes"])
+                if routing == "bimodal":  # a sixth of all where each of the six NICs is seen as one, a third where hosts are
+                    self.assertLess(4 * shunt["heaviest_link_bytes"], shunt["cross_node_bytes"])
+
+
 class Shuffling(Hosts):
     """Ranks shuffle until something happens to one of them."""
 

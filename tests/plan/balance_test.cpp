@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <numeric>
 #include <random>
 
@@ -10,7 +11,7 @@ namespace {
 
 struct Case {
   Topology topology;
-  std::vector<HostId> hosts;  // one per node
+  Wiring wiring;  // one host per node
   GlobalCounts counts;
 
   [[nodiscard]] std::uint32_t flow(RankId source, NodeId node) const {
@@ -21,12 +22,14 @@ struct Case {
 
 /// `tokens(source, node)` is what each rank has for each node.
 template <class Tokens>
-Case make_case(const Topology& topology, const Tokens& tokens) {
+Case make_case(
+    const Topology& topology, const Tokens& tokens,
+    const std::function<NicId(RankId)>& nic = [](RankId rank) { return NicId(rank.value); }) {
   Case made{topology, {}, {}};
   made.counts.num_ranks = topology.num_ranks();
   made.counts.num_nodes = topology.num_nodes();
   for (std::int32_t rank = 0; rank < topology.num_ranks(); ++rank) {
-    made.hosts.emplace_back(topology.node(RankId(rank)).value);
+    made.wiring.add(HostId(topology.node(RankId(rank)).value), nic(RankId(rank)));
     for (std::int32_t node = 0; node < topology.num_nodes(); ++node)
       made.counts.tokens_per_node.push_back(tokens(RankId(rank), NodeId(node)));
   }
@@ -38,9 +41,11 @@ Case random_case(std::uint64_t seed) {
   const auto num_ranks = static_cast<std::int32_t>(2 + random() % 15);
   const auto num_nodes = static_cast<std::int32_t>(1 + random() % std::min(num_ranks, 5));
   const std::uint64_t most = seed % 3 == 0 ? 5 : 5000;
-  return make_case(Topology::virtual_nodes(num_ranks, num_nodes), [&](RankId, NodeId) {
-    return random() % 4 == 0 ? 0u : static_cast<std::uint32_t>(random() % most);
-  });
+  const Topology topology = Topology::virtual_nodes(num_ranks, num_nodes);
+  const auto nics_per_host = static_cast<std::int32_t>(1 + random() % 4);
+  return make_case(
+      topology, [&](RankId, NodeId) { return random() % 4 == 0 ? 0u : static_cast<std::uint32_t>(random() % most); },
+      [&](RankId rank) { return NicId(topology.node(rank).value * nics_per_host + rank.value % nics_per_host); });
 }
 
 constexpr std::uint64_t kSeeds = 300;
@@ -48,8 +53,8 @@ constexpr std::uint64_t kSeeds = 300;
 TEST(Balance, EveryTokenTakesOneForwarderOfItsNode) {
   for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
     const Case each = random_case(seed);
-    for (const FlowShares& shares :
-         {balance_flows(each.counts, each.topology, each.hosts), rotate_flows(each.counts, each.topology, each.hosts)})
+    for (const FlowShares& shares : {balance_flows(each.counts, each.topology, each.wiring),
+                                     rotate_flows(each.counts, each.topology, each.wiring)})
       for (std::int32_t source = 0; source < each.topology.num_ranks(); ++source)
         for (std::int32_t node = 0; node < each.topology.num_nodes(); ++node) {
           std::uint32_t total = 0;
@@ -62,9 +67,9 @@ TEST(Balance, EveryTokenTakesOneForwarderOfItsNode) {
 TEST(Balance, NoLinkIsHeavierThanTheBestChoiceAllows) {
   for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
     const Case each = random_case(seed);
-    const auto heaviest = heaviest_link(balance_flows(each.counts, each.topology, each.hosts), each.topology);
-    ASSERT_EQ(heaviest, least_heaviest_link(each.counts, each.topology, each.hosts)) << "seed " << seed;
-    ASSERT_LE(heaviest, heaviest_link(rotate_flows(each.counts, each.topology, each.hosts), each.topology));
+    const auto heaviest = heaviest_link(balance_flows(each.counts, each.topology, each.wiring), each.wiring);
+    ASSERT_EQ(heaviest, least_heaviest_link(each.counts, each.topology, each.wiring)) << "seed " << seed;
+    ASSERT_LE(heaviest, heaviest_link(rotate_flows(each.counts, each.topology, each.wiring), each.wiring));
   }
 }
 
@@ -73,16 +78,27 @@ TEST(Balance, SplitsWhatRotationCantSplit) {
   const Case skewed = make_case(Topology::virtual_nodes(4, 2), [](RankId source, NodeId node) {
     return source == RankId(2) && node == NodeId(0) ? 1000u : 0u;
   });
-  const FlowShares shares = balance_flows(skewed.counts, skewed.topology, skewed.hosts);
+  const FlowShares shares = balance_flows(skewed.counts, skewed.topology, skewed.wiring);
   EXPECT_EQ(shares.at(RankId(2), RankId(0)), 500u);
   EXPECT_EQ(shares.at(RankId(2), RankId(1)), 500u);
 }
 
+TEST(Balance, NicsTakeInEquallyMuchHoweverManyRanksShareThem) {
+  const Case shared = make_case(
+      Topology::from_nodes({NodeId(0), NodeId(1), NodeId(1), NodeId(1)}),
+      [](RankId source, NodeId node) { return source == RankId(0) && node == NodeId(1) ? 1000u : 0u; },
+      [](RankId rank) { return NicId(std::min(rank.value, 2)); });
+  const FlowShares shares = balance_flows(shared.counts, shared.topology, shared.wiring);
+  EXPECT_EQ(shares.at(RankId(0), RankId(1)), 500u);
+  EXPECT_EQ(shares.at(RankId(0), RankId(2)), 250u);
+  EXPECT_EQ(shares.at(RankId(0), RankId(3)), 250u);
+}
+
 TEST(Balance, NodesOfOneHostNeedNoForwarder) {
   Case two_nodes = make_case(Topology::virtual_nodes(4, 2), [](RankId, NodeId) { return 10u; });
-  two_nodes.hosts.assign(4, HostId(0));
-  const FlowShares shares = balance_flows(two_nodes.counts, two_nodes.topology, two_nodes.hosts);
-  EXPECT_EQ(heaviest_link(shares, two_nodes.topology), 0u);
+  two_nodes.wiring.hosts.assign(4, HostId(0));
+  const FlowShares shares = balance_flows(two_nodes.counts, two_nodes.topology, two_nodes.wiring);
+  EXPECT_EQ(heaviest_link(shares, two_nodes.wiring), 0u);
 }
 
 TEST(SpreadFlow, KeepsEveryForwarderBusyFromBeginningToEnd) {

@@ -1,5 +1,6 @@
 #include "support/hosts_of_threads.hpp"
 
+#include "core/wiring.hpp"
 #include "shunt/topology.hpp"
 #include "transport/hybrid/hybrid_transport.hpp"
 #include "transport/ucx/link.hpp"
@@ -15,11 +16,11 @@ std::uint64_t session(RankId from, RankId to) {
 
 std::vector<std::shared_ptr<Transport>> join_hosts(std::int32_t num_ranks, std::chrono::milliseconds liveness) {
   const Topology topology = Topology::virtual_nodes(num_ranks, std::min(num_ranks, 2));
-  std::vector<HostId> hosts;
+  Wiring wiring;
   std::vector<std::unique_ptr<ucx::Worker>> workers;
   std::vector<std::vector<std::byte>> addresses;
   for (const NodeId node : topology.nodes()) {
-    hosts.emplace_back(node.value);
+    wiring.add(HostId(node.value), NicId(node.value));
     workers.push_back(std::make_unique<ucx::Worker>(ucx::WorkerOptions{.devices = "lo", .port_range = ""}));
     addresses.push_back(workers.back()->address());
   }
@@ -30,13 +31,13 @@ std::vector<std::shared_ptr<Transport>> join_hosts(std::int32_t num_ranks, std::
     for (std::size_t local = 0; local < members.size(); ++local) {
       const RankId self = members[local];
       ucx::LinkOptions options{.rank = self, .size = num_ranks, .contacts = {}, .liveness = liveness};
-      for (std::size_t rank = 0; rank < hosts.size(); ++rank)
-        if (hosts[rank] != hosts[self.index()])
+      for (std::size_t rank = 0; rank < wiring.hosts.size(); ++rank)
+        if (!wiring.are_near(RankId(rank), self))
           options.contacts.push_back(
               {RankId(rank), addresses[rank], session(self, RankId(rank)), session(RankId(rank), self)});
       auto near = std::make_shared<LocalTransport>(RankId(local), segments,
                                                    std::vector<RankId>(members.begin(), members.end()));
-      ends.push_back(std::make_shared<HybridTransport>(self, hosts, std::move(near), [&](FarLink::Listener listener) {
+      ends.push_back(std::make_shared<HybridTransport>(self, wiring, std::move(near), [&](FarLink::Listener listener) {
         return std::make_unique<ucx::Link>(std::move(workers[self.index()]), options, std::move(listener));
       }));
     }

@@ -55,6 +55,7 @@ PlanOptions random_options(Dice& dice, std::int32_t most_tokens) {
   } else {
     options.alignment = dice.pick({1, 1, 2, 3, 8});
     if (dice.one_in(3)) options.capacity = dice.between(1, 2 + most_tokens);
+    if (dice.one_in(4)) options.forwarders = Forwarders::rotated;
   }
   return options;
 }

@@ -94,6 +94,7 @@ std::string name(const PlanOptions& options) {
   std::string text(to_string(options.layout));
   if (options.alignment > 1) text += fmt::format(" aligned to {}", options.alignment);
   if (options.capacity != PlanOptions::kUnlimited) text += fmt::format(" capacity {}", options.capacity);
+  if (options.forwarders == Forwarders::rotated) text += " rotated";
   if (options.layout == Layout::padded) text += fmt::format(" max_tokens {}", options.max_tokens);
   return text;
 }

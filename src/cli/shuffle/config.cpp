@@ -42,8 +42,9 @@ void ShuffleConfig::check() const {
   demand(iterations >= 1, "--iterations", "at least 1");
   demand(warmup >= 0, "--warmup", "at least 0");
   for (const std::string& system : systems)
-    demand(system == "shunt" || system == "mpi_alltoallv" || system == "unfused" || system == "wire", "--systems",
-           fmt::format("shunt, mpi_alltoallv, unfused or wire, not '{}'", system));
+    demand(system == "shunt" || system == "mpi_alltoallv" || system == "unfused" || system == "wire" ||
+               system == "rotation",
+           "--systems", fmt::format("shunt, mpi_alltoallv, unfused, wire or rotation, not '{}'", system));
   demand(wants("shunt"), "--systems", "shunt among them, as the others are compared with it");
 }
 

@@ -25,6 +25,7 @@ struct Contestant {
   Layout layout;
   SumOrder order;
   std::string key;  // unique
+  ShuntSystem* shunt = nullptr;
 };
 
 class Benchmark {
@@ -35,9 +36,7 @@ class Benchmark {
         workload_(config),
         tokens_(workload_.tokens(world.rank().index())),
         ceilings_(config.ranks) {
-    auto shunt = std::make_unique<ShuntSystem>(world, config_, workload_, tokens_);
-    shunt_ = shunt.get();
-    contestants_.push_back({std::move(shunt), config_.layout, SumOrder::tree, "shunt"});
+    shunt_ = add_shunt(Forwarders::balanced);
     if (config_.wants("mpi_alltoallv")) {
       if (const std::string why = why_no_mpi(); !why.empty())
         result_.skipped["mpi_alltoallv"] = why;
@@ -47,6 +46,7 @@ class Benchmark {
     if (config_.wants("unfused")) add_staged(make_engine_all_to_all(world, config_));
     shunt_->plan();
     has_hosts_ = shunt_->sends_to_hosts();
+    if (has_hosts_ && config_.wants("rotation") && config_.layout != Layout::padded) add_shunt(Forwarders::rotated);
     if (!has_hosts_ || !config_.wants("wire")) return;
     if (Environment::read().network.interface.empty())
       result_.skipped["wire"] = "SHUNT_INTERFACE does not say through which interface";
@@ -68,6 +68,13 @@ class Benchmark {
   }
 
  private:
+  ShuntSystem* add_shunt(Forwarders forwarders) {
+    auto system = std::make_unique<ShuntSystem>(world_, config_, workload_, tokens_, forwarders);
+    ShuntSystem* const shunt = system.get();
+    contestants_.push_back({std::move(system), config_.layout, SumOrder::tree, shunt->name(), shunt});
+    return shunt;
+  }
+
   void add_staged(const std::shared_ptr<AllToAll>& all_to_all) {
     for (const Store store : {Store::cached, Store::streaming})
       contestants_.push_back({std::make_unique<StagedSystem>(world_, config_, workload_, tokens_, all_to_all, store),
@@ -79,14 +86,13 @@ class Benchmark {
     ShuffleConfig unquantised = config_;  // what the baselines move
     unquantised.dtype = config_.expert_dtype();
     for (const Contestant& contestant : contestants_) {
-      const bool is_shunt = contestant.system.get() == shunt_;
-      const Verifier verifier(is_shunt ? config_ : unquantised, workload_, world_.rank().index());
+      const Verifier verifier(contestant.shunt ? config_ : unquantised, workload_, world_.rank().index());
       show_progress("verifying " + contestant.key);
       System& system = *contestant.system;
       system.plan();
       const ConstTensor rows = system.dispatch();
       verifier.check_dispatch(contestant.key, contestant.layout, rows,
-                              is_shunt ? shunt_->rows().scales : std::span<const float>());
+                              contestant.shunt ? contestant.shunt->rows().scales : std::span<const float>());
       verifier.fill_expert_out(contestant.layout, system.expert_out());
       verifier.check_combine(contestant.key, contestant.layout, contestant.order, system.combine());
     }
@@ -138,7 +144,7 @@ class Benchmark {
 
   void summarise(const Contestant& contestant) {
     const System& system = *contestant.system;
-    const auto row_bytes = &system == shunt_ ? config_.row_bytes() : tokens_.row_bytes();
+    const auto row_bytes = contestant.shunt ? config_.row_bytes() : tokens_.row_bytes();
     const auto counts = workload_.count_rows(system.sends_once_per_rank());
     SystemResult result;
     result.name = system.name();
@@ -146,8 +152,13 @@ class Benchmark {
     result.dispatch_ms = timings_.median(contestant.key + " dispatch");
     result.combine_ms = timings_.median(contestant.key + " combine");
     result.wire_bytes = counts.between_ranks * row_bytes;
-    result.cross_node_bytes =
-        &system == shunt_ && has_hosts_ ? shunt_->bytes_between_nodes() : counts.between_nodes * row_bytes;
+    result.cross_node_bytes = counts.between_nodes * row_bytes;
+    if (contestant.shunt && has_hosts_ && config_.layout != Layout::padded) {
+      const Traffic traffic = contestant.shunt->traffic();
+      result.cross_node_bytes = traffic.node_bytes.total_off_diagonal();
+      result.heaviest_link_bytes = traffic.heaviest_link_bytes;
+      result_.least_heaviest_link_bytes = traffic.least_heaviest_link_bytes;
+    }
     result.moved_bytes =
         system.rows_touched(static_cast<std::uint64_t>(config_.tokens) * static_cast<std::uint64_t>(config_.ranks),
                             counts.delivered) *

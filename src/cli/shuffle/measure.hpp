@@ -21,12 +21,15 @@ struct SystemResult {
       0;                          ///< rows whose source and slot lie on different nodes, each as often as it is moved
   std::uint64_t wire_bytes = 0;   ///< rows whose source and slot lie on different ranks
   std::uint64_t moved_bytes = 0;  ///< read plus written
+  /// Several hosts, where shunt chooses who forwards: what the busiest NIC sends or takes in.
+  std::uint64_t heaviest_link_bytes = 0;
 };
 
 struct ShuffleResult {
-  std::vector<SystemResult> systems;           ///< shunt first
-  std::map<std::string, std::string> skipped;  ///< system → why
-  double copy_ceiling_gbps = 0;                ///< the better of memcpy and streaming copy, read plus written
+  std::vector<SystemResult> systems;            ///< shunt first
+  std::map<std::string, std::string> skipped;   ///< system → why
+  std::uint64_t least_heaviest_link_bytes = 0;  ///< several hosts: of any choice of forwarders
+  double copy_ceiling_gbps = 0;                 ///< the better of memcpy and streaming copy, read plus written
   double write_ceiling_gbps = 0;
   double read_ceiling_gbps = 0;
   double dispatch_efficiency = 0;

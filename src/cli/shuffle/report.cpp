@@ -16,6 +16,16 @@ std::string describe_planning(const ShuffleConfig& config, const SystemResult& s
                    : fmt::format("planning takes {:.1f} times as long as dispatch", share);
 }
 
+void print_links(const ShuffleResult& result) {
+  if (result.least_heaviest_link_bytes == 0) return;
+  const auto megabytes = [](std::uint64_t bytes) { return static_cast<double>(bytes) / 1e6; };
+  fmt::print("\n  busiest NIC, one way:");
+  for (const SystemResult& system : result.systems)
+    if (system.heaviest_link_bytes > 0)
+      fmt::print(" {} {:.2f} MB,", system.name, megabytes(system.heaviest_link_bytes));
+  fmt::print(" least possible {:.2f} MB\n", megabytes(result.least_heaviest_link_bytes));
+}
+
 }  // namespace
 
 void print_report(const ShuffleConfig& config, const ShuffleResult& result, const std::string& world_name) {
@@ -36,6 +46,7 @@ void print_report(const ShuffleConfig& config, const ShuffleResult& result, cons
     else
       fmt::print("{:>13.2f}x, {:.2f}x\n", system.dispatch_ms / shunt.dispatch_ms, system.combine_ms / shunt.combine_ms);
   }
+  print_links(result);
   for (const auto& [name, why] : result.skipped) fmt::print("  {:<16}skipped: {}\n", name, why);
   fmt::print("\n  copy {:.1f} GB/s (read + written), write only {:.1f}, read only {:.1f}\n", result.copy_ceiling_gbps,
              result.write_ceiling_gbps, result.read_ceiling_gbps);
@@ -46,7 +57,7 @@ void print_report(const ShuffleConfig& config, const ShuffleResult& result, cons
 void write_json(const ShuffleConfig& config, const ShuffleResult& result, const std::string& world_name) {
   nlohmann::ordered_json report;
   report["config"] = config.to_json(world_name);
-  for (const SystemResult& system : result.systems)
+  for (const SystemResult& system : result.systems) {
     report["systems"].push_back({{"name", system.name},
                                  {"plan_ms", system.plan_ms},
                                  {"dispatch_ms", system.dispatch_ms},
@@ -54,6 +65,9 @@ void write_json(const ShuffleConfig& config, const ShuffleResult& result, const 
                                  {"cross_node_bytes", system.cross_node_bytes},
                                  {"wire_bytes", system.wire_bytes},
                                  {"moved_bytes", system.moved_bytes}});
+    if (system.heaviest_link_bytes > 0) report["systems"].back()["heaviest_link_bytes"] = system.heaviest_link_bytes;
+  }
+  if (result.least_heaviest_link_bytes > 0) report["least_heaviest_link_bytes"] = result.least_heaviest_link_bytes;
   for (const auto& [name, why] : result.skipped) report["skipped"][name] = why;
   report["copy_ceiling_gbps"] = result.copy_ceiling_gbps;
   report["write_ceiling_gbps"] = result.write_ceiling_gbps;

@@ -104,6 +104,26 @@ std::vector<double> bimodal(const ExpertMap& map) {
   return weights;
 }
 
+/// Uniform, but all ranks but the first of each node drop most of their tokens.
+class HotRanks final : public RoutingModel {
+ public:
+  HotRanks(const Topology& topology, std::size_t num_experts, double factor)
+      : topology_(topology), weights_(num_experts, 1.0), kept_(1 / factor) {}
+  void draw(std::mt19937_64& random, std::int64_t rank, std::int64_t, std::span<std::int32_t> experts) const override {
+    const RankId source(static_cast<std::int32_t>(rank));
+    const bool is_hot = topology_.ranks(topology_.node(source)).front() == source;
+    if (is_hot || std::uniform_real_distribution<double>()(random) < kept_)
+      draw_weighted(random, weights_, experts);
+    else
+      std::fill(experts.begin(), experts.end(), -1);
+  }
+
+ private:
+  Topology topology_;
+  std::vector<double> weights_;
+  double kept_;
+};
+
 /// Experts in groups, a token's experts mostly (nine times in ten) from one of them.
 std::unique_ptr<RoutingModel> clustered(std::size_t num_experts, std::size_t num_groups) {
   const double within = num_groups > 1 ? 9.0 * static_cast<double>(num_groups - 1) : 1.0;
@@ -124,10 +144,12 @@ std::unique_ptr<RoutingModel> make_routing_model(const ShuffleConfig& config) {
     return std::make_unique<Weighted>(zipf(num_experts, number_after_colon(name, 0.0, kSteepestZipf, "number")));
   if (name.starts_with("clustered:"))
     return clustered(num_experts, number_after_colon(name, std::size_t{1}, num_experts, "whole number of groups"));
+  if (name.starts_with("hot-ranks:"))
+    return std::make_unique<HotRanks>(config.topology(), num_experts, number_after_colon(name, 1.0, 1000.0, "number"));
   if (name.starts_with("trace:"))
     return std::make_unique<Trace>(Trace::read(name.substr(6), config.experts, config.topk, config.tokens));
   fail(ErrorCode::invalid_argument,
-       "--routing {}: expected uniform, zipf:A, node-local, bimodal, clustered:G or trace:FILE", name);
+       "--routing {}: expected uniform, zipf:A, node-local, bimodal, hot-ranks:F, clustered:G or trace:FILE", name);
 }
 
 }  // namespace shunt::cli

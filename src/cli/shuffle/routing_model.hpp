@@ -20,8 +20,8 @@ class RoutingModel {
                     std::span<std::int32_t> experts) const = 0;
 };
 
-/// Of config.routing: uniform, zipf:A, node-local, bimodal, clustered:G or trace:FILE. Throws Error(invalid_argument)
-/// otherwise, and for a trace that can't be read, with file and line.
+/// Of config.routing: uniform, zipf:A, node-local, bimodal, hot-ranks:F, clustered:G or trace:FILE. Throws
+/// Error(invalid_argument) otherwise, and for a trace that can't be read, with file and line.
 std::unique_ptr<RoutingModel> make_routing_model(const ShuffleConfig& config);
 
 }  // namespace shunt::cli

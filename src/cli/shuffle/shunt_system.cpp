@@ -1,20 +1,23 @@
 #include "cli/shuffle/shunt_system.hpp"
 
-#include "core/hosts.hpp"
+#include "core/wiring.hpp"
 #include "plan/plan_data.hpp"
 
 namespace shunt::cli {
 
-ShuntSystem::ShuntSystem(World& world, const ShuffleConfig& config, const Workload& workload, const Tensor& tokens)
+ShuntSystem::ShuntSystem(World& world, const ShuffleConfig& config, const Workload& workload, const Tensor& tokens,
+                         Forwarders forwarders)
     : config_(config),
       routing_(workload.routing(world.rank().index()).view(config.topk)),
       tokens_(tokens),
       map_(config.map()),
+      forwarders_(forwarders),
       engine_(world, {.hidden = config.hidden, .dtype = config.dtype}) {}
 
 void ShuntSystem::plan() {
   PlanOptions options;
   options.layout = config_.layout;
+  options.forwarders = forwarders_;
   if (config_.layout == Layout::padded) options.max_tokens = std::max<std::int64_t>(config_.tokens, 1);
   plan_ = engine_.plan(routing_, map_, options);
 }
@@ -31,17 +34,13 @@ Tensor ShuntSystem::expert_out() {
   return expert_out_;
 }
 
-bool ShuntSystem::sends_to_hosts() const { return !are_on_one_host(plan_.data()->hosts); }
+bool ShuntSystem::sends_to_hosts() const { return !plan_.data()->wiring.is_one_host(); }
 
 std::vector<std::uint64_t> ShuntSystem::bytes_to_far() const {
   std::vector<std::uint64_t> bytes(static_cast<std::size_t>(config_.ranks));
   for (const OutFlow& flow : plan_.data()->out_flows)
     bytes[flow.forwarder.index()] = flow.tokens.size() * config_.row_bytes();
   return bytes;
-}
-
-std::uint64_t ShuntSystem::bytes_between_nodes() const {
-  return plan_.traffic(config_.row_bytes()).node_bytes.total_off_diagonal();
 }
 
 ConstTensor ShuntSystem::combine() {

@@ -11,9 +11,10 @@ namespace shunt::cli {
 
 class ShuntSystem final : public System {
  public:
-  ShuntSystem(World& world, const ShuffleConfig& config, const Workload& workload, const Tensor& tokens);
+  ShuntSystem(World& world, const ShuffleConfig& config, const Workload& workload, const Tensor& tokens,
+              Forwarders forwarders);
 
-  [[nodiscard]] std::string name() const override { return "shunt"; }
+  [[nodiscard]] std::string name() const override { return forwarders_ == Forwarders::rotated ? "rotation" : "shunt"; }
   void plan() override;
   ConstTensor dispatch() override;
   Tensor expert_out() override;
@@ -28,14 +29,15 @@ class ShuntSystem final : public System {
   [[nodiscard]] bool sends_to_hosts() const;
   /// After plan(): what this rank's dispatch sends to each rank of another host.
   [[nodiscard]] std::vector<std::uint64_t> bytes_to_far() const;
-  /// After plan(): what crosses between nodes, over all ranks.
-  [[nodiscard]] std::uint64_t bytes_between_nodes() const;
+  /// After plan(): of all ranks' rows.
+  [[nodiscard]] Traffic traffic() const { return plan_.traffic(config_.row_bytes()); }
 
  private:
   const ShuffleConfig& config_;
   Routing routing_;
   Tensor tokens_;
   ExpertMap map_;
+  Forwarders forwarders_;
   Engine engine_;
   Plan plan_;
   Rows rows_;

@@ -4,10 +4,10 @@
 
 namespace shunt {
 
-HybridTransport::HybridTransport(RankId rank, std::vector<HostId> hosts, std::shared_ptr<LocalTransport> near,
+HybridTransport::HybridTransport(RankId rank, Wiring wiring, std::shared_ptr<LocalTransport> near,
                                  const std::function<std::unique_ptr<FarLink>(FarLink::Listener)>& connect)
-    : rank_(rank), hosts_(std::move(hosts)), locals_(hosts_.size()), near_(std::move(near)) {
-  for (std::size_t r = 0; r < hosts_.size(); ++r) {
+    : rank_(rank), wiring_(std::move(wiring)), locals_(wiring_.hosts.size()), near_(std::move(near)) {
+  for (std::size_t r = 0; r < locals_.size(); ++r) {
     if (!is_near(RankId(r))) continue;
     locals_[r] = RankId(members_.size());
     members_.emplace_back(r);

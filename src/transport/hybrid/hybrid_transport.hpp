@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/wiring.hpp"
 #include "transport/hybrid/far_link.hpp"
 #include "transport/local/local_transport.hpp"
 
@@ -11,15 +12,16 @@ namespace shunt {
 
 class HybridTransport final : public Transport {
  public:
-  /// `hosts` is by rank; `near` joins the ranks of this rank's host in ascending order, and names them as this world
+  /// `near` joins the ranks of this rank's host in ascending order, and names them as this world
   /// does. `connect` makes the far end and is given what it must tell.
-  HybridTransport(RankId rank, std::vector<HostId> hosts, std::shared_ptr<LocalTransport> near,
+  HybridTransport(RankId rank, Wiring wiring, std::shared_ptr<LocalTransport> near,
                   const std::function<std::unique_ptr<FarLink>(FarLink::Listener)>& connect);
   ~HybridTransport() override;
 
   [[nodiscard]] RankId rank() const override { return rank_; }
-  [[nodiscard]] std::int32_t size() const override { return static_cast<std::int32_t>(hosts_.size()); }
-  [[nodiscard]] HostId host(RankId rank) const override { return hosts_[rank.index()]; }
+  [[nodiscard]] std::int32_t size() const override { return static_cast<std::int32_t>(wiring_.hosts.size()); }
+  [[nodiscard]] HostId host(RankId rank) const override { return wiring_.hosts[rank.index()]; }
+  [[nodiscard]] NicId nic(RankId rank) const override { return wiring_.nics[rank.index()]; }
   [[nodiscard]] SliceLink* slices() override { return &far_->slices(); }
 
   Block allocate(std::size_t bytes) override { return near_->allocate(bytes); }
@@ -48,12 +50,12 @@ class HybridTransport final : public Transport {
   void leave() override;
 
  private:
-  [[nodiscard]] bool is_near(RankId peer) const { return hosts_[peer.index()] == hosts_[rank_.index()]; }
+  [[nodiscard]] bool is_near(RankId peer) const { return wiring_.are_near(peer, rank_); }
   /// A near rank as `near_` counts it.
   [[nodiscard]] RankId local(RankId peer) const { return locals_[peer.index()]; }
 
   RankId rank_;
-  std::vector<HostId> hosts_;    // by rank
+  Wiring wiring_;
   std::vector<RankId> locals_;   // by rank; none for far ones
   std::vector<RankId> members_;  // by local rank
   std::shared_ptr<LocalTransport> near_;

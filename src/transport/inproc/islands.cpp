@@ -69,6 +69,7 @@ class Island final : public LocalTransport {
       : LocalTransport(rank, std::move(segments)), topology_(topology), ferry_(rank, std::move(quays), bells()) {}
 
   [[nodiscard]] HostId host(RankId peer) const override { return HostId(topology_.node(peer).value); }
+  [[nodiscard]] NicId nic(RankId peer) const override { return NicId(peer.value); }
   [[nodiscard]] std::byte* peer_pointer(RankId peer, std::uint64_t offset, std::size_t bytes) const override {
     SHUNT_CHECK(host(peer) == host(rank()));
     return LocalTransport::peer_pointer(peer, offset, bytes);

@@ -47,6 +47,7 @@ class LocalTransport : public Transport {
   [[nodiscard]] std::int32_t size() const override { return static_cast<std::int32_t>(home_->segments->size()); }
 
   [[nodiscard]] HostId host(RankId) const override { return HostId(0); }
+  [[nodiscard]] NicId nic(RankId) const override { return NicId(0); }
   [[nodiscard]] SliceLink* slices() override { return nullptr; }
 
   Block allocate(std::size_t bytes) override;

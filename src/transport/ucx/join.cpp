@@ -10,6 +10,7 @@
 
 #include "core/fail.hpp"
 #include "core/hash.hpp"
+#include "core/wiring.hpp"
 #include "transport/hybrid/hybrid_transport.hpp"
 #include "transport/net/bytes.hpp"
 #include "transport/net/reunion.hpp"
@@ -36,15 +37,22 @@ std::uint64_t host_identity() {
   return hasher.value();
 }
 
-/// What a rank brings to the meeting: its host, its seat, and the address of its worker.
+/// Equal for ranks of one host that use the same devices.
+std::uint64_t nic_identity(const std::string& devices) {
+  return Hasher().add(host_identity()).add_all<char>(std::span<const char>(devices.data(), devices.size())).value();
+}
+
+/// What a rank brings to the meeting: its host, its NIC, its seat, and the address of its worker.
 struct Card {
   std::uint64_t host = 0;
+  std::uint64_t nic = 0;
   net::MeetingPlace seat;
   std::vector<std::byte> worker;
 
   [[nodiscard]] net::Bytes bytes() const {
     net::Bytes all;
     net::append(all, host);
+    net::append(all, nic);
     net::append(all, seat.port);
     net::append(all, static_cast<std::uint32_t>(seat.address.size()));
     net::append(all, net::bytes_of(seat.address));
@@ -55,6 +63,7 @@ struct Card {
     net::ByteReader reader(bytes);
     Card card;
     card.host = reader.take<std::uint64_t>();
+    card.nic = reader.take<std::uint64_t>();
     card.seat.port = reader.take<std::uint16_t>();
     const auto address = reader.take(reader.take<std::uint32_t>());
     card.seat.address.assign(reinterpret_cast<const char*>(address.data()), address.size());
@@ -65,28 +74,39 @@ struct Card {
   }
 };
 
-/// Numbered by their first rank.
-std::vector<HostId> number_hosts(const std::vector<Card>& cards) {
-  std::vector<std::uint64_t> known;
-  std::vector<HostId> hosts;
-  for (const Card& card : cards) {
-    const auto found = std::find(known.begin(), known.end(), card.host);
-    hosts.emplace_back(static_cast<std::size_t>(found - known.begin()));
-    if (found == known.end()) known.push_back(card.host);
+/// Numbers what is the same, by its first rank.
+template <class Id>
+class Numbers {
+ public:
+  Id of(std::uint64_t identity) {
+    const auto found = std::find(known_.begin(), known_.end(), identity);
+    const Id number(static_cast<std::size_t>(found - known_.begin()));
+    if (found == known_.end()) known_.push_back(identity);
+    return number;
   }
-  return hosts;
+
+ private:
+  std::vector<std::uint64_t> known_;
+};
+
+Wiring wiring_of(const std::vector<Card>& cards) {
+  Wiring wiring;
+  Numbers<HostId> hosts;
+  Numbers<NicId> nics;
+  for (const Card& card : cards) wiring.add(hosts.of(card.host), nics.of(card.nic));
+  return wiring;
 }
 
 /// What this rank brings along, besides its options, whenever a world is made.
 struct Luggage {
   explicit Luggage(const JoinOptions& options)
       : worker(std::make_unique<Worker>(WorkerOptions{options.devices, options.port_range})),
-        seat(net::take_seat(options.meeting.place.interface, options.port_range)) {}
-
-  [[nodiscard]] net::Bytes card() const { return Card{host_identity(), seat.place, worker->address()}.bytes(); }
+        seat(net::take_seat(options.meeting.place.interface, options.port_range)),
+        card(Card{host_identity(), nic_identity(options.devices), seat.place, worker->address()}.bytes()) {}
 
   std::unique_ptr<Worker> worker;
   net::Seat seat;
+  net::Bytes card;
 };
 
 class FarReunion final : public Reunion {
@@ -111,7 +131,7 @@ Joined join_those_who_met(const JoinOptions& options, RankId self, const net::Me
     seating.places.push_back(cards.back().seat);
     if (seating.places.back().address.empty()) seating.places.back().address = meeting.address(rank);
   }
-  const std::vector<HostId> hosts = number_hosts(cards);
+  const Wiring wiring = wiring_of(cards);
   const RankId own = seating.rank;
 
   shm::JoinOptions near;
@@ -119,9 +139,9 @@ Joined join_those_who_met(const JoinOptions& options, RankId self, const net::Me
   near.join_limit = options.meeting.limit;
   near.liveness_limit = options.liveness_limit;
   LinkOptions far{.rank = own, .size = meeting.size(), .contacts = {}, .liveness = options.liveness_limit};
-  for (std::size_t r = 0; r < hosts.size(); ++r) {
+  for (std::size_t r = 0; r < cards.size(); ++r) {
     const RankId rank(r);
-    if (hosts[r] == hosts[own.index()]) {
+    if (wiring.are_near(rank, own)) {
       if (rank == own) near.rank = RankId(near.names.size());
       near.names.push_back(rank);
     } else {
@@ -129,7 +149,7 @@ Joined join_those_who_met(const JoinOptions& options, RankId self, const net::Me
     }
   }
   near.size = static_cast<std::int32_t>(near.names.size());
-  auto transport = std::make_shared<HybridTransport>(own, hosts, shm::join(near), [&](FarLink::Listener listener) {
+  auto transport = std::make_shared<HybridTransport>(own, wiring, shm::join(near), [&](FarLink::Listener listener) {
     auto link = std::make_unique<Link>(std::move(luggage.worker), far, std::move(listener));
     link->greet_all(options.meeting.limit);
     return link;
@@ -139,7 +159,7 @@ Joined join_those_who_met(const JoinOptions& options, RankId self, const net::Me
 
 Reunion::Outcome FarReunion::hold(Transport& old, std::chrono::milliseconds limit) {
   Luggage luggage(options_);
-  const net::Meeting meeting = net::meet_survivors(seating_, net::Losses::of(old), limit, luggage.card());
+  const net::Meeting meeting = net::meet_survivors(seating_, net::Losses::of(old), limit, luggage.card);
   seating_.own = {};
   old.leave();
   Outcome outcome;
@@ -152,7 +172,7 @@ Reunion::Outcome FarReunion::hold(Transport& old, std::chrono::milliseconds limi
 
 Joined join(const JoinOptions& options) {
   Luggage luggage(options);
-  const net::Meeting meeting = net::meet(options.meeting, luggage.card());
+  const net::Meeting meeting = net::meet(options.meeting, luggage.card);
   return join_those_who_met(options, options.meeting.rank, meeting, std::move(luggage));
 }
 
