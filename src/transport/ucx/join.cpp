@@ -96,9 +96,10 @@ std::shared_ptr<Transport> join(const JoinOptions& options) {
     }
   }
   near.size = static_cast<std::int32_t>(near.names.size());
-  return std::make_shared<HybridTransport>(self, hosts, shm::join(near), [&](FarLink::Listener listener) {
+  const auto local = shm::join(near);
+  return std::make_shared<HybridTransport>(self, hosts, local, [&](FarLink::Listener listener) {
     auto link = std::make_unique<Link>(std::move(worker), far, std::move(listener));
-    link->greet_all(meeting_options.limit);
+    link->greet_all(meeting_options.limit, [&] { return local->fault(); });
     return link;
   });
 }

@@ -20,6 +20,7 @@ struct Link::Header {
 /// A message on its way; UCX reads it until on_sent().
 struct Link::Sending {
   Link* link;
+  RankId to;
   Header header;
   std::vector<std::byte> small;
   OutSlice slice;
@@ -38,13 +39,17 @@ struct Link::Peer {
   std::uint64_t session_there = 0;
   std::uint64_t session_here = 0;
   ucp_ep_h endpoint = nullptr;
-  bool is_broken = false;
+  bool is_accused = false;    // the link's thread only
+  bool is_answering = false;  // an `alive` is on its way; the link's thread only
+  std::atomic<bool> is_broken{false};
   std::atomic<bool> has_asked{false};     // it has reached this rank
   std::atomic<bool> has_answered{false};  // this rank has reached it
   std::atomic<bool> has_left{false};      // it says so, but slices that it sent before may still be on their way
   std::atomic<std::uint64_t> num_slices_to{0};
   std::atomic<std::uint64_t> num_slices_from{0};
   std::atomic<std::uint64_t> num_slices_until_left{0};
+  std::atomic<std::int64_t> num_expected{0};  // slices from it that have not arrived
+  std::atomic<std::size_t> most_slice_bytes{0};
   std::atomic<std::int32_t> num_unread{0};  // messages to it
   std::int32_t num_polled = 0;              // messages from it, since it was last told
   std::deque<Message> messages;             // from it; guarded by the link's mutex
