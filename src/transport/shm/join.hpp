@@ -19,6 +19,10 @@ struct JoinOptions {
   std::vector<RankId> names = {};
   std::chrono::milliseconds join_limit{60'000};
   std::chrono::milliseconds liveness_limit{5'000};
+
+  [[nodiscard]] RankId name(RankId local) const {
+    return local.valid() && local.index() < names.size() ? names[local.index()] : local;
+  }
 };
 
 /// Meets the other ranks: rank 0 listens on an abstract socket (which has no name in the file system), the others
