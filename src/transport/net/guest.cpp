@@ -125,6 +125,8 @@ std::vector<Meeting::Guest> Guest::attend(FrameStream& frames) {
     if (frame->kind == FrameKind::ping) {
       frames.send(FrameKind::pong);
     } else if (frame->kind == FrameKind::roster && roster.size() + frame->body.size() <= most_bytes) {
+      // All have come; rank 0 now gives the slowest of them as much time again.
+      if (roster.empty()) hear_by_ = Clock::now() + options_.limit + kPatienceWithHost;
       append(roster, frame->body);
     } else if (guests = decode_roster(roster, options_.size); frame->kind == FrameKind::roster_end && guests) {
       frames.send(FrameKind::received);

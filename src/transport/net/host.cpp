@@ -194,6 +194,8 @@ std::vector<Meeting::Guest> Host::introduce_all() {
 void Host::hand_out(const Bytes& roster) {
   std::vector<Delivery> deliveries;
   for (Visitor& visitor : visitors_) deliveries.push_back({visitor});
+  // Its own time: the last guest may have come at the last moment.
+  const Deadline deadline = Clock::now() + options_.limit;
   for (;;) {
     std::vector<pollfd> entries;
     std::vector<std::int32_t> unconfirmed;
@@ -210,7 +212,7 @@ void Host::hand_out(const Bytes& roster) {
       if (!delivery.is_confirmed) unconfirmed.push_back(delivery.guest.rank().value);
     }
     if (unconfirmed.empty()) return;
-    if (!wait_ready(entries, deadline_))
+    if (!wait_ready(entries, deadline))
       fail(ErrorCode::deadline,
            "rank 0 waited {} ms in vain for these of {} ranks, which came but then fell silent: {}",
            options_.limit.count(), options_.size, list_some(unconfirmed));
