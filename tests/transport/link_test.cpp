@@ -22,6 +22,8 @@ constexpr std::size_t kSliceBytes = 4096;
 class LinkWithPeer : public ::testing::Test {
  protected:
   LinkWithPeer() : end_(peer_.address(), 5000ms) { peer_.connect(end_.address()); }
+  // First, so that the link does not wait for it.
+  void TearDown() override { peer_.vanish(); }
 
   /// Makes progress until the condition holds; a guard against hangs only.
   void await(const std::function<bool()>& condition) {

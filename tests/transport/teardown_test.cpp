@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <thread>
 
@@ -66,6 +67,25 @@ TEST(Teardown, WaitsWhileASlowNetworkStillMovesBytes) {
     ASSERT_LT(std::chrono::steady_clock::now(), guard) << "heard " << heard << " slices and no farewell";
   }
   EXPECT_EQ(peer.num_heard(RawPeer::Kind::slice), kNumSlices);
+}
+
+// Else the last words, a fault among them, could be lost with the connection.
+TEST(Teardown, WaitsUntilThePeerHasHeardTheFarewell) {
+  RawPeer peer;
+  auto end = std::make_unique<HonestEnd>(peer.address(), 100ms);
+  peer.connect(end->address());
+  peer.send(RawPeer::Kind::ping);
+  while (peer.num_heard(RawPeer::Kind::alive) == 0) peer.progress();
+  std::atomic<bool> is_gone = false;
+  const std::jthread leaving([&] {
+    end.reset();
+    is_gone = true;
+  });
+  while (peer.num_heard(RawPeer::Kind::left) == 0) peer.progress();
+  std::this_thread::sleep_for(200ms);
+  EXPECT_FALSE(is_gone) << "it does not know yet that its farewell was heard";
+  peer.send(RawPeer::Kind::parted);
+  while (!is_gone) peer.progress();
 }
 
 }  // namespace

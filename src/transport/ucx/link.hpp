@@ -53,7 +53,7 @@ class Link final : public FarLink, private SliceLink {
   void leave() override;
 
  private:
-  enum class Kind : std::uint8_t { message, read, slice, fault, ping, alive, left };
+  enum class Kind : std::uint8_t { message, read, slice, fault, ping, alive, left, parted };
   struct Header;
   struct Sending;
   struct Receiving;
@@ -81,6 +81,7 @@ class Link final : public FarLink, private SliceLink {
   void note_sent(const Sending& sending);
   void sleep();
   void say_farewell();
+  void await_partings();
   void close_all();
   void connect(Peer& peer, const Contact& contact);
   ucs_status_t receive(const Header& header, void* data, std::size_t bytes, const ucp_am_recv_param_t& param);

@@ -39,8 +39,12 @@ struct Link::Peer {
   std::uint64_t session_there = 0;
   std::uint64_t session_here = 0;
   ucp_ep_h endpoint = nullptr;
-  bool is_accused = false;    // the link's thread only
-  bool is_answering = false;  // an `alive` is on its way; the link's thread only
+  // The link's thread only.
+  bool is_known = false;  // it has said something
+  bool is_accused = false;
+  bool is_answering = false;  // an `alive` is on its way
+  bool has_parted = false;    // it has heard that this rank left, and so all that came before
+
   std::atomic<bool> is_broken{false};
   std::atomic<bool> has_asked{false};     // it has reached this rank
   std::atomic<bool> has_answered{false};  // this rank has reached it

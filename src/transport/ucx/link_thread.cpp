@@ -1,6 +1,7 @@
 // What a link's own thread does: it alone calls UCX once the link is made.
 #include <poll.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <type_traits>
@@ -104,6 +105,7 @@ ucs_status_t Link::receive(const Header& header, void* data, std::size_t bytes, 
   if (header.from < 0 || header.from >= options_.size) return UCS_OK;
   Peer* const peer = peers_[static_cast<std::size_t>(header.from)].get();
   if (!peer || header.session != peer->session_here || peer->is_accused) return UCS_OK;
+  peer->is_known = true;
   {
     const std::lock_guard lock(peer->mutex);
     peer->silence.end();
@@ -126,14 +128,17 @@ void Link::receive_small(Peer& peer, Kind kind, std::span<const std::byte> bytes
     case Kind::ping: peer.has_asked = true; return answer(peer);
     case Kind::left: {
       std::uint64_t num_slices = 0;
+      if (peer.has_left) return accuse(peer, "a second farewell");
       if (bytes.size() != sizeof(num_slices)) return accuse(peer, fmt::format("a farewell of {} bytes", bytes.size()));
       std::memcpy(&num_slices, bytes.data(), sizeof(num_slices));
       peer.num_slices_until_left = num_slices;
       peer.has_left = true;
+      send(peer.rank, make_sending(peer.rank, Kind::parted, {}));
       return listener_.on_arrival();
     }
     case Kind::fault: return receive_fault(peer, bytes);
     case Kind::alive: peer.has_answered = true; return;
+    case Kind::parted: peer.has_parted = true; return;
     case Kind::slice: break;  // never small
   }
   accuse(peer, fmt::format("a message of an unknown kind, {}", static_cast<int>(kind)));
@@ -268,6 +273,18 @@ void Link::say_farewell() {
     if (num_sending_ < num_before) deadline = Clock::now() + patience;
   }
   if (UCS_PTR_IS_PTR(flush)) ucp_request_free(flush);
+  await_partings();
+}
+
+// A connection that is closed while bytes are unread takes with it what was sent: then a peer would not hear of a fault
+// from whoever found it, and name this rank instead.
+void Link::await_partings() {
+  const auto deadline = Clock::now() + kFarewell;
+  const auto is_awaited = [](const std::unique_ptr<Peer>& peer) {
+    return peer && peer->is_known && !peer->has_parted && !peer->has_left && !peer->is_broken;
+  };
+  while (std::ranges::any_of(peers_, is_awaited) && Clock::now() < deadline)
+    if (ucp_worker_progress(worker_->get()) == 0) std::this_thread::sleep_for(std::chrono::microseconds(100));
 }
 
 void Link::close_all() {
