@@ -9,9 +9,14 @@
 #include "support/require.hpp"
 
 namespace shunt::test {
+namespace {
+
+constexpr std::chrono::seconds kGuard{30};
+
+}
 
 void Liar::await(const std::function<bool()>& condition) {
-  const auto guard = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  const auto guard = std::chrono::steady_clock::now() + kGuard;
   while (!condition()) {
     require(!end_.fault(), "there is no fault yet");
     require(std::chrono::steady_clock::now() < guard, "rank 0 goes on");
@@ -58,7 +63,11 @@ std::string error_against(const std::function<void(World&)>& honest, const std::
       Liar liar(end);
       lie(liar);
       // It stays until it is found out.
-      while (!end.fault()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      const auto guard = std::chrono::steady_clock::now() + kGuard;
+      while (!end.fault()) {
+        require(std::chrono::steady_clock::now() < guard, "the lie is noticed");
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
       return;
     }
     try {
