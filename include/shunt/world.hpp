@@ -70,7 +70,8 @@ class World {
   /// Collective: returns once all ranks have called it.
   void barrier();
 
-  /// Collective: every rank's bytes, by rank; lengths may differ. For small things: settings, timings.
+  /// Collective: every rank's bytes, by rank; lengths may differ. For small things: settings, timings;
+  /// at most 256 MiB each.
   [[nodiscard]] std::vector<std::vector<std::byte>> all_gather(std::span<const std::byte> mine);
 
   /// Collective: ranks that give the same colour form a new world, in the order of their ranks here. It shares this

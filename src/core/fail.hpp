@@ -1,4 +1,5 @@
-// How the library throws: fail() for what users and machines do wrong, SHUNT_CHECK for broken invariants.
+// How the library throws: fail() for what users and machines do wrong, fail_because_of() for what a peer does wrong,
+// SHUNT_CHECK for broken invariants.
 #pragma once
 
 #include <fmt/format.h>
@@ -29,6 +30,22 @@ template <class... Args>
 [[noreturn]] void fail_errno(fmt::format_string<Args...> text, Args&&... args) {
   const int saved = errno;
   throw Error(ErrorCode::system, fmt::format(text, std::forward<Args>(args)...) + ": " + std::strerror(saved));
+}
+
+/// A peer did what no honest one does. Whoever reports it names the culprit, a rank of the whole world.
+class PeerError : public Error {
+ public:
+  PeerError(RankId culprit, const std::string& text) : Error(ErrorCode::mismatch, text), culprit_(culprit) {}
+
+  [[nodiscard]] RankId culprit() const noexcept { return culprit_; }
+
+ private:
+  RankId culprit_;
+};
+
+template <class... Args>
+[[noreturn]] void fail_because_of(RankId culprit, fmt::format_string<Args...> text, Args&&... args) {
+  throw PeerError(culprit, fmt::format(text, std::forward<Args>(args)...));
 }
 
 }  // namespace shunt

@@ -1,10 +1,10 @@
-// What peers have said about operations, kept until this rank has issued and completed its own part.
+// What peers have said about operations: before this rank issues its own part, while that is under way, and until all
+// that is still to come has come.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <optional>
-#include <set>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -33,71 +33,69 @@ struct SignalRecord {
 };
 static_assert(sizeof(SignalRecord) <= kMaxMessageBytes);
 
+/// Ranks are ranks of the transport.
 class Arrivals {
  public:
-  explicit Arrivals(std::int32_t num_transport_ranks) : num_ranks_(static_cast<std::size_t>(num_transport_ranks)) {}
+  /// Operations that a rank may have under way. So it can speak of no more than these that are not under way here:
+  /// not yet, or no more.
+  static constexpr std::int32_t kMostPending = 4096;
 
+  explicit Arrivals(std::int32_t num_ranks) : num_kept_for_(static_cast<std::size_t>(num_ranks)) {}
+
+  /// What one rank has said about one operation, and what it was sent.
   struct Peer {
     std::optional<Announcement> announced;
     bool done = false;
+    std::uint32_t first_grant = 0;  ///< slices
     std::uint32_t granted = 0;      ///< slices it has room for, counted from the beginning
     std::uint64_t slice_bytes = 0;  ///< of each of them; the same in all its grants
+    std::uint32_t num_posted = 0;   ///< slices to it
+    bool has_posted_last = false;
 
-    /// False for a grant that no honest peer gives.
-    bool grant(std::uint64_t num_slices, std::uint64_t bytes_each) {
-      constexpr std::uint64_t kMost = std::uint64_t{1} << 31;
-      if (bytes_each == 0 || bytes_each > kMost || num_slices > kMost - std::min<std::uint64_t>(kMost, granted) ||
-          (slice_bytes != 0 && slice_bytes != bytes_each))
-        return false;
-      granted += static_cast<std::uint32_t>(num_slices);
-      slice_bytes = bytes_each;
-      return true;
+    /// False for a grant that no honest peer gives: room for what was not sent yet, or will never be sent.
+    bool grant(std::uint64_t num_slices, std::uint64_t bytes_each);
+    /// One slice more for each that it has read, but the last.
+    [[nodiscard]] bool has_granted_all() const { return granted > 0 && granted == most_granted(); }
+
+   private:
+    friend class Arrivals;
+    [[nodiscard]] std::uint64_t most_granted() const {
+      return std::uint64_t{first_grant} + num_posted - has_posted_last;
     }
+    bool is_kept_for = false;  // the operation is not under way here, and remembered because of this rank
   };
 
-  /// By transport rank.
-  std::vector<Peer>& of(const Operation::Key& key) {
-    auto& peers = by_operation_[key];
-    if (peers.empty()) peers.resize(num_ranks_);
-    return peers;
-  }
-  /// As of(), for what comes from a peer: nullptr if the operation has completed here, as grants may still be coming.
-  std::vector<Peer>* still_of(const Operation::Key& key) {
-    const auto engine = completed_.find(key.engine);
-    if (engine != completed_.end() && engine->second.contains(key.sequence)) return nullptr;
-    return &of(key);
-  }
-  void complete(const Operation::Key& key) {
-    by_operation_.erase(key);
-    completed_[key.engine].insert(key.sequence);
-  }
+  /// By rank, of an operation that this rank has issued.
+  std::vector<Peer>& of(const Operation::Key& key);
+  /// To be told what `from` says; nullptr if it speaks of more operations than it can have under way.
+  Peer* hear(RankId from, const Operation::Key& key);
+  /// After what hear() gave was told: forgets an operation of which nothing more is to come.
+  void settle(const Operation::Key& key);
+  /// The operation is over here, but its far partners may still grant what nobody needs. A partner that owes this for
+  /// more operations than it can have under way is returned.
+  std::optional<RankId> complete(const Operation::Key& key, std::span<const RankId> far_partners);
+
+  [[nodiscard]] std::size_t num_operations() const { return by_operation_.size(); }
 
  private:
+  enum class Stage : std::uint8_t { ahead, under_way, over };
+  struct Entry {
+    Stage stage = Stage::ahead;
+    std::vector<Peer> peers;
+  };
   struct HashKey {
     std::size_t operator()(const Operation::Key& key) const {
       return key.engine ^ (std::uint64_t{key.sequence} * 0x9e3779b97f4a7c15ull);
     }
   };
 
-  /// Operations of one engine may complete out of order, but not far out of it.
-  class Completed {
-   public:
-    void insert(std::uint32_t sequence) {
-      beyond_.insert(sequence);
-      while (beyond_.erase(all_below_) > 0) ++all_below_;
-    }
-    [[nodiscard]] bool contains(std::uint32_t sequence) const {
-      return sequence < all_below_ || beyond_.count(sequence) > 0;
-    }
+  Entry& entry(const Operation::Key& key);
+  /// False if too many are kept.
+  bool keep_for(RankId rank, Peer& peer);
+  void let_go(std::size_t rank, Peer& peer);
 
-   private:
-    std::uint32_t all_below_ = 0;
-    std::set<std::uint32_t> beyond_;
-  };
-
-  std::size_t num_ranks_;
-  std::unordered_map<Operation::Key, std::vector<Peer>, HashKey> by_operation_;
-  std::unordered_map<std::uint64_t, Completed> completed_;  // by engine
+  std::unordered_map<Operation::Key, Entry, HashKey> by_operation_;
+  std::vector<std::int32_t> num_kept_for_;  // operations, by rank
 };
 
 }  // namespace shunt

@@ -23,14 +23,14 @@ void swap_notes(const ExchangePlace& place, Planner& planner) {
     const auto bytes = std::as_bytes(std::span(note.words));
     notes.push_back({note.rank, {bytes.begin(), bytes.end()}});
   }
-  const auto received =
-      swap_far(place, OpKind::plan, planner.agreement_hash(), std::move(notes), planner.note_senders());
+  std::vector<FarSender> senders;
+  for (const RankId rank : planner.note_senders()) senders.push_back({rank, planner.most_note_bytes(rank)});
+  const auto received = swap_far(place, OpKind::plan, planner.agreement_hash(), std::move(notes), senders);
   for (const FarParcel& note : received) {
     try {
       planner.accept_note(note.rank, note.bytes);
     } catch (const Error& error) {
-      place.fabric.transport().report(error.code(), place.group->member(note.rank), error.what());
-      throw;
+      place.fabric.blame({place.group->member(note.rank), error.what()});
     }
   }
 }
@@ -51,7 +51,7 @@ Plan Engine::plan(const Routing& routing, const ExpertMap& map, const PlanOption
                             engine.key,    engine.next_sequence, *engine.options.deadline};
   Planner planner(routing, map, world.topology, engine.rank(), options, engine.shape(), world.group->wiring);
   while (planner.needs_round())
-    exchange(place, OpKind::plan, planner.proposal(), planner.bytes_for_far(),
+    exchange(place, OpKind::plan, planner.proposal(), {planner.bytes_for_far()},
              [&](std::span<const std::span<const std::byte>> all) { planner.accept(all); });
   if (world.group->has_far()) swap_notes(place, planner);
   std::shared_ptr<PlanData> data = planner.finish();

@@ -57,16 +57,16 @@ void exchange_near(const ExchangePlace& place, const std::shared_ptr<const Group
 class FarSwap final : public Operation {
  public:
   FarSwap(const ExchangePlace& place, const Announcement& announcement, std::vector<FarParcel> outgoing,
-          std::vector<RankId> senders)
+          std::span<const FarSender> senders)
       : Operation(place.group, place.engine, announcement, place.deadline) {
     for (FarParcel& parcel : outgoing) out_.push_back({std::move(parcel)});
-    for (const RankId sender : senders) in_.push_back({sender, {}});
+    for (const FarSender& sender : senders) in_.push_back({{sender.rank, {}}, sender.most_bytes});
   }
 
   [[nodiscard]] std::vector<RankId> far_partners() const override {
     std::vector<RankId> partners;
     for (const Out& out : out_) partners.push_back(out.parcel.rank);
-    for (const FarParcel& parcel : in_) partners.push_back(parcel.rank);
+    for (const In& in : in_) partners.push_back(in.parcel.rank);
     return partners;
   }
 
@@ -75,7 +75,7 @@ class FarSwap final : public Operation {
   Work work() override {
     bool moved = false;
     for (Out& out : out_) moved |= send(out);
-    for (FarParcel& parcel : in_) moved |= receive(parcel);
+    for (In& in : in_) moved |= receive(in);
     if (awaited_far().empty()) return Work::finished;
     return moved ? Work::moved : Work::idle;
   }
@@ -84,18 +84,26 @@ class FarSwap final : public Operation {
     std::vector<RankId> awaited;
     for (const Out& out : out_)
       if (!out.is_posted) awaited.push_back(out.parcel.rank);
-    for (const FarParcel& parcel : in_)
-      if (!streams().has_ended(parcel.rank)) awaited.push_back(parcel.rank);
+    for (const In& in : in_)
+      if (!streams().has_ended(in.parcel.rank)) awaited.push_back(in.parcel.rank);
     return awaited;
   }
 
-  [[nodiscard]] std::vector<FarParcel> received() { return std::move(in_); }
+  [[nodiscard]] std::vector<FarParcel> received() {
+    std::vector<FarParcel> parcels;
+    for (In& in : in_) parcels.push_back(std::move(in.parcel));
+    return parcels;
+  }
 
  private:
   struct Out {
     FarParcel parcel;
     std::size_t num_sent = 0;
     bool is_posted = false;
+  };
+  struct In {
+    FarParcel parcel;
+    std::size_t most_bytes;
   };
 
   bool send(Out& out) {
@@ -113,9 +121,14 @@ class FarSwap final : public Operation {
     return moved;
   }
 
-  bool receive(FarParcel& parcel) {
+  bool receive(In& in) {
     bool moved = false;
+    auto& [parcel, most_bytes] = in;
     for (; const InSlice* slice = streams().front(parcel.rank); moved = true) {
+      if (slice->bytes.size() > most_bytes - parcel.bytes.size())
+        streams().refuse(parcel.rank,
+                         fmt::format("sent rank {} more than the {} bytes that {} #{} allows", group().self, most_bytes,
+                                     to_string(announcement().kind), key().sequence));
       parcel.bytes.insert(parcel.bytes.end(), slice->bytes.begin(), slice->bytes.end());
       streams().pop(parcel.rank);
     }
@@ -123,7 +136,7 @@ class FarSwap final : public Operation {
   }
 
   std::vector<Out> out_;
-  std::vector<FarParcel> in_;
+  std::vector<In> in_;
 };
 
 /// Ranks and their bytes, one after the other: what a rank shows its near peers.
@@ -173,40 +186,40 @@ std::shared_ptr<const Group> near_group(const Group& all) {
 }
 
 /// Each rank's bytes travel once to each far node, to the rank's counterpart there.
-std::vector<FarParcel> swap_with_counterparts(const ExchangePlace& place, OpKind kind,
-                                              std::span<const std::byte> mine) {
+std::vector<FarParcel> swap_with_counterparts(const ExchangePlace& place, OpKind kind, std::span<const std::byte> mine,
+                                              std::size_t most_bytes) {
   const Group& group = *place.group;
   const Topology& topology = place.topology;
   std::vector<FarParcel> outgoing;
-  std::vector<RankId> senders;
+  std::vector<FarSender> senders;
   for (std::int32_t n = 0; n < topology.num_nodes(); ++n) {
     const NodeId node(n);
     if (group.is_near(topology.ranks(node).front())) continue;
     outgoing.push_back({topology.counterpart(group.self, node), {mine.begin(), mine.end()}});
     for (const RankId rank : topology.ranks(node))
-      if (topology.counterpart(rank, topology.node(group.self)) == group.self) senders.push_back(rank);
+      if (topology.counterpart(rank, topology.node(group.self)) == group.self) senders.push_back({rank, most_bytes});
   }
-  return swap_far(place, kind, 0, std::move(outgoing), std::move(senders));
+  return swap_far(place, kind, 0, std::move(outgoing), senders);
 }
 
 }  // namespace
 
 std::vector<FarParcel> swap_far(const ExchangePlace& place, OpKind kind, std::uint64_t plan_hash,
-                                std::vector<FarParcel> outgoing, std::vector<RankId> senders) {
+                                std::vector<FarParcel> outgoing, std::span<const FarSender> senders) {
   const Announcement announcement{.kind = kind, .plan_hash = plan_hash};
-  const auto operation = std::make_shared<FarSwap>(place, announcement, std::move(outgoing), std::move(senders));
+  const auto operation = std::make_shared<FarSwap>(place, announcement, std::move(outgoing), senders);
   place.fabric.progress().issue_and_wait(operation, place.next_sequence);
   return operation->received();
 }
 
-void exchange(const ExchangePlace& place, OpKind kind, std::span<const std::byte> mine, std::size_t for_far,
+void exchange(const ExchangePlace& place, OpKind kind, std::span<const std::byte> mine, const ForFar& for_far,
               const ReadAll& read) {
   const Group& group = *place.group;
   if (!group.has_far()) return exchange_near(place, place.group, kind, mine, read);
 
   Bundle bundle;
   bundle.add(group.self, mine);
-  for (const FarParcel& parcel : swap_with_counterparts(place, kind, mine.first(for_far)))
+  for (const FarParcel& parcel : swap_with_counterparts(place, kind, mine.first(for_far.bytes), for_far.most_bytes))
     bundle.add(parcel.rank, parcel.bytes);
   exchange_near(place, near_group(group), kind, bundle.bytes(), [&](std::span<const std::span<const std::byte>> near) {
     std::vector<std::span<const std::byte>> all(group.members.size());

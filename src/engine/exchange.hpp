@@ -27,9 +27,17 @@ struct ExchangePlace {
   std::chrono::milliseconds deadline;
 };
 
-/// Collective, blocking. `kind` is what the caller was called for; all ranks' must match. Far ranks see only the first
-/// `for_far` bytes.
-void exchange(const ExchangePlace& place, OpKind kind, std::span<const std::byte> mine, std::size_t for_far,
+/// More than any rank shows at a time; who sends more over the network is a liar.
+inline constexpr std::size_t kMostShownBytes = std::size_t{256} << 20;
+
+/// How much of a rank's bytes is for far ranks.
+struct ForFar {
+  std::size_t bytes;                         ///< of this rank's; the first ones
+  std::size_t most_bytes = kMostShownBytes;  ///< of any rank's
+};
+
+/// Collective, blocking. `kind` is what the caller was called for; all ranks' must match.
+void exchange(const ExchangePlace& place, OpKind kind, std::span<const std::byte> mine, const ForFar& for_far,
               const ReadAll& read);
 
 /// What a rank sends to, or has from, one far rank.
@@ -38,9 +46,15 @@ struct FarParcel {
   std::vector<std::byte> bytes;
 };
 
+/// Of whom a rank knows that it will send, and that it will not send more.
+struct FarSender {
+  RankId rank;
+  std::size_t most_bytes;
+};
+
 /// Collective, blocking: every rank sends to some far ranks, and all know from whom they hear. `plan_hash` must be
 /// equal on all. Returns what `senders` sent, in their order.
 std::vector<FarParcel> swap_far(const ExchangePlace& place, OpKind kind, std::uint64_t plan_hash,
-                                std::vector<FarParcel> outgoing, std::vector<RankId> senders);
+                                std::vector<FarParcel> outgoing, std::span<const FarSender> senders);
 
 }  // namespace shunt

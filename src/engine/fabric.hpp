@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "core/fail.hpp"
 #include "engine/progress.hpp"
 #include "shunt/environment.hpp"
 #include "transport/transport.hpp"
@@ -20,6 +21,9 @@ class Fabric {
   [[nodiscard]] const Environment& environment() const { return environment_; }
   [[nodiscard]] Transport& transport() const { return *transport_; }
   [[nodiscard]] Progress& progress() { return progress_; }
+
+  /// Poisons the world because of what a peer did, and throws it.
+  [[noreturn]] void blame(const PeerError& error) const;
 
   /// As Transport::allocate; freed memory finds its way back to the machine.
   Block allocate(std::size_t bytes);

@@ -15,6 +15,8 @@ constexpr std::chrono::milliseconds kPatience{100};
 constexpr std::chrono::milliseconds kIdleBeforeTrim{1000};
 // How long the last signals may take to find room in a peer's mailbox before this rank leaves without sending them.
 constexpr std::chrono::milliseconds kFarewell{2000};
+// Messages, and slices, that are taken before operations go on: peers that never pause must not keep them waiting.
+constexpr int kMostAtATime = 1024;
 
 SignalRecord signal_record(const Operation& operation, Signal signal) {
   const Announcement& a = operation.announcement();
@@ -86,6 +88,9 @@ void Progress::issue(const std::shared_ptr<Operation>& operation, std::uint32_t&
                                          to_string(operation->announcement().kind)));
   {
     const std::lock_guard lock(queue_mutex_);
+    if (num_pending_ >= Arrivals::kMostPending)
+      fail(ErrorCode::invalid_argument, "rank {} called {} while {} operations are under way; wait for some first",
+           transport_->rank(), to_string(operation->announcement().kind), num_pending_.load());
     operation->key_.sequence = next_sequence++;
     operation->issued_ = Clock::now();
     issued_.push_back(operation);
@@ -172,7 +177,10 @@ bool Progress::try_advance() {
 bool Progress::advance() {
   {
     const std::lock_guard lock(queue_mutex_);
-    live_.insert(live_.end(), issued_.begin(), issued_.end());
+    for (const auto& operation : issued_) {
+      (void)arrivals_.of(operation->key());
+      live_.push_back(operation);
+    }
     issued_.clear();
   }
   // Before receive(): what a peer sent before it left must be read before its absence counts.
@@ -180,6 +188,7 @@ bool Progress::advance() {
   for (std::int32_t rank = 0; rank < transport_->size(); ++rank) had_left.push_back(transport_->has_left(RankId(rank)));
 
   bool moved = receive();
+  const bool all_heard = all_heard_;
   if (const auto fault = transport_->fault()) {
     moved |= !live_.empty();
     fail_all(*fault);
@@ -190,7 +199,7 @@ bool Progress::advance() {
     moved = true;
     receive();  // its run may have taken long, and peers' mailboxes and ours are small
   }
-  check_departures(had_left);
+  if (all_heard) check_departures(had_left);
   if (const auto now = Clock::now(); now - last_patience_check_ >= kPatience) {
     last_patience_check_ = now;
     check_patience();
@@ -203,39 +212,61 @@ bool Progress::receive() {
     const std::lock_guard lock(queue_mutex_);
     flush_backlog();
   }
-  bool received = false;
-  for (Message message; transport_->poll(message); received = true) {
-    if (message.bytes != sizeof(SignalRecord)) continue;
-    SignalRecord record{};
-    std::memcpy(&record, message.data.data(), sizeof(record));
-    auto* const peers = arrivals_.still_of({record.engine, record.sequence});
-    if (!peers) continue;
-    auto& peer = (*peers)[message.from.index()];
-    if (record.signal == Signal::done) {
-      peer.done = true;
-      continue;
-    }
-    peer.announced = Announcement{record.kind, record.plan_hash, record.offset, record.bytes, record.second_offset};
-    if (record.signal == Signal::grant && !peer.grant(record.offset, record.bytes))
-      transport_->report(ErrorCode::mismatch, message.from,
-                         fmt::format("rank {} granted rank {} room for {} slices of {} bytes", message.from,
-                                     transport_->rank(), record.offset, record.bytes));
-  }
+  const bool received = receive_messages();
   return receive_slices() || received;
+}
+
+bool Progress::receive_messages() {
+  Message message;
+  int count = 0;
+  for (; count < kMostAtATime && transport_->poll(message); ++count) guarded(nullptr, [&] { take(message); });
+  all_heard_ = count < kMostAtATime;
+  return count > 0;
+}
+
+void Progress::take(const Message& message) {
+  const RankId from = message.from;
+  const RankId self = transport_->rank();
+  SignalRecord record{};
+  if (message.bytes != sizeof(record))
+    fail_because_of(from, "rank {} sent rank {} a message of {} bytes", from, self, message.bytes);
+  std::memcpy(&record, message.data.data(), sizeof(record));
+  const bool is_far = transport_->host(from) != transport_->host(self);
+  if (is_far != (record.signal == Signal::grant) || record.signal > Signal::grant)
+    fail_because_of(from, "rank {} sent rank {} signal {}, which is not for it", from, self,
+                    static_cast<int>(record.signal));
+  const Operation::Key key{record.engine, record.sequence};
+  Arrivals::Peer* const peer = arrivals_.hear(from, key);
+  if (!peer)
+    fail_because_of(from, "rank {} told rank {} of more than {} operations that are not under way there", from, self,
+                    Arrivals::kMostPending);
+  if (record.signal == Signal::done) {
+    peer->done = true;
+    return;
+  }
+  peer->announced = Announcement{record.kind, record.plan_hash, record.offset, record.bytes, record.second_offset};
+  if (!is_far) return;
+  if (!peer->grant(record.offset, record.bytes))
+    fail_because_of(from, "rank {} granted rank {} room for {} slices of {} bytes", from, self, record.offset,
+                    record.bytes);
+  arrivals_.settle(key);
 }
 
 bool Progress::receive_slices() {
   SliceLink* link = transport_->slices();
-  bool received = false;
-  for (InSlice slice; link && link->poll(slice); received = true) {
+  int count = 0;
+  for (InSlice slice; link && count < kMostAtATime && link->poll(slice); ++count) {
     const auto operation = std::find_if(live_.begin(), live_.end(), [&](const auto& live) {
       return live->streams_ && live->key() == Operation::Key{slice.tag.engine, slice.tag.sequence};
     });
-    // What was sent for an operation that has failed here finds nobody.
-    if (operation == live_.end()) continue;
-    guarded(**operation, [&] { (*operation)->streams_->arrive(std::move(slice)); });
+    guarded(nullptr, [&] {
+      if (operation == live_.end())
+        fail_because_of(slice.from, "rank {} sent rank {} a slice of an operation that is not under way", slice.from,
+                        transport_->rank());
+      (*operation)->streams_->arrive(std::move(slice));
+    });
   }
-  return received;
+  return count > 0;
 }
 
 bool Progress::step(Operation& operation) {
@@ -246,8 +277,7 @@ bool Progress::step(Operation& operation) {
   }
   if (!operation.has_worked_) moved |= work(operation);
   if (!operation.has_worked_ || !all_done(operation) || !far_partners_match(operation)) return moved;
-  operation.finish();
-  complete(operation, std::nullopt);
+  finish(operation);
   return true;
 }
 
@@ -282,15 +312,18 @@ bool Progress::matches(const Operation& operation, RankId peer, const Announceme
 }
 
 template <class Part>
-bool Progress::guarded(const Operation& operation, const Part& part) {
+bool Progress::guarded(const Operation* operation, const Part& part) {
   try {
     part();
     return true;
+  } catch (const PeerError& error) {
+    transport_->report(error.code(), error.culprit(), error.what());
   } catch (const Error& error) {
     transport_->report(error.code(), transport_->rank(), error.what());
   } catch (const std::exception& error) {
     transport_->report(ErrorCode::peer_failed, transport_->rank(),
-                       fmt::format("rank {} failed in {}: {}", transport_->rank(), name_of(operation), error.what()));
+                       fmt::format("rank {} failed in {}: {}", transport_->rank(),
+                                   operation ? name_of(*operation) : "what it received", error.what()));
   }
   return false;
 }
@@ -304,7 +337,7 @@ bool Progress::begin(Operation& operation) {
     if (group.is_near(rank) && RankId(rank) != group.self)
       announcements[rank] = *peers[group.members[rank].index()].announced;
   welcome_far(operation);
-  operation.has_begun_ = guarded(operation, [&] { operation.begin(announcements); });
+  operation.has_begun_ = guarded(&operation, [&] { operation.begin(announcements); });
   return operation.has_begun_;
 }
 
@@ -337,7 +370,7 @@ bool Progress::far_partners_match(const Operation& operation) {
 bool Progress::work(Operation& operation) {
   if (!far_partners_match(operation)) return false;
   Work made = Work::idle;
-  if (!guarded(operation, [&] { made = operation.work(); })) return false;
+  if (!guarded(&operation, [&] { made = operation.work(); })) return false;
   if (made != Work::finished) return made == Work::moved;
   operation.has_worked_ = true;
   const std::lock_guard lock(queue_mutex_);
@@ -345,8 +378,19 @@ bool Progress::work(Operation& operation) {
   return true;
 }
 
+void Progress::finish(Operation& operation) {
+  operation.finish();
+  if (operation.streams_) operation.streams_->close();
+  std::vector<RankId> far_partners;
+  for (const RankId partner : operation.far_partners_) far_partners.push_back(operation.group().member(partner));
+  if (const auto debtor = arrivals_.complete(operation.key(), far_partners))
+    transport_->report(ErrorCode::mismatch, *debtor,
+                       fmt::format("rank {} owes rank {} the grants of more than {} operations", *debtor,
+                                   transport_->rank(), Arrivals::kMostPending));
+  complete(operation, std::nullopt);
+}
+
 void Progress::complete(Operation& operation, std::optional<Error> error) {
-  arrivals_.complete(operation.key());
   operation.error_ = std::move(error);
   // Release: partner of the acquire in Operation::done(); covers the output.
   operation.state_.store(operation.error_ ? Operation::State::failed : Operation::State::complete,
@@ -375,6 +419,8 @@ std::vector<RankId> Progress::awaited_peers(const Operation& operation) {
     if (const RankId peer = operation.group().member(partner); !peers[peer.index()].announced) awaited.push_back(peer);
   if (!operation.has_worked_)
     for (const RankId rank : operation.awaited_far()) awaited.push_back(operation.group().member(rank));
+  std::sort(awaited.begin(), awaited.end());
+  awaited.erase(std::unique(awaited.begin(), awaited.end()), awaited.end());
   return awaited;
 }
 

@@ -39,7 +39,7 @@ class Progress {
   ~Progress();
 
   /// Announces the operation to its peers and returns; gives it the next place in `next_sequence`. Throws the world's
-  /// fault if it is poisoned.
+  /// fault if it is poisoned, and Error(invalid_argument) if Arrivals::kMostPending are under way.
   void issue(const std::shared_ptr<Operation>& operation, std::uint32_t& next_sequence);
 
   /// Drives until the operation is done; throws its error.
@@ -71,7 +71,9 @@ class Progress {
   bool try_advance();
   bool advance();
   bool receive();
+  bool receive_messages();
   bool receive_slices();
+  void take(const Message& message);
   bool step(Operation& operation);
   bool all_announced(const Operation& operation);
   bool all_done(const Operation& operation);
@@ -80,9 +82,10 @@ class Progress {
   void welcome_far(Operation& operation);
   /// False once a far partner is known to do something else, which poisons the transport.
   bool far_partners_match(const Operation& operation);
-  /// Runs a part of the operation; false if it failed, which poisons the transport.
+  /// Runs a part of the operation, or of none; false if it failed, which poisons the transport.
   template <class Part>
-  bool guarded(const Operation& operation, const Part& part);
+  bool guarded(const Operation* operation, const Part& part);
+  void finish(Operation& operation);
   void complete(Operation& operation, std::optional<Error> error);
   void fail_all(const Fault& fault);
   void check_patience();
@@ -112,6 +115,7 @@ class Progress {
   std::vector<std::shared_ptr<Operation>> failed_;  // kept: a peer may still be writing into their blocks
   Arrivals arrivals_;
   Clock::time_point last_patience_check_;
+  bool all_heard_ = false;  // the last receive_messages() left none
 
   std::atomic<std::uint64_t> num_bytes_sent_{0};
   std::atomic<std::int32_t> num_pending_{0};  // issued and not done

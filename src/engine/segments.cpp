@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/fail.hpp"
-
 namespace shunt {
 
 bool SegmentWriter::open_slice() {
@@ -66,7 +64,7 @@ bool SegmentWriter::finish() {
 
 const std::byte* SegmentReader::front(std::size_t bytes) {
   while (!is_whole_) {
-    if (streams_->has_ended(peer_)) fail(ErrorCode::mismatch, "rank {} sent less than was agreed", peer_);
+    if (streams_->has_ended(peer_)) streams_->refuse(peer_, "sent less than was agreed");
     const InSlice* slice = streams_->front(peer_);
     if (!slice) return nullptr;
     const std::size_t left = slice->bytes.size() - used_;
@@ -102,8 +100,7 @@ bool SegmentReader::finish() {
   if (streams_->has_ended(peer_)) return true;
   const InSlice* slice = streams_->front(peer_);
   if (!slice) return false;
-  if (slice->bytes.size() > used_ || !slice->tag.is_last)
-    fail(ErrorCode::mismatch, "rank {} sent more than was agreed", peer_);
+  if (slice->bytes.size() > used_ || !slice->tag.is_last) streams_->refuse(peer_, "sent more than was agreed");
   streams_->pop(peer_);
   return true;
 }

@@ -49,7 +49,7 @@ class SegmentReader {
   /// The next segment, valid until pop(); nullptr while it has not arrived as a whole.
   const std::byte* front(std::size_t bytes);
   void pop();
-  /// True once the stream has ended. Throws Error(mismatch) if it goes on after the last segment.
+  /// True once the stream has ended. Throws PeerError if it goes on after the last segment.
   bool finish();
   [[nodiscard]] bool has_ended() const { return streams_->has_ended(peer_); }
   /// All of the stream has arrived, read or not.

@@ -9,8 +9,8 @@ namespace shunt {
 
 std::byte* Shuffle::announced_block(RankId rank, const Announcement& peer, std::size_t expected_bytes) const {
   if (group().is_near(rank) && peer.bytes != expected_bytes)
-    fail(ErrorCode::mismatch, "rank {} announced {} bytes for {} #{}, rank {} expected {}", rank, peer.bytes,
-         to_string(peer.kind), key().sequence, group().self, expected_bytes);
+    fail_because_of(group().member(rank), "rank {} announced {} bytes for {} #{}, rank {} expected {}", rank,
+                    peer.bytes, to_string(peer.kind), key().sequence, group().self, expected_bytes);
   return peer_block(rank, peer.offset, expected_bytes);
 }
 

@@ -28,7 +28,7 @@ class Streams {
   using PostGrant = std::function<void(RankId member, std::uint32_t num_slices, std::size_t slice_bytes)>;
 
   /// `arrivals` is by transport rank and outlives this object.
-  Streams(SliceLink& link, const Group& group, const Operation::Key& key, const std::vector<Arrivals::Peer>& arrivals,
+  Streams(SliceLink& link, const Group& group, const Operation::Key& key, std::vector<Arrivals::Peer>& arrivals,
           const StreamLimits& limits, std::atomic<std::uint64_t>& num_bytes_sent, PostGrant grant);
 
   // Ranks are ranks of the operation's world.
@@ -40,7 +40,7 @@ class Streams {
   std::optional<OutSlice> open(RankId peer);
   void post(RankId peer, OutSlice slice, std::size_t bytes, bool is_last);
 
-  /// Takes a slice from the link.
+  /// Takes a slice from the link. Throws PeerError for one that was not granted.
   void arrive(InSlice slice);
   /// The next slice from the peer in the stream's order; none if it has not arrived.
   [[nodiscard]] const InSlice* front(RankId peer) const;
@@ -52,21 +52,30 @@ class Streams {
   [[nodiscard]] bool is_all_here(RankId peer) const {
     return states_[peer.index()].num_arrived == states_[peer.index()].num_slices;
   }
+  /// Throws PeerError: the peer did not send what was agreed. `text` goes on after its name.
+  [[noreturn]] void refuse(RankId peer, const std::string& text) const;
+  /// Once no peer will send any more: room that none has used is granted no longer.
+  void close();
 
  private:
+  static constexpr std::uint32_t kUnknown = 0xffff'ffffu;
+
   struct State {
-    std::uint32_t num_posted = 0;
+    std::uint32_t num_granted = 0;
     std::uint32_t next = 0;  // index of the slice to be read next
     std::uint32_t num_arrived = 0;
-    std::uint32_t num_slices = 0xffff'ffffu;  // of the whole stream, once the last one is here
+    std::uint32_t num_slices = kUnknown;  // of the whole stream, once the last one is here
     bool ended = false;
     std::map<std::uint32_t, InSlice> arrived;  // by index
   };
 
+  void grant(RankId peer, std::uint32_t num_slices);
+  [[nodiscard]] bool is_granted(const State& state, const InSlice& slice) const;
+
   SliceLink& link_;
   const Group& group_;
   const Operation::Key& key_;
-  const std::vector<Arrivals::Peer>& arrivals_;
+  std::vector<Arrivals::Peer>& arrivals_;
   StreamLimits limits_;
   std::atomic<std::uint64_t>& num_bytes_sent_;
   PostGrant grant_;

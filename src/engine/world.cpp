@@ -132,11 +132,12 @@ Tensor World::allocate(DType dtype, std::int64_t rows, std::int64_t cols) {
 
 namespace {
 
-std::vector<std::vector<std::byte>> gather(World::Impl& world, OpKind kind, std::span<const std::byte> mine) {
+std::vector<std::vector<std::byte>> gather(World::Impl& world, OpKind kind, std::span<const std::byte> mine,
+                                           std::size_t most_bytes) {
   std::vector<std::vector<std::byte>> gathered;
   const auto deadline = world.fabric->environment().deadline;
   exchange({*world.fabric, world.group, world.topology, world.group->id, world.next_sequence, deadline}, kind, mine,
-           mine.size(), [&](std::span<const std::span<const std::byte>> all) {
+           {mine.size(), most_bytes}, [&](std::span<const std::span<const std::byte>> all) {
              for (const auto bytes : all) gathered.emplace_back(bytes.begin(), bytes.end());
            });
   return gathered;
@@ -144,18 +145,25 @@ std::vector<std::vector<std::byte>> gather(World::Impl& world, OpKind kind, std:
 
 }  // namespace
 
-void World::barrier() { gather(*impl_, OpKind::barrier, {}); }
+void World::barrier() { gather(*impl_, OpKind::barrier, {}, 0); }
 
 std::vector<std::vector<std::byte>> World::all_gather(std::span<const std::byte> mine) {
-  return gather(*impl_, OpKind::all_gather, mine);
+  if (mine.size() > kMostShownBytes)
+    fail(ErrorCode::invalid_argument, "rank {}: all_gather of {} bytes, at most {} are allowed", rank(), mine.size(),
+         kMostShownBytes);
+  return gather(*impl_, OpKind::all_gather, mine, kMostShownBytes);
 }
 
 World World::split(std::int32_t colour) {
   std::vector<RankId> chosen;  // as ranks of this world
-  const auto colours = gather(*impl_, OpKind::split, std::as_bytes(std::span(&colour, 1)));
+  const auto colours = gather(*impl_, OpKind::split, std::as_bytes(std::span(&colour, 1)), sizeof(colour));
   for (std::size_t rank = 0; rank < colours.size(); ++rank) {
     std::int32_t theirs = 0;
-    std::memcpy(&theirs, colours[rank].data(), std::min(colours[rank].size(), sizeof(theirs)));
+    if (colours[rank].size() != sizeof(theirs))
+      impl_->fabric->blame(
+          {impl_->group->member(RankId(rank)),
+           fmt::format("rank {} brought {} bytes to split, not a colour", rank, colours[rank].size())});
+    std::memcpy(&theirs, colours[rank].data(), sizeof(theirs));
     if (theirs == colour) chosen.emplace_back(rank);
   }
   auto group = std::make_shared<Group>();

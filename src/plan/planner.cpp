@@ -150,22 +150,47 @@ struct Planner::State {
     return words;
   }
 
+  [[nodiscard]] std::size_t num_experts_here() const {
+    std::size_t count = 0;
+    for (const RankId rank : topology.ranks(topology.node(self)))
+      count += static_cast<std::size_t>(map.num_local(rank));
+    return count;
+  }
+
+  /// Of the three parts that read_note() takes.
+  [[nodiscard]] std::size_t most_note_words(RankId source) const {
+    const auto max_tokens = static_cast<std::size_t>(options.max_tokens);
+    std::size_t words =
+        most_relay_words(shares ? shares->at(source, self) : num_experts_here() * max_tokens, agreement.topk);
+    if (tells_source_counts(source, self)) words += num_experts_here();
+    if (options.layout == Layout::token_unique) words += list_of(source).words().size();
+    return words;
+  }
+
+  /// The tokens of `source` for this rank, to be filled.
+  [[nodiscard]] TokenList list_of(RankId source) const {
+    const SourceCounts theirs = counts_of(source);
+    return {theirs.tokens_per_rank[self.index()], theirs.rows_for(self, map)};
+  }
+
   void read_note(RankId source, std::span<const std::uint32_t> words) {
     InFlow flow = read_relay_list(words, *made, SlotRuns(counts, map, options, source), source);
     if (shares && flow.tokens.size() != shares->at(source, self)) fail_note(source);
     if (tells_source_counts(source, self)) {
-      std::int32_t num_experts = 0;
-      for (const RankId rank : topology.ranks(topology.node(self))) num_experts += map.num_local(rank);
-      if (words.size() < static_cast<std::size_t>(num_experts)) fail_note(source);
-      flow.source_counts.assign(words.begin(), words.begin() + num_experts);
-      words = words.subspan(static_cast<std::size_t>(num_experts));
+      if (words.size() < num_experts_here()) fail_note(source);
+      const auto source_counts = words.first(num_experts_here());
+      for (const std::uint32_t count : source_counts)
+        if (count > static_cast<std::uint64_t>(options.max_tokens))
+          fail(ErrorCode::mismatch, "plan: rank {} told rank {} of {} tokens for one expert, at most {} are allowed",
+               source, self, count, options.max_tokens);
+      flow.source_counts.assign(source_counts.begin(), source_counts.end());
+      words = words.subspan(source_counts.size());
     }
     if (options.layout == Layout::token_unique) {
-      const SourceCounts theirs = counts_of(source);
-      TokenList list(theirs.tokens_per_rank[self.index()], theirs.rows_for(self, map));
+      TokenList list = list_of(source);
       if (words.size() != list.words().size()) fail_note(source);
       std::copy(words.begin(), words.end(), list.words().begin());
-      check_list(list, theirs, map, agreement.topk, source, self);
+      check_list(list, counts_of(source), map, agreement.topk, source, self);
       lists[source.index()] = std::move(list);
       words = {};
     }
@@ -271,6 +296,10 @@ std::vector<RankId> Planner::note_senders() {
   for (std::size_t rank = 0; rank < state_->wiring.hosts.size(); ++rank)
     if (state_->has_note(RankId(rank), state_->self)) senders.emplace_back(rank);
   return senders;
+}
+
+std::size_t Planner::most_note_bytes(RankId source) const {
+  return state_->most_note_words(source) * sizeof(std::uint32_t);
 }
 
 void Planner::accept_note(RankId source, std::span<const std::byte> bytes) {

@@ -58,6 +58,8 @@ class Planner {
   /// This rank's notes and the ranks whose notes it must accept before finish().
   [[nodiscard]] std::vector<Note> notes();
   [[nodiscard]] std::vector<RankId> note_senders();
+  /// What an honest sender's note can't exceed.
+  [[nodiscard]] std::size_t most_note_bytes(RankId source) const;
   /// Throws as accept() does.
   void accept_note(RankId source, std::span<const std::byte> bytes);
 

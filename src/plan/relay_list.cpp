@@ -44,6 +44,10 @@ void write_relay_list(std::vector<std::uint32_t>& words, const PlanData& plan, c
     }
 }
 
+std::size_t most_relay_words(std::size_t num_tokens, std::uint64_t topk) {
+  return 2 + num_tokens * (2 + topk * kWordsPerTarget);
+}
+
 SlotRuns::SlotRuns(const GlobalCounts& counts, const ExpertMap& map, const PlanOptions& options, RankId source)
     : runs_(static_cast<std::size_t>(map.num_ranks())) {
   const auto num_ranks = static_cast<std::size_t>(map.num_ranks());

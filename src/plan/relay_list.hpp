@@ -14,6 +14,9 @@ namespace shunt {
 /// Appends the list for one flow of `plan`.
 void write_relay_list(std::vector<std::uint32_t>& words, const PlanData& plan, const OutFlow& flow);
 
+/// Of a list for that many tokens, at most.
+std::size_t most_relay_words(std::size_t num_tokens, std::uint64_t topk);
+
 /// The slots that one source may fill on each rank.
 class SlotRuns {
  public:

@@ -46,6 +46,9 @@ class SliceLink {
   virtual void post(RankId peer, OutSlice slice, std::size_t bytes, const SliceTag& tag) = 0;
   /// False when nothing has arrived.
   virtual bool poll(InSlice& slice) = 0;
+  /// To be called before the peer learns that it may send `num_slices` more, each of at most `bytes_each`; a negative
+  /// number takes back what it will not use. A network keeps no slice beyond that: it is a fault of the peer's.
+  virtual void expect(RankId peer, std::int64_t num_slices, std::size_t bytes_each) = 0;
 };
 
 }  // namespace shunt

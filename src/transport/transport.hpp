@@ -70,7 +70,7 @@ class Transport {
   /// Where this rank's peers find [data, data + bytes); nothing if that is not memory of allocate().
   [[nodiscard]] virtual std::optional<std::uint64_t> offset_of(const std::byte* data, std::size_t bytes) const = 0;
   /// A near peer's block in this rank's address space. The offset comes from a peer and is checked: throws
-  /// Error(mismatch).
+  /// PeerError.
   [[nodiscard]] virtual std::byte* peer_pointer(RankId peer, std::uint64_t offset, std::size_t bytes) const = 0;
   /// Memory that this rank holds from the machine: live blocks, freed blocks kept warm, and control structures.
   [[nodiscard]] virtual std::size_t committed_bytes() const = 0;

@@ -1,6 +1,8 @@
 // Operations proceed by themselves, in any number, and tickets may be treated in any way.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <deque>
 #include <optional>
 #include <stdexcept>
 #include <thread>
@@ -86,6 +88,28 @@ TEST(Tickets, MayOutnumberTheRecordsOfAMailbox) {
   };
   for (const WorldKind kind : {WorldKind::inproc, WorldKind::shm})
     EXPECT_NO_THROW(World::spawn(3, issue_all_then_wait, {.kind = kind}));
+}
+
+// Peers remember what is said about operations that they have not called; so there is a limit.
+TEST(Tickets, MayBeSoManyThatOneMoreIsRefusedAndCalledLater) {
+  constexpr int kMost = 4096;
+  std::atomic<bool> is_refused = false;
+  World::spawn(2, [&](World& world) {
+    ToEveryone shuffle(world);
+    std::deque<Ticket<Rows>> tickets;
+    if (world.rank() == RankId(1))
+      while (!is_refused) std::this_thread::yield();
+    for (int n = 0; n < kMost; ++n) tickets.push_back(shuffle.dispatch(n));
+    if (world.rank() == RankId(0)) {
+      EXPECT_THROW((void)shuffle.dispatch(kMost), Error);
+      is_refused = true;
+    }
+    for (int n = 0; n < kMost; ++n) {
+      EXPECT_TRUE(shuffle.is_dispatch(tickets.front().wait().rows, n));
+      tickets.pop_front();
+    }
+    EXPECT_TRUE(shuffle.is_dispatch(shuffle.dispatch(kMost).wait().rows, kMost));
+  });
 }
 
 TEST(Tickets, WaitWhenDropped) {

@@ -3,11 +3,15 @@
 
 #include <chrono>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "transport/transport.hpp"
 
 namespace shunt::test {
+
+/// Empty where this build can do it.
+std::string why_no_hosts();
 
 /// The first half of the ranks is on one host, the rest on the other.
 std::vector<std::shared_ptr<Transport>> join_hosts(std::int32_t num_ranks, std::chrono::milliseconds liveness);

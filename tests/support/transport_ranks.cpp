@@ -7,7 +7,6 @@
 #include <thread>
 #include <vector>
 
-#include "support/hosts_of_threads.hpp"
 #include "transport/inproc/join.hpp"
 #include "transport/shm/join.hpp"
 #include "transport/shm/launch.hpp"

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <tuple>
 
+#include "support/hosts_of_threads.hpp"
 #include "support/require.hpp"
 #include "transport/transport.hpp"
 
@@ -70,6 +71,9 @@ class Meeting {
 /// The conformance suite's parameters: every backend with 1, 2, 4 and 7 ranks.
 class TransportTest : public ::testing::TestWithParam<std::tuple<Backend, std::int32_t>> {
  protected:
+  void SetUp() override {
+    if (backend() == Backend::hosts && !why_no_hosts().empty()) GTEST_SKIP() << why_no_hosts();
+  }
   [[nodiscard]] Backend backend() const { return std::get<0>(GetParam()); }
   [[nodiscard]] std::int32_t num_ranks() const { return std::get<1>(GetParam()); }
   void run(const TransportBody& body, const RankOptions& options = {}) const {

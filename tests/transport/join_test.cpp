@@ -16,6 +16,7 @@
 #include "support/round_trip.hpp"
 #include "support/traces.hpp"
 #include "transport/local/segment.hpp"
+#include "transport/shm/join.hpp"
 #include "transport/shm/socket.hpp"
 
 namespace shunt::test {
@@ -118,6 +119,32 @@ TEST_F(Join, NamesTheMissingRanksToAllThatCame) {
 TEST_F(Join, NamesAFewOfManyMissingRanks) {
   ChildProcess host = start(0, 4000, 100);
   expect_error(host, ErrorCode::deadline, "ranks: 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16 and 3983 more");
+}
+
+// Ranks of one host of a larger world are called what they are called there.
+TEST_F(Join, NamesRanksAsTheLargerWorldDoes) {
+  const auto join_as = [](std::int32_t rank, std::int32_t size) {
+    return ChildProcess([=] {
+      (void)shm::join({.rank = RankId(rank),
+                       .size = size,
+                       .job = fmt::format("named-{}", getppid()),
+                       .names = {RankId(10), RankId(11), RankId(12)},
+                       .join_limit = 500ms});
+    });
+  };
+  ChildProcess lonely = join_as(1, 3);
+  expect_error(lonely, ErrorCode::deadline, "rank 11 waited 500 ms in vain for rank 10 of 3");
+
+  ChildProcess host = join_as(0, 3);
+  ChildProcess guest = join_as(1, 3);
+  for (ChildProcess* rank : {&host, &guest})
+    expect_error(*rank, ErrorCode::deadline, "rank 10 waited 500 ms in vain for these of 3 ranks: 12");
+
+  ChildProcess sound = join_as(0, 3);
+  (void)await_meeting_place(sound);
+  ChildProcess mistaken = join_as(1, 4);
+  for (ChildProcess* rank : {&sound, &mistaken})
+    expect_error(*rank, ErrorCode::mismatch, "rank 11 believes in 4 ranks, rank 10 in 3");
 }
 
 // Who knows all ranks watches them, and rank 0 answers nobody while it introduces them to each other.

@@ -277,6 +277,20 @@ TEST_F(Meeting, NamesARankThatFallsSilentWhileCardsAreHandedOutToAll) {
   for (MeetingRank* rank : {&host, &witness}) rank->expect_error(ErrorCode::deadline, "fell silent: 1");
 }
 
+TEST_F(Meeting, HasTimeToHandOutCardsThoughTheLastGuestCameLate) {
+  limit_ = 4'000ms;
+  MeetingRank host = start(0, 3);
+  MeetingRank witness = start(2, 3);
+  PuppetGuest slow(options(1, 3));
+  std::this_thread::sleep_for(3'000ms);
+  slow.send(net::FrameKind::card);
+  ASSERT_TRUE(slow.receive_until(net::FrameKind::roster_end));
+  std::this_thread::sleep_for(2'700ms);  // now the time to come is over for all
+  slow.send(net::FrameKind::received);
+  (void)host.expect_meeting();
+  (void)witness.expect_meeting();
+}
+
 TEST_F(Meeting, TellsGuestsThatRankZeroDied) {
   ChildProcess host([&] { (void)net::meet(options(0, 3), {}); });
   const FreePort proxy_port;

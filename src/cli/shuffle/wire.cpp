@@ -42,6 +42,24 @@ void wait_for(const Descriptor& socket, short events) {
   if (!wait_ready(std::span(&entry, 1), soon())) fail(ErrorCode::deadline, "wire: a peer is silent");
 }
 
+Descriptor accept_one(const Descriptor& listener) {
+  for (;;) {
+    wait_for(listener, POLLIN);
+    net::Accepted accepted = net::accept_from(listener);
+    if (accepted.out_of_room) fail(ErrorCode::system, "wire: there is no descriptor left for a connection");
+    // Else whoever came is gone again.
+    if (accepted.socket.valid()) return std::move(accepted.socket);
+  }
+}
+
+/// What send() or recv() returned; nothing if there was no room or nothing to read after all.
+std::uint64_t check(ssize_t bytes) {
+  if (bytes == 0) fail(ErrorCode::peer_lost, "wire: a peer closed its connection");
+  if (bytes > 0) return static_cast<std::uint64_t>(bytes);
+  if (errno != EAGAIN && errno != EINTR) fail_errno("wire: a connection broke");
+  return 0;
+}
+
 }  // namespace
 
 Wire::Wire(World& world, const std::vector<std::uint64_t>& bytes_to) : out_(kChunkBytes), in_(kChunkBytes) {
@@ -76,19 +94,20 @@ void Wire::meet(std::int32_t rank, const std::vector<std::string>& places, const
     if (!connected.socket.valid()) fail(ErrorCode::system, "wire: can't reach {}: {}", place, connected.why_not);
     connection.socket = std::move(connected.socket);
     wait_for(connection.socket, POLLOUT);
-    if (send(connection.socket.get(), &rank, sizeof(rank), MSG_NOSIGNAL) != sizeof(rank))
-      fail_errno("wire: can't send");
+    if (check(send(connection.socket.get(), &rank, sizeof(rank), MSG_NOSIGNAL)) != sizeof(rank))
+      fail(ErrorCode::system, "wire: a new connection takes less than {} bytes", sizeof(rank));
   }
   const auto num_lower = std::count_if(connections_.begin(), connections_.end(),
                                        [&](const Connection& connection) { return connection.peer < rank; });
   for (auto left = num_lower; left > 0; --left) {
-    wait_for(listeners.front(), POLLIN);
-    auto accepted = net::accept_from(listeners.front());
-    wait_for(accepted.socket, POLLIN);
+    Descriptor socket = accept_one(listeners.front());
+    wait_for(socket, POLLIN);
     std::int32_t peer = -1;
-    if (recv(accepted.socket.get(), &peer, sizeof(peer), 0) != sizeof(peer)) fail_errno("wire: can't receive");
-    for (Connection& connection : connections_)
-      if (connection.peer == peer) connection.socket = std::move(accepted.socket);
+    const bool has_spoken = check(recv(socket.get(), &peer, sizeof(peer), 0)) == sizeof(peer);
+    const auto connection = std::ranges::find(connections_, peer, &Connection::peer);
+    if (!has_spoken || connection == connections_.end() || connection->socket.valid())
+      fail(ErrorCode::mismatch, "wire: a process that is no peer connects to rank {}", rank);
+    connection->socket = std::move(socket);
   }
 }
 
@@ -103,11 +122,6 @@ void Wire::move(Bytes sent, Bytes received) {
     left.push_back({connection.*sent, connection.*received});
     entries.push_back({connection.socket.get(), 0, 0});
   }
-  const auto check = [](ssize_t bytes) {
-    if (bytes > 0) return static_cast<std::uint64_t>(bytes);
-    if (bytes == 0 || (errno != EAGAIN && errno != EINTR)) fail_errno("wire: a connection broke");
-    return std::uint64_t{0};
-  };
   for (;;) {
     bool is_over = true;
     for (std::size_t i = 0; i < left.size(); ++i) {

@@ -46,8 +46,8 @@ std::optional<std::uint64_t> LocalTransport::offset_of(const std::byte* data, st
 std::byte* LocalTransport::peer_pointer(RankId peer, std::uint64_t offset, std::size_t bytes) const {
   const Segment& theirs = segment(peer);
   if (offset < Control::bytes(size()) || offset > theirs.bytes() || bytes > theirs.bytes() - offset)
-    fail(ErrorCode::mismatch, "rank {}: rank {} announced {} bytes at offset {}, outside its pool", name(rank_),
-         name(peer), bytes, offset);
+    fail_because_of(name(peer), "rank {}: rank {} announced {} bytes at offset {}, outside its pool", name(rank_),
+                    name(peer), bytes, offset);
   return theirs.base() + offset;
 }
 

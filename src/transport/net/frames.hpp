@@ -1,6 +1,7 @@
 // What two ranks say to each other once both have proven that they know the token.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -18,8 +19,10 @@ constexpr std::size_t kMaxCardBytes = std::size_t{1} << 20;
 /// comes again at once; one whose process has died does not.
 constexpr std::chrono::seconds kReturnLimit{3};
 
-/// How long cards may take to be handed out where all have come at the last moment.
-constexpr std::chrono::seconds kHandOutLimit{5};
+/// How long cards may take to be handed out once all have come.
+inline std::chrono::milliseconds hand_out_limit(const MeetingOptions& options) {
+  return std::max(options.limit, std::chrono::milliseconds(5000));
+}
 
 enum class FrameKind : std::uint32_t {
   card,        ///< guest: here I am

@@ -90,7 +90,7 @@ std::vector<Meeting::Guest> Guest::visit() {
   auto [socket, why_not] = connect_to(options_.place, return_by_.value_or(find_by_));
   if (!socket.valid()) throw Setback(why_not);
   FrameStream frames = shake_hands(Stream(std::move(socket)));
-  if (!hear_by_) hear_by_ = Clock::now() + options_.limit + kHandOutLimit + kPatienceWithHost;
+  if (!hear_by_) hear_by_ = Clock::now() + options_.limit + kPatienceWithHost;
   try {
     return attend(frames);
   } catch (const Setback&) {
@@ -134,6 +134,8 @@ std::vector<Meeting::Guest> Guest::attend(FrameStream& frames) {
     if (frame->kind == FrameKind::ping) {
       frames.send(FrameKind::pong);
     } else if (frame->kind == FrameKind::roster && roster.size() + frame->body.size() <= most_bytes) {
+      // All have come; the host now gives the slowest of them as much time again.
+      if (roster.empty()) hear_by_ = Clock::now() + hand_out_limit(options_) + kPatienceWithHost;
       append(roster, frame->body);
     } else if (guests = read_roster(roster); frame->kind == FrameKind::roster_end && guests) {
       frames.send(FrameKind::received);

@@ -222,9 +222,10 @@ std::vector<Meeting::Guest> Host::introduce_all() {
 }
 
 void Host::hand_out(const Bytes& roster) {
-  const Deadline deadline = std::max(deadline_, Clock::now() + kHandOutLimit);
   std::vector<Delivery> deliveries;
   for (Visitor& visitor : visitors_) deliveries.push_back({visitor});
+  // Its own time: the last guest may have come at the last moment.
+  const Deadline deadline = Clock::now() + hand_out_limit(options_);
   for (;;) {
     std::vector<pollfd> entries;
     std::vector<std::int32_t> unconfirmed;

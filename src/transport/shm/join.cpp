@@ -60,8 +60,8 @@ class Host {
       std::vector<pollfd> entries = {{listener_.get(), POLLIN, 0}};
       for (const Guest& guest : guests_) entries.push_back({guest.connection.get(), POLLIN, 0});
       if (!wait_ready(entries, deadline_))
-        fail(ErrorCode::deadline, "rank 0 waited {} ms in vain for these of {} ranks: {}", options_.join_limit.count(),
-             options_.size, list_some(missing_ranks()));
+        fail(ErrorCode::deadline, "rank {} waited {} ms in vain for these of {} ranks: {}", host_name(),
+             options_.join_limit.count(), options_.size, list_some(names_of(missing_ranks())));
       for (std::size_t i = 0; i < guests_.size(); ++i)
         if (entries[i + 1].revents != 0 && !admit(guests_[i])) guests_[i].connection = Descriptor();
       std::erase_if(guests_, [](const Guest& guest) { return !guest.connection.valid(); });
@@ -77,6 +77,12 @@ class Host {
     return missing;
   }
 
+  [[nodiscard]] RankId host_name() const { return options_.name(RankId(0)); }
+  [[nodiscard]] std::vector<std::int32_t> names_of(std::vector<std::int32_t> ranks) const {
+    for (std::int32_t& rank : ranks) rank = options_.name(RankId(rank)).value;
+    return ranks;
+  }
+
   [[nodiscard]] bool is_here(RankId rank) const {
     return std::any_of(guests_.begin(), guests_.end(), [&](const Guest& guest) { return guest.rank == rank; });
   }
@@ -84,15 +90,16 @@ class Host {
   /// Hears who the guest is; false for one that does not belong to the job.
   bool admit(Guest& guest) {
     // A rank that has said who it is says nothing more: its connection has closed.
-    if (guest.rank.valid()) fail(ErrorCode::peer_lost, "rank {} ended while the ranks were meeting", guest.rank);
+    if (guest.rank.valid()) fail_ended(guest);
     auto received = receive_parcel(guest.connection, deadline_);
     if (!received || received->parcel.job_hash != hash_of(options_.job) || !received->first.valid()) return false;
     const Parcel& parcel = received->parcel;
-    if (parcel.size != options_.size)
-      fail(ErrorCode::mismatch, "rank {} believes in {} ranks, rank 0 in {}", parcel.rank, parcel.size, options_.size);
     const RankId rank(parcel.rank);
+    if (parcel.size != options_.size)
+      fail(ErrorCode::mismatch, "rank {} believes in {} ranks, rank {} in {}", options_.name(rank), parcel.size,
+           host_name(), options_.size);
     if (rank.value < 1 || rank.value >= options_.size || is_here(rank))
-      fail(ErrorCode::mismatch, "a second process says that it is rank {}", rank);
+      fail(ErrorCode::mismatch, "a second process says that it is rank {}", options_.name(rank));
     guest.rank = rank;
     guest.segment = std::move(received->first);
     return true;
@@ -122,8 +129,11 @@ class Host {
 
   void tell(const Guest& guest, RankId about, int segment, const Descriptor& socket) {
     const Parcel parcel{.job_hash = hash_of(options_.job), .rank = about.value, .size = options_.size};
-    if (!send_parcel(guest.connection, parcel, segment, socket.get()))
-      fail(ErrorCode::peer_lost, "rank {} ended while the ranks were meeting", guest.rank);
+    if (!send_parcel(guest.connection, parcel, segment, socket.get())) fail_ended(guest);
+  }
+
+  [[noreturn]] void fail_ended(const Guest& guest) const {
+    fail(ErrorCode::peer_lost, "rank {} ended while the ranks were meeting", options_.name(guest.rank));
   }
 
   void refuse_all(const Error& error) {
@@ -138,24 +148,35 @@ class Host {
   std::vector<Guest> guests_;
 };
 
-Descriptor find_host(const JoinOptions& options) {
+/// The texts of a guest begin with both.
+struct Names {
+  explicit Names(const JoinOptions& options) : own(options.name(options.rank)), host(options.name(RankId(0))) {}
+  RankId own;
+  RankId host;
+};
+
+Descriptor find_host(const JoinOptions& options, const Names& names) {
   const Deadline deadline = Clock::now() + options.join_limit;
   for (;;) {
     if (auto connection = connect_to(meeting_place(options.job))) return std::move(*connection);
     if (Clock::now() >= deadline)
-      fail(ErrorCode::deadline, "rank {} waited {} ms in vain for rank 0 of {}", options.rank,
-           options.join_limit.count(), options.size);
+      fail(ErrorCode::deadline, "rank {} waited {} ms in vain for rank {} of {}", names.own, options.join_limit.count(),
+           names.host, options.size);
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
 }
 
-ReceivedParcel hear_from_host(const Descriptor& host, const JoinOptions& options, Deadline deadline) {
+[[noreturn]] void fail_host_ended(const Names& names) {
+  fail(ErrorCode::peer_lost, "rank {}: rank {} ended while the ranks were meeting", names.own, names.host);
+}
+
+ReceivedParcel hear_from_host(const Descriptor& host, const JoinOptions& options, const Names& names,
+                              Deadline deadline) {
   auto received = receive_parcel(host, deadline);
   if (!received && Clock::now() >= deadline)
-    fail(ErrorCode::deadline, "rank {} has met rank 0, which then said nothing for {} ms", options.rank,
+    fail(ErrorCode::deadline, "rank {} has met rank {}, which then said nothing for {} ms", names.own, names.host,
          options.join_limit.count());
-  if (!received || received->parcel.job_hash != hash_of(options.job))
-    fail(ErrorCode::peer_lost, "rank {}: rank 0 ended while the ranks were meeting", options.rank);
+  if (!received || received->parcel.job_hash != hash_of(options.job)) fail_host_ended(names);
   if (auto& refusal = received->parcel.refusal; refusal.front() != '\0') {
     refusal.back() = '\0';
     throw Error(received->parcel.refusal_code, refusal.data());
@@ -164,28 +185,30 @@ ReceivedParcel hear_from_host(const Descriptor& host, const JoinOptions& options
 }
 
 std::vector<Peer> meet_at_host(const JoinOptions& options, const Segment& own) {
-  const Descriptor host = find_host(options);
+  const Names names(options);
+  const Descriptor host = find_host(options, names);
   const Deadline deadline = Clock::now() + options.join_limit + kPatienceWithHost;
   const Parcel self{.job_hash = hash_of(options.job), .rank = options.rank.value, .size = options.size};
-  if (!send_parcel(host, self, own.fd()))
-    fail(ErrorCode::peer_lost, "rank {}: rank 0 ended while the ranks were meeting", options.rank);
+  if (!send_parcel(host, self, own.fd())) fail_host_ended(names);
   std::vector<Peer> peers(static_cast<std::size_t>(options.size));
   for (std::int32_t i = 1; i < options.size; ++i) {
-    ReceivedParcel received = hear_from_host(host, options, deadline);
+    ReceivedParcel received = hear_from_host(host, options, names, deadline);
     const std::int32_t about = received.parcel.rank;
     if (about < 0 || about >= options.size || !received.first.valid() || !received.second.valid())
-      fail(ErrorCode::mismatch, "rank {}: rank 0 introduced a rank {} of {}", options.rank, about, options.size);
+      fail(ErrorCode::mismatch, "rank {}: rank {} introduced a rank {} of {}", names.own, names.host, about,
+           options.size);
     peers[static_cast<std::size_t>(about)] = {std::move(received.first), std::move(received.second)};
   }
   return peers;
 }
 
 /// A peer's segment must have room for what this rank will read and write there.
-Segment attach_segment(Descriptor& descriptor, std::int32_t num_ranks, RankId peer) {
-  if (!descriptor.valid()) fail(ErrorCode::mismatch, "rank 0 introduced no rank {}", peer);
+Segment attach_segment(Descriptor& descriptor, const JoinOptions& options, RankId peer) {
+  if (!descriptor.valid())
+    fail(ErrorCode::mismatch, "rank {} introduced no rank {}", options.name(RankId(0)), options.name(peer));
   Segment segment = Segment::attach(descriptor.release());
-  if (segment.bytes() < Control::bytes(num_ranks))
-    fail(ErrorCode::mismatch, "the segment of rank {} has {} bytes only", peer, segment.bytes());
+  if (segment.bytes() < Control::bytes(options.size))
+    fail(ErrorCode::mismatch, "the segment of rank {} has {} bytes only", options.name(peer), segment.bytes());
   return segment;
 }
 
@@ -194,7 +217,8 @@ Segment attach_segment(Descriptor& descriptor, std::int32_t num_ranks, RankId pe
 std::string meeting_place(const std::string& job) { return fmt::format("shunt/{:016x}", hash_of(job)); }
 
 std::shared_ptr<LocalTransport> join(const JoinOptions& options) {
-  Segment own = Segment::shareable(Segment::default_bytes(options.size), fmt::format("shunt-rank-{}", options.rank));
+  Segment own = Segment::shareable(Segment::default_bytes(options.size),
+                                   fmt::format("shunt-rank-{}", options.name(options.rank)));
   std::vector<Peer> peers =
       options.rank.value == 0 ? Host(options, Clock::now() + options.join_limit).meet(own) : meet_at_host(options, own);
 
@@ -202,7 +226,7 @@ std::shared_ptr<LocalTransport> join(const JoinOptions& options) {
   std::vector<Descriptor> sockets;
   for (std::size_t rank = 0; rank < peers.size(); ++rank) {
     segments->push_back(RankId(rank) == options.rank ? std::move(own)
-                                                     : attach_segment(peers[rank].segment, options.size, RankId(rank)));
+                                                     : attach_segment(peers[rank].segment, options, RankId(rank)));
     sockets.push_back(std::move(peers[rank].socket));
   }
   auto transport = std::make_shared<LocalTransport>(options.rank, std::move(segments), options.names);

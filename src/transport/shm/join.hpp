@@ -19,6 +19,10 @@ struct JoinOptions {
   std::vector<RankId> names = {};
   std::chrono::milliseconds join_limit{60'000};
   std::chrono::milliseconds liveness_limit{5'000};
+
+  [[nodiscard]] RankId name(RankId local) const {
+    return local.valid() && local.index() < names.size() ? names[local.index()] : local;
+  }
 };
 
 /// The name of a socket, of fixed length, as such names are short and job names may not be. Differs between users.

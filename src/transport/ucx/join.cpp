@@ -149,9 +149,10 @@ Joined join_those_who_met(const JoinOptions& options, RankId self, const net::Me
     }
   }
   near.size = static_cast<std::int32_t>(near.names.size());
-  auto transport = std::make_shared<HybridTransport>(own, wiring, shm::join(near), [&](FarLink::Listener listener) {
+  const auto local = shm::join(near);
+  auto transport = std::make_shared<HybridTransport>(own, wiring, local, [&](FarLink::Listener listener) {
     auto link = std::make_unique<Link>(std::move(luggage.worker), far, std::move(listener));
-    link->greet_all(options.meeting.limit);
+    link->greet_all(options.meeting.limit, [&] { return local->fault(); });
     return link;
   });
   return {std::move(transport), std::make_unique<FarReunion>(options, std::move(seating))};

@@ -1,7 +1,9 @@
 // What any thread may ask of a link; link_thread.cpp is what its own thread does.
 #include "transport/ucx/link.hpp"
 
+#include <algorithm>
 #include <cstring>
+#include <system_error>
 
 #include "core/fail.hpp"
 #include "transport/ucx/link_parts.hpp"
@@ -38,11 +40,14 @@ Link::Link(std::unique_ptr<Worker> worker, LinkOptions options, Listener listene
       peer = std::make_unique<Peer>();
       connect(*peer, contact);
     }
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error& error) {
+    close_all();
+    fail(ErrorCode::system, "rank {} can't start the thread of its network: {}", options_.rank, error.what());
   } catch (...) {
     close_all();
     throw;
   }
-  thread_ = std::thread([this] { run(); });
 }
 
 Link::~Link() {
@@ -66,17 +71,25 @@ void Link::connect(Peer& peer, const Contact& contact) {
   check(ucp_ep_create(worker_->get(), &params, &peer.endpoint), "connect");
 }
 
-void Link::greet_all(std::chrono::milliseconds limit) {
+void Link::greet_all(std::chrono::milliseconds limit, const std::function<std::optional<Fault>()>& fault) {
   const auto deadline = Clock::now() + limit;
-  for (const auto& peer : peers_)
-    if (peer) queue(peer->rank, make_sending(peer->rank, Kind::ping, {}));
+  std::vector<const Peer*> silent;
   for (const auto& peer : peers_) {
-    while (peer && !(peer->has_asked && peer->has_answered)) {
-      if (Clock::now() >= deadline)
-        fail(ErrorCode::deadline, "rank {} has met rank {}, but can't {} over the network", options_.rank, peer->rank,
-             peer->has_answered ? "be reached by it" : "reach it");
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+    if (!peer) continue;
+    queue(peer->rank, make_sending(peer->rank, Kind::ping, {}));
+    silent.push_back(peer.get());
+  }
+  for (;;) {
+    std::erase_if(silent, [](const Peer* peer) { return peer->has_asked && peer->has_answered; });
+    if (silent.empty()) break;
+    if (const auto known = fault()) throw Error(known->code, known->text);
+    const auto gone = std::ranges::find_if(silent, [](const Peer* peer) { return peer->has_left || peer->is_broken; });
+    if (gone != silent.end())
+      fail(ErrorCode::peer_lost, "rank {} left while rank {} was greeting it", (*gone)->rank, options_.rank);
+    if (Clock::now() >= deadline)
+      fail(ErrorCode::deadline, "rank {} has met rank {}, but can't {} over the network", options_.rank,
+           silent.front()->rank, silent.front()->has_answered ? "be reached by it" : "reach it");
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   worker_->refuse_strangers();
 }
@@ -84,6 +97,7 @@ void Link::greet_all(std::chrono::milliseconds limit) {
 std::unique_ptr<Link::Sending> Link::make_sending(RankId peer, Kind kind, std::span<const std::byte> bytes) const {
   auto sending = std::make_unique<Sending>();
   sending->link = const_cast<Link*>(this);
+  sending->to = peer;
   sending->header = {.session = peers_[peer.index()]->session_there,
                      .engine = 0,
                      .sequence = 0,
@@ -199,6 +213,12 @@ bool Link::poll(InSlice& slice) {
   slice = std::move(slices_.front());
   slices_.pop_front();
   return true;
+}
+
+void Link::expect(RankId peer, std::int64_t num_slices, std::size_t bytes_each) {
+  Peer& state = *peers_[peer.index()];
+  state.most_slice_bytes = bytes_each;
+  state.num_expected += num_slices;
 }
 
 }  // namespace shunt::ucx

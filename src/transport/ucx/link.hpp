@@ -5,8 +5,10 @@
 #include <atomic>
 #include <chrono>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -37,8 +39,8 @@ class Link final : public FarLink, private SliceLink {
  public:
   Link(std::unique_ptr<Worker> worker, LinkOptions options, Listener listener);
   /// Collective: returns once this rank and all others have heard each other, and nobody else can connect any more.
-  /// Throws Error(deadline) that names who is silent.
-  void greet_all(std::chrono::milliseconds limit);
+  /// Throws Error(deadline) that names who is silent, Error(peer_lost) for who has left, or the world's `fault`.
+  void greet_all(std::chrono::milliseconds limit, const std::function<std::optional<Fault>()>& fault);
   /// Sends what is queued, within limits, and closes all connections.
   ~Link() override;
 
@@ -52,7 +54,7 @@ class Link final : public FarLink, private SliceLink {
   void leave() override;
 
  private:
-  enum class Kind : std::uint8_t { message, read, slice, fault, ping, alive, left };
+  enum class Kind : std::uint8_t { message, read, slice, fault, ping, alive, left, parted };
   struct Header;
   struct Sending;
   struct Receiving;
@@ -62,6 +64,7 @@ class Link final : public FarLink, private SliceLink {
   std::optional<OutSlice> open(std::size_t bytes) override;
   void post(RankId peer, OutSlice slice, std::size_t bytes, const SliceTag& tag) override;
   bool poll(InSlice& slice) override;
+  void expect(RankId peer, std::int64_t num_slices, std::size_t bytes_each) override;
 
   static constexpr unsigned kActiveMessage = 0;
   // Messages to one rank that it has not polled before post() says `again`, and how many it polls before it says so.
@@ -76,15 +79,22 @@ class Link final : public FarLink, private SliceLink {
   void run();
   bool send_queued();
   void send(RankId peer, std::unique_ptr<Sending> sending);
+  void note_sent(const Sending& sending);
   void sleep();
   void say_farewell();
+  void await_partings();
   void close_all();
   void connect(Peer& peer, const Contact& contact);
   ucs_status_t receive(const Header& header, void* data, std::size_t bytes, const ucp_am_recv_param_t& param);
   ucs_status_t receive_slice(const Header& header, void* data, std::size_t bytes, const ucp_am_recv_param_t& param);
-  void receive_small(const Header& header, std::span<const std::byte> bytes);
+  void receive_small(Peer& peer, Kind kind, std::span<const std::byte> bytes);
+  void receive_message(Peer& peer, std::span<const std::byte> bytes);
+  void receive_fault(Peer& peer, std::span<const std::byte> bytes);
+  void answer(Peer& peer);
   void arrive(InSlice slice);
   void lose(RankId peer, ucs_status_t status);
+  /// Reports what no honest peer sends; nothing more is heard of this one.
+  void accuse(Peer& peer, const std::string& sent);
 
   static ucs_status_t on_active_message(void* self, const void* header, std::size_t header_bytes, void* data,
                                         std::size_t bytes, const ucp_am_recv_param_t* param);

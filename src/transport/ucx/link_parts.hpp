@@ -20,6 +20,7 @@ struct Link::Header {
 /// A message on its way; UCX reads it until on_sent().
 struct Link::Sending {
   Link* link;
+  RankId to;
   Header header;
   std::vector<std::byte> small;
   OutSlice slice;
@@ -38,6 +39,12 @@ struct Link::Peer {
   std::uint64_t session_there = 0;
   std::uint64_t session_here = 0;
   ucp_ep_h endpoint = nullptr;
+  // The link's thread only.
+  bool is_known = false;  // it has said something
+  bool is_accused = false;
+  bool is_answering = false;  // an `alive` is on its way
+  bool has_parted = false;    // it has heard that this rank left, and so all that came before
+
   std::atomic<bool> is_broken{false};
   std::atomic<bool> is_silent{false};
   std::atomic<bool> has_asked{false};     // it has reached this rank
@@ -46,6 +53,8 @@ struct Link::Peer {
   std::atomic<std::uint64_t> num_slices_to{0};
   std::atomic<std::uint64_t> num_slices_from{0};
   std::atomic<std::uint64_t> num_slices_until_left{0};
+  std::atomic<std::int64_t> num_expected{0};  // slices from it that have not arrived
+  std::atomic<std::size_t> most_slice_bytes{0};
   std::atomic<std::int32_t> num_unread{0};  // messages to it
   std::int32_t num_polled = 0;              // messages from it, since it was last told
   std::deque<Message> messages;             // from it; guarded by the link's mutex

@@ -1,6 +1,7 @@
 // What a link's own thread does: it alone calls UCX once the link is made.
 #include <poll.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <type_traits>
@@ -66,7 +67,7 @@ void Link::send(RankId rank, std::unique_ptr<Sending> sending) {
   const ucs_status_ptr_t request =
       ucp_am_send_nbx(peer.endpoint, kActiveMessage, &sending->header, sizeof(Header), data, bytes, &param);
   if (UCS_PTR_IS_ERR(request)) return lose(rank, UCS_PTR_STATUS(request));
-  if (!request) return;
+  if (!request) return note_sent(*sending);
   ++num_sending_;
   (void)sending.release();
 }
@@ -74,7 +75,12 @@ void Link::send(RankId rank, std::unique_ptr<Sending> sending) {
 void Link::on_sent(void* request, ucs_status_t, void* data) {
   const std::unique_ptr<Sending> sending(static_cast<Sending*>(data));
   --sending->link->num_sending_;
+  sending->link->note_sent(*sending);
   ucp_request_free(request);
+}
+
+void Link::note_sent(const Sending& sending) {
+  if (sending.header.kind == Kind::alive) peers_[sending.to.index()]->is_answering = false;
 }
 
 ucs_status_t Link::on_active_message(void* self, const void* data_header, std::size_t header_bytes, void* data,
@@ -98,63 +104,94 @@ ucs_status_t Link::on_active_message(void* self, const void* data_header, std::s
 ucs_status_t Link::receive(const Header& header, void* data, std::size_t bytes, const ucp_am_recv_param_t& param) {
   if (header.from < 0 || header.from >= options_.size) return UCS_OK;
   Peer* const peer = peers_[static_cast<std::size_t>(header.from)].get();
-  if (!peer || header.session != peer->session_here) return UCS_OK;
+  if (!peer || header.session != peer->session_here || peer->is_accused) return UCS_OK;
+  peer->is_known = true;
   {
     const std::lock_guard lock(peer->mutex);
     peer->silence.end();
   }
   if (header.kind == Kind::slice) return receive_slice(header, data, bytes, param);
   if ((param.recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) == 0)
-    receive_small(header, {static_cast<const std::byte*>(data), bytes});
+    receive_small(*peer, header.kind, {static_cast<const std::byte*>(data), bytes});
+  else
+    accuse(*peer, fmt::format("{} bytes that are no slice", bytes));
   return UCS_OK;
 }
 
-void Link::receive_small(const Header& header, std::span<const std::byte> bytes) {
-  const RankId from(header.from);
-  switch (header.kind) {
-    case Kind::message: {
-      Message message;
-      if (bytes.size() > message.data.size()) return;
-      message.from = from;
-      message.bytes = bytes.size();
-      std::copy(bytes.begin(), bytes.end(), message.data.begin());
-      {
-        const std::lock_guard lock(mutex_);
-        auto& messages = peers_[from.index()]->messages;
-        if (messages.empty()) heard_.push_back(from);
-        messages.push_back(message);
-      }
+void Link::receive_small(Peer& peer, Kind kind, std::span<const std::byte> bytes) {
+  switch (kind) {
+    case Kind::message: return receive_message(peer, bytes);
+    case Kind::read:
+      if (peer.num_unread < kReadAtATime) return accuse(peer, "word that it has read more messages than there were");
+      peer.num_unread -= kReadAtATime;
       return listener_.on_arrival();
-    }
-    case Kind::read: peers_[from.index()]->num_unread -= kReadAtATime; return listener_.on_arrival();
-    case Kind::ping: peers_[from.index()]->has_asked = true; return send(from, make_sending(from, Kind::alive, {}));
+    case Kind::ping: peer.has_asked = true; return answer(peer);
     case Kind::left: {
       std::uint64_t num_slices = 0;
-      if (bytes.size() != sizeof(num_slices)) return;
+      if (peer.has_left) return accuse(peer, "a second farewell");
+      if (bytes.size() != sizeof(num_slices)) return accuse(peer, fmt::format("a farewell of {} bytes", bytes.size()));
       std::memcpy(&num_slices, bytes.data(), sizeof(num_slices));
-      peers_[from.index()]->num_slices_until_left = num_slices;
-      peers_[from.index()]->has_left = true;
+      peer.num_slices_until_left = num_slices;
+      peer.has_left = true;
+      send(peer.rank, make_sending(peer.rank, Kind::parted, {}));
       return listener_.on_arrival();
     }
-    case Kind::fault: {
-      std::array<std::int32_t, 2> words{};
-      if (bytes.size() < sizeof(words)) return;
-      std::memcpy(words.data(), bytes.data(), sizeof(words));
-      const auto text = bytes.subspan(sizeof(words));
-      is_poisoned_ = true;
-      if (words[1] < 0 || words[1] >= options_.size || words[0] < 0 ||
-          words[0] > static_cast<std::int32_t>(ErrorCode::internal))
-        return;
-      return listener_.on_fault(static_cast<ErrorCode>(words[0]), RankId(words[1]),
-                                std::string(reinterpret_cast<const char*>(text.data()), text.size()));
-    }
-    case Kind::alive: peers_[from.index()]->has_answered = true; return;
-    case Kind::slice: return;
+    case Kind::fault: return receive_fault(peer, bytes);
+    case Kind::alive: peer.has_answered = true; return;
+    case Kind::parted: peer.has_parted = true; return;
+    case Kind::slice: break;  // never small
   }
+  accuse(peer, fmt::format("a message of an unknown kind, {}", static_cast<int>(kind)));
+}
+
+void Link::receive_message(Peer& peer, std::span<const std::byte> bytes) {
+  Message message;
+  if (bytes.size() > message.data.size()) return accuse(peer, fmt::format("a message of {} bytes", bytes.size()));
+  message.from = peer.rank;
+  message.bytes = bytes.size();
+  std::copy(bytes.begin(), bytes.end(), message.data.begin());
+  bool has_room = false;
+  {
+    const std::lock_guard lock(mutex_);
+    has_room = peer.messages.size() < static_cast<std::size_t>(kMostUnread);
+    if (has_room && peer.messages.empty()) heard_.push_back(peer.rank);
+    if (has_room) peer.messages.push_back(message);
+  }
+  if (!has_room) return accuse(peer, fmt::format("more than {} messages that were not read", kMostUnread));
+  listener_.on_arrival();
+}
+
+void Link::receive_fault(Peer& peer, std::span<const std::byte> bytes) {
+  std::array<std::int32_t, 2> words{-1, -1};
+  if (bytes.size() >= sizeof(words)) std::memcpy(words.data(), bytes.data(), sizeof(words));
+  const auto [code, culprit] = words;
+  if (culprit < 0 || culprit >= options_.size || code < 0 || code > static_cast<std::int32_t>(ErrorCode::internal))
+    return accuse(peer, fmt::format("a fault that makes no sense ({} bytes)", bytes.size()));
+  const auto text = bytes.subspan(sizeof(words));
+  is_poisoned_ = true;
+  listener_.on_fault(static_cast<ErrorCode>(code), RankId(culprit),
+                     std::string(reinterpret_cast<const char*>(text.data()), text.size()));
+}
+
+// One answer at a time serves all questions, however many a peer asks that does not listen.
+void Link::answer(Peer& peer) {
+  if (std::exchange(peer.is_answering, true)) return;
+  send(peer.rank, make_sending(peer.rank, Kind::alive, {}));
+}
+
+void Link::accuse(Peer& peer, const std::string& sent) {
+  if (std::exchange(peer.is_accused, true)) return;
+  listener_.on_fault(ErrorCode::mismatch, peer.rank,
+                     fmt::format("rank {} sent rank {} {}", peer.rank, options_.rank, sent));
 }
 
 ucs_status_t Link::receive_slice(const Header& header, void* data, std::size_t bytes,
                                  const ucp_am_recv_param_t& param) {
+  Peer& peer = *peers_[static_cast<std::size_t>(header.from)];
+  if (bytes > peer.most_slice_bytes || peer.num_expected-- <= 0) {
+    accuse(peer, fmt::format("slice #{} of {} bytes, for which it was granted no room", header.index, bytes));
+    return UCS_OK;
+  }
   InSlice slice{RankId(header.from), {header.engine, header.sequence, header.index, header.is_last != 0}, {}, nullptr};
   if ((param.recv_attr & UCP_AM_RECV_ATTR_FLAG_DATA) != 0) {
     slice.bytes = {static_cast<const std::byte*>(data), bytes};
@@ -213,10 +250,12 @@ void Link::on_error(void* data, ucp_ep_h, ucs_status_t status) {
 
 void Link::lose(RankId rank, ucs_status_t status) {
   Peer& peer = *peers_[rank.index()];
-  if (peer.is_broken.exchange(true) || peer.has_left || has_left_) return;
-  listener_.on_fault(
-      ErrorCode::peer_lost, rank,
-      fmt::format("rank {} lost its connection to rank {}: {}", options_.rank, rank, ucs_status_string(status)));
+  if (!peer.is_broken && !peer.has_left && !has_left_)
+    listener_.on_fault(
+        ErrorCode::peer_lost, rank,
+        fmt::format("rank {} lost its connection to rank {}: {}", options_.rank, rank, ucs_status_string(status)));
+  // After the fault: whoever sees it broken finds out why.
+  peer.is_broken = true;
 }
 
 // Takes as long as something moves: a slow network is no reason to leave peers without what they wait for.
@@ -234,6 +273,18 @@ void Link::say_farewell() {
     if (num_sending_ < num_before) deadline = Clock::now() + patience;
   }
   if (UCS_PTR_IS_PTR(flush)) ucp_request_free(flush);
+  await_partings();
+}
+
+// A connection that is closed while bytes are unread takes with it what was sent: then a peer would not hear of a fault
+// from whoever found it, and name this rank instead.
+void Link::await_partings() {
+  const auto deadline = Clock::now() + kFarewell;
+  const auto is_awaited = [](const std::unique_ptr<Peer>& peer) {
+    return peer && peer->is_known && !peer->has_parted && !peer->has_left && !peer->is_broken;
+  };
+  while (std::ranges::any_of(peers_, is_awaited) && Clock::now() < deadline)
+    if (ucp_worker_progress(worker_->get()) == 0) std::this_thread::sleep_for(std::chrono::microseconds(100));
 }
 
 void Link::close_all() {

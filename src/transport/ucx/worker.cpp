@@ -3,7 +3,6 @@
 #include <linux/filter.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -11,8 +10,7 @@
 #include <utility>
 
 #include "core/fail.hpp"
-#include "transport/descriptor.hpp"
-#include "transport/port_range.hpp"
+#include "transport/ucx/free_port.hpp"
 
 namespace shunt::ucx {
 namespace {
@@ -53,8 +51,6 @@ class ScopedVariable {
   std::optional<std::string> before_;
 };
 
-constexpr int kAttempts = 20;
-
 std::uint16_t port_of(int socket) {
   sockaddr_storage address{};
   socklen_t length = sizeof(address);
@@ -70,19 +66,6 @@ bool is_listening(int socket) {
   return getsockopt(socket, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) == 0 && listens != 0;
 }
 
-/// A port that nobody uses at this moment, in a range "first-last" or anywhere.
-std::uint16_t choose_port(const std::string& range) {
-  for (const std::uint16_t port : ports_of(range)) {
-    const Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(port);
-    if (bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0)
-      return port_of(socket.get());
-  }
-  fail(ErrorCode::system, "all ports of {} are in use", range);
-}
-
 }  // namespace
 
 void check(ucs_status_t status, const char* what) {
@@ -90,16 +73,10 @@ void check(ucs_status_t status, const char* what) {
 }
 
 Worker::Worker(const WorkerOptions& options) {
-  // Another process may take the port before UCX does.
-  for (int attempt = 0;; ++attempt) {
-    port_ = choose_port(options.port_range);
-    try {
-      start(options);
-      return;
-    } catch (const Error&) {
-      if (attempt == kAttempts) throw;
-    }
-  }
+  listen_at_free_port(options.port_range, [&](std::uint16_t port) {
+    port_ = port;
+    start(options);
+  });
 }
 
 void Worker::start(const WorkerOptions& options) {

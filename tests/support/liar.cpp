@@ -1,0 +1,88 @@
+#include "support/liar.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <thread>
+
+#include "engine/world_impl.hpp"
+#include "support/require.hpp"
+
+namespace shunt::test {
+namespace {
+
+constexpr std::chrono::seconds kGuard{30};
+
+}
+
+void Liar::await(const std::function<bool()>& condition) {
+  const auto guard = std::chrono::steady_clock::now() + kGuard;
+  while (!condition()) {
+    require(!end_.fault(), "there is no fault yet");
+    require(std::chrono::steady_clock::now() < guard, "rank 0 goes on");
+    std::this_thread::yield();
+  }
+}
+
+void Liar::say(std::size_t bytes) {
+  await([&] { return end_.post(RankId(0), std::as_bytes(std::span(&about, 1)).first(bytes)) == Post::posted; });
+}
+
+void Liar::grant(std::uint64_t num_slices, std::uint64_t bytes_each) {
+  about.offset = num_slices;
+  about.bytes = bytes_each;
+  say();
+}
+
+void Liar::send_slice(std::size_t bytes, std::uint32_t index, bool is_last) {
+  std::optional<OutSlice> slice;
+  await([&] { return (slice = end_.slices()->open(bytes)).has_value(); });
+  end_.slices()->post(RankId(0), std::move(*slice), bytes, {about.engine, about.sequence, index, is_last});
+}
+
+SignalRecord Liar::hear() {
+  Message message;
+  await([&] { return end_.poll(message); });
+  SignalRecord record{};
+  std::memcpy(&record, message.data.data(), sizeof(record));
+  return record;
+}
+
+InSlice Liar::await_slice() {
+  InSlice slice;
+  await([&] { return end_.slices()->poll(slice); });
+  return slice;
+}
+
+std::string error_against(const std::function<void(World&)>& honest, const std::function<void(Liar&)>& lie,
+                          const Environment& environment) {
+  std::string text;
+  const auto run = [&](World& world) {
+    Transport& end = world.impl()->fabric->transport();
+    if (world.rank() == RankId(1)) {
+      Liar liar(end);
+      lie(liar);
+      // It stays until it is found out.
+      const auto guard = std::chrono::steady_clock::now() + kGuard;
+      while (!end.fault()) {
+        require(std::chrono::steady_clock::now() < guard, "the lie is noticed");
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      return;
+    }
+    try {
+      honest(world);
+      ADD_FAILURE() << "rank 0 noticed nothing";
+    } catch (const Error& error) {
+      text = error.what();
+    }
+    const auto fault = end.fault();
+    EXPECT_TRUE(fault && fault->code == ErrorCode::mismatch) << text;
+    EXPECT_TRUE(fault && fault->culprit == RankId(1)) << text;
+  };
+  World::spawn(2, run,
+               {.kind = WorldKind::islands, .topology = Topology::virtual_nodes(2, 2), .environment = environment});
+  return text;
+}
+
+}  // namespace shunt::test
