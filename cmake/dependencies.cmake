@@ -44,6 +44,11 @@ if(NOT SHUNT_UCX STREQUAL "OFF")
 endif()
 shunt_backend(UCX ucx_FOUND)
 
+if(NOT SHUNT_PMIX STREQUAL "OFF")
+  pkg_check_modules(pmix QUIET IMPORTED_TARGET pmix>=4)
+endif()
+shunt_backend(PMIX pmix_FOUND)
+
 if(NOT SHUNT_NCCL STREQUAL "OFF")
   find_library(NCCL_LIBRARY nccl)
 endif()

@@ -22,9 +22,11 @@ struct Environment {
   std::int32_t slice_bytes = 128 << 10;
   std::int32_t ring_depth = 4;
 
-  /// How ranks of several hosts find each other and prove that they belong together.
+  /// How ranks of several hosts find each other and prove that they belong together. Address, port and token may be
+  /// left open where the launcher offers PMIx.
   struct Network {
-    /// MASTER_ADDR, MASTER_PORT: where rank 0 listens, under every launcher.
+    /// MASTER_ADDR, MASTER_PORT: where rank 0 listens, under every launcher; of several addresses, separated by commas,
+    /// the first that answers.
     std::string master_address;
     std::int32_t master_port = 0;
     /// SHUNT_JOB_TOKEN: a secret of the job's ranks. It is never sent. Traffic is not encrypted.
@@ -32,7 +34,7 @@ struct Environment {
     /// SHUNT_INTERFACE: listen and send through this interface only, by name. Of several, separated by commas, a host's
     /// ranks take one each, in turn.
     std::string interface;
-    /// SHUNT_PORT_RANGE: "first-last" for connections between ranks.
+    /// SHUNT_PORT_RANGE: "first-last" for connections between ranks, and for rank 0's port where MASTER_PORT is open.
     std::string port_range;
     /// SHUNT_NET_DEVICES: UCX's names of the devices to use; by default SHUNT_INTERFACE.
     std::string devices;
@@ -49,6 +51,7 @@ struct Environment {
     std::int32_t local_rank = 0;  ///< among them; 0 where the launcher does not say
     std::string job;              ///< the same for all ranks of the job and for no other job on this host
     std::string convention;       ///< "shunt", "mpirun", "srun" or "env", for messages
+    bool has_pmix = false;        ///< the launcher passes on what a rank publishes (PMIX_NAMESPACE, PMIX_RANK)
   };
   std::optional<Launch> launch;
 

@@ -23,6 +23,7 @@ struct Part {
 constexpr Part kParts[] = {
     {"inproc", true, "ranks as threads"},
     {"shm", true, "ranks as processes of one host"},
+    {"pmix", SHUNT_HAVE_PMIX, "how mpirun and srun tell ranks of several hosts where to meet"},
     {"mpi", SHUNT_HAVE_MPI, "the baseline of `bench shuffle`, and a launcher"},
 };
 

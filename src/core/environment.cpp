@@ -90,6 +90,9 @@ std::optional<Environment::Launch> find_launch() {
       fail(ErrorCode::invalid_argument, "{}={} does not fit {}={}", convention.rank, launch.rank, convention.size,
            launch.size);
     if (launch.size > 1) launch.job = job_of(convention);
+    // A rank of another launcher inside may have another number, or share PMIx's with others.
+    launch.has_pmix = (launch.convention == "mpirun" || launch.convention == "srun") && text("PMIX_NAMESPACE") &&
+                      int32("PMIX_RANK", -1, 0) == launch.rank;
     return launch;
   }
   return std::nullopt;

@@ -11,6 +11,7 @@
 #include "engine/world_impl.hpp"
 #include "engine/world_make.hpp"
 #include "transport/inproc/join.hpp"
+#include "transport/pmix/appointment.hpp"
 #include "transport/shm/join.hpp"
 #include "transport/ucx/join.hpp"
 
@@ -41,15 +42,7 @@ namespace {
 
 std::shared_ptr<World::Impl> join_hosts(const Environment& environment, std::uint32_t number) {
   const Environment::Launch& launch = *environment.launch;
-  const Environment::Network& network = environment.network;
-  if (network.master_address.empty() || network.master_port == 0)
-    fail(ErrorCode::invalid_argument,
-         "{} started {} of {} ranks on this host; MASTER_ADDR and MASTER_PORT must say where rank 0 can be met",
-         launch.convention, launch.local_size, launch.size);
-  if (network.token.empty())
-    fail(ErrorCode::invalid_argument,
-         "{} started {} of {} ranks on this host; ranks of several hosts need a secret in SHUNT_JOB_TOKEN",
-         launch.convention, launch.local_size, launch.size);
+  const Environment::Network network = pmix::agree_where_to_meet(environment);
   ucx::JoinOptions options;
   options.meeting.rank = RankId(launch.rank);
   options.meeting.size = launch.size;

@@ -70,7 +70,7 @@ class Info(unittest.TestCase):
             path = os.path.join(folder, "info.json")
             done = shunt("info", "--json", path)
             self.assertEqual(done.returncode, 0, done.stderr)
-            for word in ["inproc", "shm", "mpi", "cuda", "cores", "memory"]:
+            for word in ["inproc", "shm", "pmix", "mpi", "cuda", "cores", "memory"]:
                 self.assertIn(word, done.stdout)
             with open(path) as file:
                 report = json.load(file)

@@ -22,7 +22,7 @@ using Nonce = std::array<std::byte, 32>;
 using SessionId = std::uint64_t;
 
 struct MeetingPlace {
-  std::string address;     ///< of rank 0, a name or a number
+  std::string address;     ///< of rank 0, a name or a number; of several, separated by commas, the first that answers
   std::uint16_t port = 0;  ///< where rank 0 listens
   /// An interface or an address of this host; rank 0 listens there only. Empty: everywhere.
   std::string interface;

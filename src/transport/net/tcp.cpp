@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -11,6 +12,7 @@
 #include <array>
 #include <cstring>
 #include <memory>
+#include <sstream>
 
 #include "core/fail.hpp"
 
@@ -44,13 +46,17 @@ struct Address {
     return result;
   }
 
-  [[nodiscard]] std::string text() const {
+  /// Without the port.
+  [[nodiscard]] std::string number() const {
     std::array<char, NI_MAXHOST> host{};
+    const bool ok = getnameinfo(get(), length, host.data(), host.size(), nullptr, 0, NI_NUMERICHOST) == 0;
+    return ok ? host.data() : "an unknown address";
+  }
+
+  [[nodiscard]] std::string text() const {
     std::array<char, NI_MAXSERV> port{};
-    if (getnameinfo(get(), length, host.data(), host.size(), port.data(), port.size(),
-                    NI_NUMERICHOST | NI_NUMERICSERV) != 0)
-      return "an unknown address";
-    return with_port_text(host.data(), port.data());
+    const bool ok = getnameinfo(get(), length, nullptr, 0, port.data(), port.size(), NI_NUMERICSERV) == 0;
+    return ok ? with_port_text(number(), port.data()) : number();
   }
 };
 
@@ -80,17 +86,32 @@ Resolved resolve(const std::string& name, int flags) {
   return resolved;
 }
 
-std::vector<Address> addresses_of_interface(const std::string& name) {
+/// Of the interfaces' addresses, those that `is_wanted(entry)`.
+template <class IsWanted>
+std::vector<Address> addresses_of_interfaces(IsWanted is_wanted) {
   ifaddrs* first = nullptr;
   if (getifaddrs(&first) != 0) fail_errno("can't list the network interfaces");
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(first, &freeifaddrs);
   std::vector<Address> addresses;
   for (const ifaddrs* entry = first; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr || name != entry->ifa_name) continue;
+    if (entry->ifa_addr == nullptr || !is_wanted(*entry)) continue;
     if (entry->ifa_addr->sa_family == AF_INET) addresses.emplace_back(entry->ifa_addr, sizeof(sockaddr_in));
     if (entry->ifa_addr->sa_family == AF_INET6) addresses.emplace_back(entry->ifa_addr, sizeof(sockaddr_in6));
   }
   return addresses;
+}
+
+std::vector<Address> addresses_of_interface(const std::string& name) {
+  std::vector<Address> addresses =
+      addresses_of_interfaces([&](const ifaddrs& entry) { return name == entry.ifa_name; });
+  return addresses.empty() ? resolve(name, AI_NUMERICHOST | AI_PASSIVE).addresses : addresses;
+}
+
+/// A link-local address means another host on every link.
+bool is_reachable_from_other_hosts(const ifaddrs& entry) {
+  if ((entry.ifa_flags & IFF_LOOPBACK) != 0 || (entry.ifa_flags & IFF_RUNNING) == 0) return false;
+  return entry.ifa_addr->sa_family != AF_INET6 ||
+         !IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(entry.ifa_addr)->sin6_addr);
 }
 
 void set_option(const Descriptor& socket, int level, int option, int value) {
@@ -167,9 +188,8 @@ std::vector<Descriptor> listen_at(const MeetingPlace& place) {
   if (place.interface.empty()) {
     listeners.push_back(listen_everywhere(place.port));
   } else {
-    std::vector<Address> addresses = addresses_of_interface(place.interface);
-    if (addresses.empty()) addresses = resolve(place.interface, AI_NUMERICHOST | AI_PASSIVE).addresses;
-    for (const Address& address : addresses) listeners.push_back(listen_on(address.with_port(place.port), false));
+    for (const Address& address : addresses_of_interface(place.interface))
+      listeners.push_back(listen_on(address.with_port(place.port), false));
   }
   std::erase_if(listeners, [](const Descriptor& listener) { return !listener.valid(); });
   if (listeners.empty())
@@ -194,12 +214,26 @@ std::string peer_name(const Descriptor& socket) {
   return address ? address->text() : "somebody who has hung up";
 }
 
+std::vector<std::string> own_addresses(const std::string& interface) {
+  std::vector<Address> addresses = addresses_of_interfaces([&](const ifaddrs& entry) {
+    return is_reachable_from_other_hosts(entry) && (interface.empty() || interface == entry.ifa_name);
+  });
+  if (addresses.empty() && !interface.empty()) addresses = resolve(interface, AI_NUMERICHOST).addresses;
+  std::vector<std::string> numbers;
+  for (const Address& address : addresses) numbers.push_back(address.number());
+  return numbers;
+}
+
 Connected connect_to(const MeetingPlace& place, Deadline deadline) {
-  const auto [addresses, why_not] = resolve(place.address, 0);
-  Connected last{{}, why_not};
-  for (const Address& address : addresses) {
-    last = connect_to_address(address.with_port(place.port), deadline);
-    if (last.socket.valid()) break;
+  Connected last;
+  std::istringstream names(place.address);
+  for (std::string name; std::getline(names, name, ',');) {
+    const auto [addresses, why_not] = resolve(name, 0);
+    if (addresses.empty()) last.why_not = why_not;
+    for (const Address& address : addresses) {
+      last = connect_to_address(address.with_port(place.port), deadline);
+      if (last.socket.valid()) return last;
+    }
   }
   return last;
 }

@@ -1,18 +1,15 @@
 #include "transport/ucx/worker.hpp"
 
 #include <linux/filter.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
 #include <utility>
 
 #include "core/fail.hpp"
-#include "transport/descriptor.hpp"
+#include "transport/net/ports.hpp"
 
 namespace shunt::ucx {
 namespace {
@@ -55,38 +52,10 @@ class ScopedVariable {
 
 constexpr int kAttempts = 20;
 
-std::uint16_t port_of(int socket) {
-  sockaddr_storage address{};
-  socklen_t length = sizeof(address);
-  if (getsockname(socket, reinterpret_cast<sockaddr*>(&address), &length) != 0) return 0;
-  if (address.ss_family == AF_INET) return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
-  if (address.ss_family == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
-  return 0;
-}
-
 bool is_listening(int socket) {
   int listens = 0;
   socklen_t length = sizeof(listens);
   return getsockopt(socket, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) == 0 && listens != 0;
-}
-
-/// A port that nobody uses at this moment, in a range "first-last" or anywhere.
-std::uint16_t choose_port(const std::string& range) {
-  std::uint16_t first = 0;
-  std::uint16_t last = 0;
-  if (!range.empty() && (std::sscanf(range.c_str(), "%hu-%hu", &first, &last) != 2 || first == 0 || last < first))
-    fail(ErrorCode::invalid_argument, "SHUNT_PORT_RANGE='{}': expected first-last", range);
-  const auto length = static_cast<std::uint32_t>(last - first) + 1;
-  const auto begin = static_cast<std::uint32_t>(getpid());  // ranks of one host start in different places
-  for (std::uint32_t i = 0; i < length; ++i) {
-    const Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(static_cast<std::uint16_t>(first + (begin + i) % length));
-    if (bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0)
-      return port_of(socket.get());
-  }
-  fail(ErrorCode::system, "all ports of {} are in use", range);
 }
 
 }  // namespace
@@ -98,7 +67,7 @@ void check(ucs_status_t status, const char* what) {
 Worker::Worker(const WorkerOptions& options) {
   // Another process may take the port before UCX does.
   for (int attempt = 0;; ++attempt) {
-    port_ = choose_port(options.port_range);
+    port_ = net::port_of(net::reserve_port(options.port_range).get());
     try {
       start(options);
       return;
@@ -154,7 +123,7 @@ void Worker::refuse_strangers() const {
   const sock_fprog filter{1, &drop};
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
     const int fd = std::atoi(entry.path().filename().c_str());
-    if (is_listening(fd) && port_of(fd) == port_ &&
+    if (is_listening(fd) && net::port_of(fd) == port_ &&
         setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof(filter)) != 0)
       fail_errno("can't close port {} to strangers", port_);
   }
