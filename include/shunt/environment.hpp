@@ -17,6 +17,9 @@ struct Environment {
   std::chrono::milliseconds join{60'000};
   /// SHUNT_VIRTUAL_NODES: declare this many nodes on one host. Default 1.
   std::int32_t virtual_nodes = 1;
+  /// SHUNT_TOPOLOGY: a file that says which ranks form which node (Topology::from_file). Default: none; nodes are
+  /// hosts, or on one host SHUNT_VIRTUAL_NODES.
+  std::string topology_file;
   /// SHUNT_SLICE_BYTES, SHUNT_RING_DEPTH: between nodes rows travel in slices of at most so many bytes, at most so many
   /// of them on their way between two ranks. Speed and memory depend on them, results don't. Defaults 131072 and 4.
   std::int32_t slice_bytes = 128 << 10;

@@ -8,6 +8,7 @@
 #include "core/fail.hpp"
 #include "core/hash.hpp"
 #include "engine/exchange.hpp"
+#include "engine/nodes.hpp"
 #include "engine/world_impl.hpp"
 #include "engine/world_make.hpp"
 #include "transport/inproc/join.hpp"
@@ -59,25 +60,32 @@ std::shared_ptr<World::Impl> join_hosts(const Environment& environment, std::uin
   return make_world(transport, Topology::from_nodes(std::move(nodes)), environment);
 }
 
-}  // namespace
-
-World World::from_environment() {
-  const Environment environment = Environment::read();
-  if (!environment.launch) return World(make_world(inproc::join(1).front(), Topology::single_node(1), environment));
-
-  // All ranks make their worlds in the same order, so the n-th one of each meets the n-th of the others.
-  static std::atomic<std::uint32_t> num_worlds{0};
-  const std::uint32_t number = num_worlds++;
+std::shared_ptr<World::Impl> join_processes(const Environment& environment, std::uint32_t number) {
   const Environment::Launch& launch = *environment.launch;
-  if (launch.local_size != launch.size) return World(join_hosts(environment, number));
   shm::JoinOptions options;
   options.rank = RankId(launch.rank);
   options.size = launch.size;
   options.job = fmt::format("{}/{}/{}", launch.convention, launch.job, number);
   options.join_limit = environment.join;
   options.liveness_limit = environment.liveness;
-  const Topology topology = Topology::virtual_nodes(launch.size, environment.virtual_nodes);
-  return World(make_world(shm::join(options), topology, environment));
+  return make_world(shm::join(options), Topology::single_node(launch.size), environment);
+}
+
+}  // namespace
+
+World World::from_environment() {
+  const Environment environment = Environment::read();
+  if (!environment.launch)
+    return World(make_world(inproc::join(1).front(), declared_nodes(environment, 1), environment));
+
+  // All ranks make their worlds in the same order, so the n-th one of each meets the n-th of the others.
+  static std::atomic<std::uint32_t> num_worlds{0};
+  const std::uint32_t number = num_worlds++;
+  const Environment::Launch& launch = *environment.launch;
+  const auto world =
+      launch.local_size != launch.size ? join_hosts(environment, number) : join_processes(environment, number);
+  settle_nodes(*world);
+  return World(world);
 }
 
 World::World(std::shared_ptr<Impl> impl) : impl_(std::move(impl)), exceptions_at_birth_(std::uncaught_exceptions()) {}

@@ -70,6 +70,50 @@ class Results(Hosts):
         self.expect_success("soak", 2000, hosts=4, ranks_per_host=2)
 
 
+class Nodes(Hosts):
+    """SHUNT_TOPOLOGY."""
+
+    def file(self, nodes):
+        file = tempfile.NamedTemporaryFile("w", suffix=".json")
+        self.addCleanup(file.close)
+        file.write(json.dumps({"nodes": nodes}))
+        file.flush()
+        return file.name
+
+    def nodes_seen(self, nodes, **options):
+        printed = self.expect_success("meet", SHUNT_TOPOLOGY=self.file(nodes), **options)
+        return [int(line.split()[-1]) for line in sorted(printed.splitlines())]
+
+    def expect_all_told(self, error, *words, **options):
+        printed, status = self.finish(self.start(*words, hosts=2, ranks_per_host=2, **options))
+        self.assertEqual(status, 3, printed)
+        for rank in range(4):
+            self.assertRegex(printed, f"(?m)^rank {rank}: {error}")
+
+    def test_are_as_the_file_says_on_one_host_and_on_several(self):
+        self.assertEqual(self.nodes_seen([[3, 1], [0, 2]], hosts=1, ranks_per_host=4), [1, 0, 1, 0])
+        self.assertEqual(self.nodes_seen([[2, 3], [0, 1]], hosts=2, ranks_per_host=2), [1, 1, 0, 0])
+        self.assertEqual(self.nodes_seen([[0], [2, 3], [1]], hosts=2, ranks_per_host=2), [0, 2, 1, 1])
+
+    def test_smaller_than_hosts_give_the_results_of_the_reference(self):
+        self.expect_success("cases", 0, 40, hosts=2, ranks_per_host=3, SHUNT_TOPOLOGY=self.file([[0, 2], [1], [3], [4, 5]]))
+
+    def test_that_span_hosts_are_refused(self):
+        error = "invalid_argument: SHUNT_TOPOLOGY: node 1 has rank 1 on host0 and rank 2 on host1"
+        self.expect_all_told(error, "meet", SHUNT_TOPOLOGY=self.file([[0], [1, 2], [3]]))
+
+    def test_of_other_ranks_than_there_are_are_refused(self):
+        self.expect_all_told("invalid_argument: rank 0 on host0: .*: nodes: 3 ranks, but the world has 4", "meet", SHUNT_TOPOLOGY=self.file([[0, 1], [2]]))
+
+    def test_that_not_all_ranks_have_read_alike_are_a_mismatch(self):
+        for other, error in ((f"export SHUNT_TOPOLOGY={self.file([[0], [1], [2], [3]])}", "mismatch: rank 3 on host1 has other nodes than rank 0 on host0"),
+                             ("unset SHUNT_TOPOLOGY", "mismatch: rank 3 on host1 has other nodes than rank 0 on host0"),
+                             ("export SHUNT_TOPOLOGY=/nonexistent", "invalid_argument: rank 3 on host1: /nonexistent: can't be opened")):
+            with self.subTest(other=other):
+                script = f"[ $RANK != 3 ] || {other}; exec {RANK} meet"
+                self.expect_all_told(error, "-c", script, program="sh", SHUNT_TOPOLOGY=self.file([[0], [1], [2, 3]]))
+
+
 FOUR_RANKS = [f"rank {rank} of 4 on node {rank // 2}" for rank in range(4)]
 
 
