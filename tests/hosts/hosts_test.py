@@ -1,7 +1,9 @@
 """Runs ranks on a cluster of namespaces: right results, flat memory, and an answer to every fault that names the culprit."""
+import contextlib
 import json
 import os
 import pathlib
+import random
 import re
 import shutil
 import signal
@@ -193,8 +195,8 @@ class Bench(Hosts):
 class Faults(Hosts):
     """Ranks shuffle until something happens to one of them."""
 
-    def shuffle(self, **options):
-        job = self.start("forever", **options)
+    def shuffle(self, how="forever", **options):
+        job = self.start(how, **options)
         self.assertEqual(job.stdout.readline(), "shuffling\n")
         return job
 
@@ -247,18 +249,116 @@ class Faults(Hosts):
         self.expect_all_told(printed, {0, 1, 4, 5}, {2, 3})
         self.expect_all_told(printed, {2, 3}, {0, 1, 4, 5})
 
-    def test_strangers_at_every_port_change_nothing(self):
-        job = self.shuffle()
-        victim, name = self.processes(job)[1]
-        strangers = [sys.executable, pathlib.Path(__file__).with_name("strangers.py")]
-        for host in range(3):
-            done = subprocess.run([TOOL, "exec", "--cluster", name, "--host", str(host), "--", *strangers], capture_output=True, text=True)
+    def on_host(self, name, host, *command):
+        return [str(TOOL), "exec", "--cluster", name, "--host", str(host), "--", *map(str, command)]
+
+    def call_as_strangers(self, name, *words):
+        """What strangers on each host have to say about it."""
+        strangers = [sys.executable, pathlib.Path(__file__).with_name("strangers.py"), *words]
+        said = [subprocess.run(self.on_host(name, host, *strangers), capture_output=True, text=True) for host in range(3)]
+        for done in said:
             self.assertRegex(done.stdout, "[1-9][0-9]* ports", done.stderr)
+        return [done.stdout for done in said]
+
+    def expect_to_go_on(self, job):
+        """Until a rank is killed."""
         time.sleep(1)
         self.assertIsNone(job.poll(), "the job goes on")
-        os.kill(victim, signal.SIGKILL)
+        os.kill(self.processes(job)[1][0], signal.SIGKILL)
         printed, _ = self.finish(job)
         self.expect_all_told(printed, {0, 2, 3, 4, 5}, {1})
+        return printed
+
+    def test_strangers_at_every_port_change_nothing(self):
+        job = self.shuffle()
+        self.call_as_strangers(self.processes(job)[1][1], "shuffling")
+        self.expect_to_go_on(job)
+
+    def start_gated(self):
+        """Ranks that wait for permission: (job, name of the cluster, how to permit)."""
+        gates = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        script = f"echo $NETCLUSTER_NAME > {gates}/name; until [ -e {gates}/$RANK ]; do sleep 0.02; done; exec {RANK} forever"
+        job = self.start("-c", script, program="sh")
+        self.wait_for(lambda: (gates / "name").exists() and (gates / "name").read_text().strip())
+        return job, (gates / "name").read_text().strip(), lambda ranks: [(gates / str(rank)).touch() for rank in ranks]
+
+    def wait_for(self, holds):
+        deadline = time.monotonic() + 60
+        while not (answer := holds()):
+            self.assertLess(time.monotonic(), deadline, "waited in vain")
+            time.sleep(0.02)
+        return answer
+
+    def test_handshakes_that_were_recorded_are_worth_nothing_whole_or_cut_off(self):
+        job, name, permit = self.start_gated()
+        recording = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory())) / "recording"
+        recorder = subprocess.Popen(self.on_host(name, 0, sys.executable, pathlib.Path(__file__).with_name("recorder.py"), recording),
+                                    stdout=subprocess.PIPE, text=True)
+        self.addCleanup(self.end, recorder)
+        self.assertEqual(recorder.stdout.readline(), "recording\n")
+
+        def lengths(is_wanted):
+            return [len(text) // 2 for port, text in json.loads(recording.read_text()) if is_wanted(port)] if recording.exists() else []
+
+        permit(range(5))
+        handshake_bytes = 56 + 32
+        self.wait_for(lambda: sum(length > handshake_bytes for length in lengths(lambda port: port == 29500)) == 3)  # ranks 2, 3, 4
+        said = self.call_as_strangers(name, "meeting", recording)
+        self.assertRegex(said[0], "[1-9][0-9]* refused")
+        permit([5])
+        while (line := job.stdout.readline()) != "shuffling\n":
+            self.assertRegex(line, "^shunt: rank 0 refuses .* does not know the job's token")
+        self.assertTrue(lengths(lambda port: port != 29500), "UCX's handshakes were recorded, too")
+        self.call_as_strangers(name, "shuffling", recording)
+        self.expect_to_go_on(job)
+
+    def test_a_second_job_at_the_same_port_is_told_and_the_first_goes_on(self):
+        job, name, permit = self.start_gated()
+        permit(range(5))
+        self.wait_for(lambda: len(self.processes(job)) == 5)
+
+        def second_job(rank):
+            rank_of_two = [f"RANK={rank}", "WORLD_SIZE=2", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=1", "SHUNT_JOB_TOKEN=another"]
+            return subprocess.run(self.on_host(name, rank, "env", *rank_of_two, RANK, "meet"), capture_output=True, text=True).stdout
+
+        self.assertRegex(second_job(1), "rank 1: invalid_argument: rank 0 at 10.77.0.1:29500 does not accept the token of rank 1")
+        self.assertRegex(second_job(0), "rank 0: system: can't listen at 10.77.0.1:29500 .does another job meet there")
+        permit([5])
+        while (line := job.stdout.readline()) != "shuffling\n":
+            self.assertRegex(line, "^shunt: rank 0 refuses .* says it is rank 1 but does not know the job's token")
+        self.expect_to_go_on(job)
+
+    def test_a_rank_that_takes_its_time_is_waited_for(self):
+        self.expect_success("slowly", 10)
+
+    def test_a_rank_that_is_stopped_for_less_than_the_limit_again_and_again_is_waited_for(self):
+        job = self.start("cases", 0, 300)
+        self.wait_for(lambda: len(self.processes(job)) == 6)
+        victim = self.processes(job)[3][0]
+        num_stops = 0
+        while job.poll() is None and num_stops < 6:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(victim, signal.SIGSTOP)
+                time.sleep(0.4 * LIVENESS_MS / 1000)
+                os.kill(victim, signal.SIGCONT)
+            num_stops += 1
+            time.sleep(0.1)
+        printed, status = self.finish(job)
+        self.assertEqual(status, 0, printed)
+        self.assertGreaterEqual(num_stops, 3, "the job was over too soon")
+
+    def test_a_rank_that_is_killed_in_the_middle_of_a_dispatch_is_named_by_all_every_time(self):
+        for repeat in range(int(os.environ.get("SHUNT_KILL_REPEATS", 6))):
+            with self.subTest(repeat=repeat):
+                chance = random.Random(repeat)
+                victim = chance.randrange(6)
+                job = self.shuffle("dispatches")
+                process = self.processes(job)[victim][0]
+                time.sleep(chance.uniform(0, 0.2))
+                os.kill(process, signal.SIGKILL)
+                printed, _ = self.finish(job)
+                self.expect_all_told(printed, set(range(6)) - {victim}, {victim})
+                self.assertEqual(len(re.findall("(?:was in|called) dispatch", printed)), 5, printed)
 
     def test_a_slow_link_is_no_fault(self):
         job = self.shuffle()

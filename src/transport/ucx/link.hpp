@@ -66,6 +66,8 @@ class Link final : public FarLink, private SliceLink {
   // Messages to one rank that it has not polled before post() says `again`, and how many it polls before it says so.
   static constexpr std::int32_t kMostUnread = 256;
   static constexpr std::int32_t kReadAtATime = kMostUnread / 4;
+  // The number of the ping after which a rank says nothing more.
+  static constexpr std::uint32_t kLastPing = 1;
 
   // Any thread.
   void queue(RankId peer, std::unique_ptr<Sending> sending);
@@ -77,6 +79,7 @@ class Link final : public FarLink, private SliceLink {
   void send(RankId peer, std::unique_ptr<Sending> sending);
   void sleep();
   void say_farewell();
+  static bool is_unaware(const Peer& peer);
   void close_all();
   void connect(Peer& peer, const Contact& contact);
   ucs_status_t receive(const Header& header, void* data, std::size_t bytes, const ucp_am_recv_param_t& param);

@@ -41,6 +41,7 @@ struct Link::Peer {
   bool is_broken = false;
   std::atomic<bool> has_asked{false};     // it has reached this rank
   std::atomic<bool> has_answered{false};  // this rank has reached it
+  bool has_heard_all = false;             // that this rank has ever told it
   std::atomic<bool> has_left{false};      // it says so, but slices that it sent before may still be on their way
   std::atomic<std::uint64_t> num_slices_to{0};
   std::atomic<std::uint64_t> num_slices_from{0};

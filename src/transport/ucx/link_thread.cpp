@@ -1,6 +1,7 @@
 // What a link's own thread does: it alone calls UCX once the link is made.
 #include <poll.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <type_traits>
@@ -127,7 +128,12 @@ void Link::receive_small(const Header& header, std::span<const std::byte> bytes)
       return listener_.on_arrival();
     }
     case Kind::read: peers_[from.index()]->num_unread -= kReadAtATime; return listener_.on_arrival();
-    case Kind::ping: peers_[from.index()]->has_asked = true; return send(from, make_sending(from, Kind::alive, {}));
+    case Kind::ping: {
+      peers_[from.index()]->has_asked = true;
+      auto answer = make_sending(from, Kind::alive, {});
+      answer->header.sequence = header.sequence;
+      return send(from, std::move(answer));
+    }
     case Kind::left: {
       std::uint64_t num_slices = 0;
       if (bytes.size() != sizeof(num_slices)) return;
@@ -148,7 +154,10 @@ void Link::receive_small(const Header& header, std::span<const std::byte> bytes)
       return listener_.on_fault(static_cast<ErrorCode>(words[0]), RankId(words[1]),
                                 std::string(reinterpret_cast<const char*>(text.data()), text.size()));
     }
-    case Kind::alive: peers_[from.index()]->has_answered = true; return;
+    case Kind::alive:
+      peers_[from.index()]->has_answered = true;
+      if (header.sequence == kLastPing) peers_[from.index()]->has_heard_all = true;
+      return;
     case Kind::slice: return;
   }
 }
@@ -219,16 +228,32 @@ void Link::lose(RankId rank, ucs_status_t status) {
       fmt::format("rank {} lost its connection to rank {}: {}", options_.rank, rank, ucs_status_string(status)));
 }
 
+/// It may still send. To close a connection before it has read what it was told last would destroy that: it would take
+/// this rank for lost, and never hear why this rank leaves.
+bool Link::is_unaware(const Peer& peer) { return !peer.is_broken && !peer.has_left && !peer.has_heard_all; }
+
 // Takes as long as something moves: a slow network is no reason to leave peers without what they wait for.
 void Link::say_farewell() {
   const auto patience = is_poisoned_ ? kFarewell : std::max(kFarewell, options_.liveness);
   auto deadline = Clock::now() + patience;
   while (send_queued()) {
   }
+  for (const auto& peer : peers_) {
+    if (!peer || !is_unaware(*peer)) continue;
+    auto ping = make_sending(peer->rank, Kind::ping, {});
+    ping->header.sequence = kLastPing;
+    send(peer->rank, std::move(ping));
+  }
+  const auto answers_by = Clock::now() + kFarewell;
+  const auto is_anybody_unaware = [&] {
+    return Clock::now() < answers_by &&
+           std::ranges::any_of(peers_, [](const auto& peer) { return peer && is_unaware(*peer); });
+  };
   ucp_request_param_t param{};
   const ucs_status_ptr_t flush = ucp_worker_flush_nbx(worker_->get(), &param);
-  while (Clock::now() < deadline &&
-         (num_sending_ > 0 || (UCS_PTR_IS_PTR(flush) && ucp_request_check_status(flush) == UCS_INPROGRESS))) {
+  while ((Clock::now() < deadline &&
+          (num_sending_ > 0 || (UCS_PTR_IS_PTR(flush) && ucp_request_check_status(flush) == UCS_INPROGRESS))) ||
+         is_anybody_unaware()) {
     const std::int32_t num_before = num_sending_;
     if (ucp_worker_progress(worker_->get()) == 0) std::this_thread::yield();
     if (num_sending_ < num_before) deadline = Clock::now() + patience;
