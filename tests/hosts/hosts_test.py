@@ -163,7 +163,7 @@ class Mpirun(Hosts):
 
     def test_needs_no_variables_without_mpi(self):
         self.pmix_program()
-        for words in (["-u", "SHUNT_INTERFACE"], ["SHUNT_PORT_RANGE=31000-31009"], ["SHUNT_JOB_TOKEN=open sesame"]):
+        for words in (["-u", "SHUNT_INTERFACE"], ["SHUNT_PORT_RANGE=31000-31999"], ["SHUNT_JOB_TOKEN=open sesame"]):
             with self.subTest(words=words):
                 self.assertEqual(self.expect_meeting(*self.WITHOUT_VARIABLES, *words, RANK, "meet"), FOUR_RANKS)
 

@@ -2,9 +2,9 @@
 
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <cstdio>
+#include <random>
 
 #include "core/fail.hpp"
 
@@ -25,7 +25,7 @@ Descriptor reserve_port(const std::string& range) {
   if (!range.empty() && (std::sscanf(range.c_str(), "%hu-%hu", &first, &last) != 2 || first == 0 || last < first))
     fail(ErrorCode::invalid_argument, "SHUNT_PORT_RANGE='{}': expected first-last", range);
   const auto length = static_cast<std::uint32_t>(last - first) + 1;
-  const auto begin = static_cast<std::uint32_t>(getpid());  // ranks of one host start in different places
+  const std::uint32_t begin = std::random_device()() % length;  // ranks of one host start in different places
   for (std::uint32_t i = 0; i < length; ++i) {
     Descriptor reserved(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in address{};
