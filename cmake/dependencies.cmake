@@ -2,6 +2,7 @@
 
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
+find_package(nlohmann_json REQUIRED)
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(hwloc REQUIRED IMPORTED_TARGET hwloc)
@@ -43,6 +44,11 @@ if(NOT SHUNT_UCX STREQUAL "OFF")
   pkg_check_modules(ucx QUIET IMPORTED_TARGET ucx)
 endif()
 shunt_backend(UCX ucx_FOUND)
+
+if(NOT SHUNT_PMIX STREQUAL "OFF")
+  pkg_check_modules(pmix QUIET IMPORTED_TARGET pmix>=4)
+endif()
+shunt_backend(PMIX pmix_FOUND)
 
 if(NOT SHUNT_NCCL STREQUAL "OFF")
   find_library(NCCL_LIBRARY nccl)

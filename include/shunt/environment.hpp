@@ -17,14 +17,19 @@ struct Environment {
   std::chrono::milliseconds join{60'000};
   /// SHUNT_VIRTUAL_NODES: declare this many nodes on one host. Default 1.
   std::int32_t virtual_nodes = 1;
+  /// SHUNT_TOPOLOGY: a file that says which ranks form which node (Topology::from_file). Default: none; nodes are
+  /// hosts, or on one host SHUNT_VIRTUAL_NODES.
+  std::string topology_file;
   /// SHUNT_SLICE_BYTES, SHUNT_RING_DEPTH: between nodes rows travel in slices of at most so many bytes, at most so many
   /// of them on their way between two ranks. Speed and memory depend on them, results don't. Defaults 131072 and 4.
   std::int32_t slice_bytes = 128 << 10;
   std::int32_t ring_depth = 4;
 
-  /// How ranks of several hosts find each other and prove that they belong together.
+  /// How ranks of several hosts find each other and prove that they belong together. Address, port and token may be
+  /// left open where the launcher offers PMIx.
   struct Network {
-    /// MASTER_ADDR, MASTER_PORT: where rank 0 listens, under every launcher.
+    /// MASTER_ADDR, MASTER_PORT: where rank 0 listens, under every launcher; of several addresses, separated by commas,
+    /// the first that answers.
     std::string master_address;
     std::int32_t master_port = 0;
     /// SHUNT_JOB_TOKEN: a secret of the job's ranks. It is never sent. Traffic is not encrypted.
@@ -32,7 +37,7 @@ struct Environment {
     /// SHUNT_INTERFACE: listen and send through this interface only, by name. Of several, separated by commas, a host's
     /// ranks take one each, in turn.
     std::string interface;
-    /// SHUNT_PORT_RANGE: "first-last" for connections between ranks.
+    /// SHUNT_PORT_RANGE: "first-last" for connections between ranks, and for rank 0's port where MASTER_PORT is open.
     std::string port_range;
     /// SHUNT_NET_DEVICES: UCX's names of the devices to use; by default SHUNT_INTERFACE.
     std::string devices;
@@ -49,6 +54,7 @@ struct Environment {
     std::int32_t local_rank = 0;  ///< among them; 0 where the launcher does not say
     std::string job;              ///< the same for all ranks of the job and for no other job on this host
     std::string convention;       ///< "shunt", "mpirun", "srun" or "env", for messages
+    bool has_pmix = false;        ///< the launcher passes on what a rank publishes (PMIX_NAMESPACE, PMIX_RANK)
   };
   std::optional<Launch> launch;
 

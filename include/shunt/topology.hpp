@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "shunt/ids.hpp"
@@ -25,6 +26,10 @@ class Topology {
 
   /// nodes[rank]; every node from 0 to the largest must occur.
   static Topology from_nodes(std::vector<NodeId> nodes);
+
+  /// Read from JSON: {"nodes": [[0, 1], [2, 3]]}, the ranks of each node. Each rank from 0 to the largest stands there
+  /// once. Throws Error(invalid_argument) that names the file, and the line or the key that is wrong.
+  static Topology from_file(const std::string& path);
 
   /// The topology of these ranks alone, in this order; nodes keep theirs and are numbered anew.
   [[nodiscard]] Topology subset(std::span<const RankId> ranks) const;

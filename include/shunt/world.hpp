@@ -29,7 +29,7 @@ struct Rebuilt;
 
 struct SpawnOptions {
   WorldKind kind = WorldKind::inproc;
-  /// Nodes of the ranks; by default SHUNT_VIRTUAL_NODES runs of ranks.
+  /// Nodes of the ranks; by default those of SHUNT_TOPOLOGY or, without it, SHUNT_VIRTUAL_NODES runs of ranks.
   std::optional<Topology> topology = std::nullopt;
   Environment environment = Environment::read();
 };

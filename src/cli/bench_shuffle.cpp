@@ -73,8 +73,8 @@ void run_rank(World& world, const ShuffleConfig& config, const std::string& worl
   flush_stdout();  // a process that was forked ends without another chance to say that nobody could read it
 }
 
-/// How many ranks the launcher has started.
-std::int32_t launched_ranks(const Arguments& arguments) {
+/// What the launcher has started.
+Environment::Launch launch_of(const Arguments& arguments) {
   const auto launch = Environment::read().launch;
   if (!launch)
     fail(ErrorCode::invalid_argument,
@@ -82,7 +82,7 @@ std::int32_t launched_ranks(const Arguments& arguments) {
   if (arguments.ranks->count() > 0 && arguments.config.ranks != launch->size)
     fail(ErrorCode::invalid_argument, "--ranks {}: {} has started {}", arguments.config.ranks, launch->convention,
          launch->size);
-  return launch->size;
+  return *launch;
 }
 
 /// Ranks of several hosts that mpirun did not start: shunt and MPI are to be measured in the same processes, so rank 0
@@ -101,16 +101,18 @@ void settle_nodes(ShuffleConfig& config, const World& world) {
 
 void run_under_launcher(const Arguments& arguments) {
   ShuffleConfig config = arguments.config;
-  config.ranks = launched_ranks(arguments);
+  const Environment::Launch launch = launch_of(arguments);
+  config.ranks = launch.size;
+  config.local_ranks = launch.local_size;
   if (should_start_anew(config)) {
-    if (Environment::read().launch->rank == 0) throw CLI::RuntimeError(run_under_mpirun(config));
+    if (launch.rank == 0) throw CLI::RuntimeError(run_under_mpirun(config));
     return;
   }
   if (std::getenv("OMPI_COMM_WORLD_SIZE")) die_with_launcher();
   check(config);  // before the ranks meet, as the first to know would take memory that the others count as available
   setenv("SHUNT_VIRTUAL_NODES", std::to_string(config.nodes).c_str(), 1);
   World world = World::from_environment();
-  const bool has_hosts = Environment::read().launch->local_size != world.size();
+  const bool has_hosts = launch.local_size != world.size();
   settle_nodes(config, world);
   run_rank(world, config, has_hosts ? "hosts" : "shm");
 }

@@ -23,6 +23,8 @@ struct Part {
 constexpr Part kParts[] = {
     {"inproc", true, "ranks as threads"},
     {"shm", true, "ranks as processes of one host"},
+    {"ucx", SHUNT_HAVE_UCX, "ranks of several hosts"},
+    {"pmix", SHUNT_HAVE_PMIX, "how mpirun and srun tell ranks of several hosts where to meet"},
     {"mpi", SHUNT_HAVE_MPI, "the baseline of `bench shuffle`, and a launcher"},
 };
 
@@ -31,7 +33,7 @@ struct Library {
   bool found;
 };
 
-constexpr Library kUnusedLibraries[] = {{"ucx", SHUNT_HAVE_UCX}, {"cuda", SHUNT_HAVE_CUDA}, {"nccl", SHUNT_HAVE_NCCL}};
+constexpr Library kUnusedLibraries[] = {{"cuda", SHUNT_HAVE_CUDA}, {"nccl", SHUNT_HAVE_NCCL}};
 
 struct Arguments {
   bool measure = false;

@@ -4,6 +4,8 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
+#include <string>
+#include <vector>
 
 #include "cli/verbs.hpp"
 #include "cli/write_file.hpp"
@@ -12,8 +14,16 @@
 namespace {
 
 int run(CLI::App& app, int argc, char** argv) {
-  CLI11_PARSE(app, argc, argv);
-  return 0;
+  try {
+    app.parse(argc, argv);
+    return 0;
+  } catch (const CLI::RequiredError& error) {
+    // A word that is no verb says more than that a verb is missing.
+    const std::vector<std::string> unknown = app.remaining(true);
+    return unknown.empty() ? app.exit(error) : app.exit(CLI::ExtrasError(unknown));
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error);
+  }
 }
 
 }  // namespace

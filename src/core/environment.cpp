@@ -90,6 +90,9 @@ std::optional<Environment::Launch> find_launch() {
       fail(ErrorCode::invalid_argument, "{}={} does not fit {}={}", convention.rank, launch.rank, convention.size,
            launch.size);
     if (launch.size > 1) launch.job = job_of(convention);
+    // A rank of another launcher inside may have another number, or share PMIx's with others.
+    launch.has_pmix = (launch.convention == "mpirun" || launch.convention == "srun") && text("PMIX_NAMESPACE") &&
+                      int32("PMIX_RANK", -1, 0) == launch.rank;
     return launch;
   }
   return std::nullopt;
@@ -123,6 +126,7 @@ Environment Environment::read() {
   environment.deadline = milliseconds("SHUNT_DEADLINE_MS", environment.deadline);
   environment.join = milliseconds("SHUNT_JOIN_MS", environment.join);
   environment.virtual_nodes = int32("SHUNT_VIRTUAL_NODES", environment.virtual_nodes, 1);
+  if (const char* file = text("SHUNT_TOPOLOGY")) environment.topology_file = file;
   environment.slice_bytes = int32("SHUNT_SLICE_BYTES", environment.slice_bytes, 1);
   environment.ring_depth = int32("SHUNT_RING_DEPTH", environment.ring_depth, 1);
   environment.launch = find_launch();

@@ -11,6 +11,7 @@ std::string_view to_string(OpKind kind) {
     case OpKind::combine: return "combine";
     case OpKind::dispatch_backward: return "dispatch_backward";
     case OpKind::combine_backward: return "combine_backward";
+    case OpKind::join: return "join";
     case OpKind::barrier: return "barrier";
     case OpKind::all_gather: return "all_gather";
     case OpKind::split: return "split";

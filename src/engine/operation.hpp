@@ -27,6 +27,7 @@ enum class OpKind : std::uint8_t {
   combine,
   dispatch_backward,
   combine_backward,
+  join,
   barrier,
   all_gather,
   split,

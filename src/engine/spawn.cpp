@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/fail.hpp"
+#include "engine/nodes.hpp"
 #include "engine/world_impl.hpp"
 #include "engine/world_make.hpp"
 #include "shunt/world.hpp"
@@ -130,8 +131,7 @@ void spawn_processes(std::int32_t num_ranks, const RankRun::Body& body, const To
 void World::spawn(std::int32_t num_ranks, const std::function<void(World&)>& body, const SpawnOptions& options) {
   if (num_ranks < 1 || num_ranks > Topology::kMaxRanksPerHost)
     fail(ErrorCode::invalid_argument, "can't spawn {} ranks, expected 1 to {}", num_ranks, Topology::kMaxRanksPerHost);
-  const Topology topology =
-      options.topology ? *options.topology : Topology::virtual_nodes(num_ranks, options.environment.virtual_nodes);
+  const Topology topology = options.topology ? *options.topology : declared_nodes(options.environment, num_ranks);
   if (topology.num_ranks() != num_ranks)
     fail(ErrorCode::invalid_argument, "the topology has {} ranks, {} were to be spawned", topology.num_ranks(),
          num_ranks);

@@ -8,9 +8,11 @@
 #include "core/fail.hpp"
 #include "core/hash.hpp"
 #include "engine/exchange.hpp"
+#include "engine/nodes.hpp"
 #include "engine/world_impl.hpp"
 #include "engine/world_make.hpp"
 #include "transport/inproc/join.hpp"
+#include "transport/pmix/appointment.hpp"
 #include "transport/shm/reunion.hpp"
 #include "transport/ucx/join.hpp"
 
@@ -47,15 +49,7 @@ std::shared_ptr<World::Impl> make_world(Joined joined, const Topology& topology,
 
 std::shared_ptr<World::Impl> join_hosts(const Environment& environment, std::uint32_t number) {
   const Environment::Launch& launch = *environment.launch;
-  const Environment::Network& network = environment.network;
-  if (network.master_address.empty() || network.master_port == 0)
-    fail(ErrorCode::invalid_argument,
-         "{} started {} of {} ranks on this host; MASTER_ADDR and MASTER_PORT must say where rank 0 can be met",
-         launch.convention, launch.local_size, launch.size);
-  if (network.token.empty())
-    fail(ErrorCode::invalid_argument,
-         "{} started {} of {} ranks on this host; ranks of several hosts need a secret in SHUNT_JOB_TOKEN",
-         launch.convention, launch.local_size, launch.size);
+  const Environment::Network network = pmix::agree_where_to_meet(environment);
   ucx::JoinOptions options;
   options.meeting.rank = RankId(launch.rank);
   options.meeting.size = launch.size;
@@ -73,25 +67,32 @@ std::shared_ptr<World::Impl> join_hosts(const Environment& environment, std::uin
   return make_world(std::move(joined), Topology::from_nodes(std::move(nodes)), environment);
 }
 
-}  // namespace
-
-World World::from_environment() {
-  const Environment environment = Environment::read();
-  if (!environment.launch) return World(make_world(inproc::join(1).front(), Topology::single_node(1), environment));
-
-  // All ranks make their worlds in the same order, so the n-th one of each meets the n-th of the others.
-  static std::atomic<std::uint32_t> num_worlds{0};
-  const std::uint32_t number = num_worlds++;
+std::shared_ptr<World::Impl> join_processes(const Environment& environment, std::uint32_t number) {
   const Environment::Launch& launch = *environment.launch;
-  if (launch.local_size != launch.size) return World(join_hosts(environment, number));
   shm::JoinOptions options;
   options.rank = RankId(launch.rank);
   options.size = launch.size;
   options.job = fmt::format("{}/{}/{}", launch.convention, launch.job, number);
   options.join_limit = environment.join;
   options.liveness_limit = environment.liveness;
-  const Topology topology = Topology::virtual_nodes(launch.size, environment.virtual_nodes);
-  return World(make_world(shm::join_and_keep_seat(options), topology, environment));
+  return make_world(shm::join_and_keep_seat(options), Topology::single_node(launch.size), environment);
+}
+
+}  // namespace
+
+World World::from_environment() {
+  const Environment environment = Environment::read();
+  if (!environment.launch)
+    return World(make_world(inproc::join(1).front(), declared_nodes(environment, 1), environment));
+
+  // All ranks make their worlds in the same order, so the n-th one of each meets the n-th of the others.
+  static std::atomic<std::uint32_t> num_worlds{0};
+  const std::uint32_t number = num_worlds++;
+  const Environment::Launch& launch = *environment.launch;
+  const auto world =
+      launch.local_size != launch.size ? join_hosts(environment, number) : join_processes(environment, number);
+  settle_nodes(*world);
+  return World(world);
 }
 
 World::World(std::shared_ptr<Impl> impl) : impl_(std::move(impl)), exceptions_at_birth_(std::uncaught_exceptions()) {}

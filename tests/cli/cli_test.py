@@ -52,13 +52,20 @@ class Help(unittest.TestCase):
     def test_teaches_routings_systems_and_examples(self):
         text = shunt("bench", "shuffle", "--help").stdout
         for word in ["--ranks", "--layout", "zipf:A", "trace:FILE", "mpi_alltoallv", "mpirun -n 4", "-1 for a choice", "32 per core",
-                     "Of shunt, mpi_alltoallv, unfused and wire"]:
+                     "Of shunt, mpi_alltoallv, unfused, wire and rotation"]:
             self.assertIn(word, text)
 
     def test_a_typo_is_named_and_fails(self):
         done = shunt("bench", "shuffle", "--tokns", "3")
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("--tokns", done.stderr + done.stdout)
+
+    def test_a_word_that_is_no_verb_is_named_and_fails(self):
+        for words in [["bench", "shufle"], ["shufle"], ["shufle", "--ranks", "2"]]:
+            with self.subTest(words=words):
+                done = shunt(*words)
+                self.assertNotEqual(done.returncode, 0)
+                self.assertIn("shufle", done.stderr)
 
     def test_no_verb_is_an_error(self):
         self.assertNotEqual(shunt().returncode, 0)
@@ -70,16 +77,18 @@ class Info(unittest.TestCase):
             path = os.path.join(folder, "info.json")
             done = shunt("info", "--json", path)
             self.assertEqual(done.returncode, 0, done.stderr)
-            for word in ["inproc", "shm", "mpi", "cuda", "cores", "memory"]:
+            for word in ["inproc", "shm", "ucx", "pmix", "mpi", "cuda", "cores", "memory"]:
                 self.assertIn(word, done.stdout)
             with open(path) as file:
                 report = json.load(file)
             self.assertGreaterEqual(report["machine"]["cores"], 1)
+            self.assertLessEqual({"inproc", "shm", "ucx", "pmix", "mpi"}, report["build"].keys())
+            self.assertNotIn("ucx", report["unused_libraries_found"])
             self.assertEqual(report["version"], shunt("--version").stdout.strip())
 
     def test_says_of_a_library_that_nothing_uses_only_whether_it_was_found(self):
         built_in, _, unused = shunt("info").stdout.partition("looked for when this was built")
-        for library in ["ucx", "cuda", "nccl"]:
+        for library in ["cuda", "nccl"]:
             self.assertNotIn(library, built_in)
             self.assertRegex(unused, f"{library} +(not )?found")
 
@@ -143,6 +152,18 @@ class Limits(unittest.TestCase):
 
     def test_more_ranks_than_the_cores_can_serve_are_refused(self):
         self.expect_refused("--ranks", "1025", "--world", "inproc", words=["--ranks 1025", "on this host", "32 per core"])
+
+    def launch(self, world_size, local_world_size):
+        """Rank 0 of a job on several hosts that nobody else comes to."""
+        variables = {"RANK": 0, "WORLD_SIZE": world_size, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": local_world_size, "MASTER_ADDR": "127.0.0.1",
+                     "MASTER_PORT": 29507, "SHUNT_INTERFACE": "lo", "SHUNT_JOB_TOKEN": "test", "SHUNT_JOIN_MS": 100}
+        return shunt("bench", "shuffle", *SMALL, "--world", "env", env={**os.environ, **{name: str(value) for name, value in variables.items()}})
+
+    def test_concern_the_ranks_of_this_host_alone(self):
+        if "ucx     yes" not in shunt("info").stdout:
+            self.skipTest("no UCX here")
+        self.assertIn("rank 0 waited 100 ms in vain for these of 4000 ranks", self.launch(4000, 2).stderr)
+        self.assertRegex(self.launch(4000, 2000).stderr, r"--ranks 2000: expected 1 to \d+ on this host")
 
     @unittest.skipIf(os.environ.get("SHUNT_SANITIZE"), "sanitizers take memory of their own")
     def test_many_ranks_take_little_memory(self):

@@ -26,6 +26,7 @@ class EnvironmentTest : public testing::Test {
                                          "OMPI_COMM_WORLD_SIZE",
                                          "OMPI_COMM_WORLD_LOCAL_SIZE",
                                          "PMIX_NAMESPACE",
+                                         "PMIX_RANK",
                                          "SLURM_PROCID",
                                          "SLURM_STEP_NUM_TASKS",
                                          "SLURM_STEP_NUM_NODES",
@@ -65,6 +66,18 @@ TEST_F(EnvironmentTest, KnowsEveryLaunchConvention) {
     EXPECT_EQ(launch->size, 3);
     EXPECT_EQ(launch->local_size, 3);
   }
+}
+
+TEST_F(EnvironmentTest, FindsPmixOnlyWhereItCountsTheRanksAsTheLauncherDoes) {
+  const auto has_pmix = [] { return Environment::read().launch->has_pmix; };
+  set({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "3"}, {"PMIX_NAMESPACE", "j"}});
+  EXPECT_FALSE(has_pmix());
+  set({{"PMIX_RANK", "1"}});
+  EXPECT_TRUE(has_pmix());
+  set({{"PMIX_RANK", "0"}});
+  EXPECT_FALSE(has_pmix());
+  set({{"RANK", "0"}, {"WORLD_SIZE", "3"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}});
+  EXPECT_FALSE(has_pmix()) << "several ranks of torchrun share its PMIX_RANK";
 }
 
 TEST_F(EnvironmentTest, PrefersTheInnermostLauncher) {

@@ -1,10 +1,13 @@
 #include "shunt/topology.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <fstream>
 #include <limits>
 
-#include "shunt/error.hpp"
+#include "core/fail.hpp"
 
 namespace shunt {
 namespace {
@@ -31,6 +34,61 @@ TEST(Topology, RefusesMoreRanksThanAnyHostHoldsBeforeItTakesMemory) {
 }
 
 TEST(Topology, RejectsAGapInTheNodes) { EXPECT_THROW(Topology::from_nodes({NodeId(0), NodeId(2)}), Error); }
+
+class TopologyFile : public testing::Test {
+ protected:
+  ~TopologyFile() override { std::remove(path_.c_str()); }
+
+  Topology read(const std::string& text) {
+    std::ofstream(path_) << text;
+    return Topology::from_file(path_);
+  }
+  /// What is wrong, without the name of the file.
+  std::string error_of(const std::string& text) {
+    try {
+      read(text);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+      EXPECT_THAT(error.what(), testing::StartsWith(path_ + ":"));
+      return std::string(error.what()).substr(path_.size());
+    }
+    return "accepted";
+  }
+
+  std::string path_ = testing::TempDir() + testing::UnitTest::GetInstance()->current_test_info()->name() + ".json";
+};
+
+TEST_F(TopologyFile, SaysWhichRanksFormWhichNode) {
+  const Topology topology = read(R"({"nodes": [[3, 0], [1], [2, 4]]})");
+  EXPECT_EQ(topology.hash(), Topology::from_nodes({NodeId(0), NodeId(1), NodeId(2), NodeId(0), NodeId(2)}).hash());
+}
+
+TEST_F(TopologyFile, ThatIsWrongIsRefusedWithItsLineOrKey) {
+  using testing::StartsWith;
+  EXPECT_THAT(error_of(""), StartsWith(":1: no JSON"));
+  EXPECT_THAT(error_of("{\"nodes\":\n [[0, 1],\n [2, 3}\n"), StartsWith(":3: no JSON"));
+  for (const char* text : {"[]", "{}", "7", R"({"nodes": 3})", R"({"nodes": {}})", R"({"nodes": []})"})
+    EXPECT_THAT(error_of(text), StartsWith(": expected {\"nodes\"")) << text;
+  EXPECT_THAT(error_of(R"({"nodes": [[0]], "hosts": 1})"), StartsWith(": \"hosts\" means nothing"));
+  EXPECT_THAT(error_of(R"({"nodes": [[0], 1]})"), StartsWith(": nodes[1]: expected a list"));
+  EXPECT_THAT(error_of(R"({"nodes": [[0], []]})"), StartsWith(": nodes[1]: expected a list"));
+  EXPECT_THAT(error_of(R"({"nodes": [[0, 1], [1, 2]]})"), StartsWith(": nodes[1][0]: rank 1 is in nodes[0] already"));
+  EXPECT_THAT(error_of(R"({"nodes": [[0, 0]]})"), StartsWith(": nodes[0][1]: rank 0 is in nodes[0] already"));
+  for (const char* rank : {"-1", "3", "1.5", "\"1\"", "null", "18446744073709551615"})
+    EXPECT_THAT(error_of(fmt::format(R"({{"nodes": [[0], [1, {}]]}})", rank)),
+                StartsWith(fmt::format(": nodes[1][1]: {}, expected a rank from 0 to 2", rank)));
+}
+
+TEST_F(TopologyFile, ThatCantBeReadIsNamed) {
+  for (const char* path : {"/nonexistent/nodes.json", "/"}) {
+    try {
+      Topology::from_file(path);
+      FAIL() << "accepted";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), testing::StartsWith(std::string(path) + ": "));
+    }
+  }
+}
 
 TEST(Topology, HashTellsTopologiesApart) {
   EXPECT_EQ(Topology::single_node(4).hash(), Topology::virtual_nodes(4, 1).hash());

@@ -1,7 +1,9 @@
 """Runs ranks on a cluster of namespaces: right results, flat memory, and an answer to every fault that names the culprit."""
+import contextlib
 import json
 import os
 import pathlib
+import random
 import re
 import shutil
 import signal
@@ -38,26 +40,16 @@ class Hosts(unittest.TestCase):
         return printed, job.returncode
 
 
-class Results(Hosts):
     def expect_success(self, *words, **options):
         printed, status = self.finish(self.start(*words, **options))
         self.assertEqual(status, 0, printed)
         return printed
 
+
+class Results(Hosts):
     def test_ranks_find_their_hosts_by_themselves(self):
         printed = self.expect_success("meet", hosts=3, ranks_per_host=2)
         self.assertEqual(sorted(printed.splitlines()), [f"rank {rank} of 6 on node {rank // 2}" for rank in range(6)])
-
-    def test_every_launch_convention_finds_the_hosts(self):
-        expected = [f"rank {rank} of 4 on node {rank // 2}" for rank in range(4)]
-        mpirun = ["mpirun", "-n", 4, "-x", "MASTER_ADDR", "-x", "MASTER_PORT", "-x", "SHUNT_JOB_TOKEN", "-x", "SHUNT_INTERFACE", RANK, "meet"]
-        as_srun = ("export SLURM_PROCID=$RANK SLURM_STEP_NUM_TASKS=$WORLD_SIZE SLURM_STEP_NUM_NODES=2 SLURM_LOCALID=$LOCAL_RANK "
-                   f"SLURM_JOB_ID=1 SLURM_STEP_ID=0; unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE; exec {RANK} meet")
-        for options, (program, *words) in ((["--mpi"], mpirun), ([], ["sh", "-c", as_srun])):
-            if program != "mpirun" or shutil.which("mpirun"):
-                with self.subTest(program=program):
-                    printed = self.expect_success(*words, program=program, options=options, hosts=2, ranks_per_host=2)
-                    self.assertEqual(sorted(printed.splitlines()), expected)
 
     def test_equal_the_reference_bit_for_bit(self):
         for hosts, ranks_per_host in ((2, 1), (4, 2), (7, 1)):
@@ -78,6 +70,109 @@ class Results(Hosts):
 
     def test_two_thousand_shuffles_keep_memory_flat(self):
         self.expect_success("soak", 2000, hosts=4, ranks_per_host=2)
+
+
+class Nodes(Hosts):
+    """SHUNT_TOPOLOGY."""
+
+    def file(self, nodes):
+        file = tempfile.NamedTemporaryFile("w", suffix=".json")
+        self.addCleanup(file.close)
+        file.write(json.dumps({"nodes": nodes}))
+        file.flush()
+        return file.name
+
+    def nodes_seen(self, nodes, **options):
+        printed = self.expect_success("meet", SHUNT_TOPOLOGY=self.file(nodes), **options)
+        return [int(line.split()[-1]) for line in sorted(printed.splitlines())]
+
+    def expect_all_told(self, error, *words, **options):
+        printed, status = self.finish(self.start(*words, hosts=2, ranks_per_host=2, **options))
+        self.assertEqual(status, 3, printed)
+        for rank in range(4):
+            self.assertRegex(printed, f"(?m)^rank {rank}: {error}")
+
+    def test_are_as_the_file_says_on_one_host_and_on_several(self):
+        self.assertEqual(self.nodes_seen([[3, 1], [0, 2]], hosts=1, ranks_per_host=4), [1, 0, 1, 0])
+        self.assertEqual(self.nodes_seen([[2, 3], [0, 1]], hosts=2, ranks_per_host=2), [1, 1, 0, 0])
+        self.assertEqual(self.nodes_seen([[0], [2, 3], [1]], hosts=2, ranks_per_host=2), [0, 2, 1, 1])
+
+    def test_smaller_than_hosts_give_the_results_of_the_reference(self):
+        self.expect_success("cases", 0, 40, hosts=2, ranks_per_host=3, SHUNT_TOPOLOGY=self.file([[0, 2], [1], [3], [4, 5]]))
+
+    def test_that_span_hosts_are_refused(self):
+        error = "invalid_argument: SHUNT_TOPOLOGY: node 1 has rank 1 on host0 and rank 2 on host1"
+        self.expect_all_told(error, "meet", SHUNT_TOPOLOGY=self.file([[0], [1, 2], [3]]))
+
+    def test_of_other_ranks_than_there_are_are_refused(self):
+        self.expect_all_told("invalid_argument: rank 0 on host0: .*: nodes: 3 ranks, but the world has 4", "meet", SHUNT_TOPOLOGY=self.file([[0, 1], [2]]))
+
+    def test_that_not_all_ranks_have_read_alike_are_a_mismatch(self):
+        for other, error in ((f"export SHUNT_TOPOLOGY={self.file([[0], [1], [2], [3]])}", "mismatch: rank 3 on host1 has other nodes than rank 0 on host0"),
+                             ("unset SHUNT_TOPOLOGY", "mismatch: rank 3 on host1 has other nodes than rank 0 on host0"),
+                             ("export SHUNT_TOPOLOGY=/nonexistent", "invalid_argument: rank 3 on host1: /nonexistent: can't be opened")):
+            with self.subTest(other=other):
+                script = f"[ $RANK != 3 ] || {other}; exec {RANK} meet"
+                self.expect_all_told(error, "-c", script, program="sh", SHUNT_TOPOLOGY=self.file([[0], [1], [2, 3]]))
+
+
+FOUR_RANKS = [f"rank {rank} of 4 on node {rank // 2}" for rank in range(4)]
+
+
+class Launchers(Hosts):
+    AS_SRUN = ("export SLURM_PROCID=$RANK SLURM_STEP_NUM_TASKS=$WORLD_SIZE SLURM_STEP_NUM_NODES=2 SLURM_LOCALID=$LOCAL_RANK "
+               f"SLURM_JOB_ID=1 SLURM_STEP_ID=0; unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE; exec {RANK} meet")
+
+    def start_by_srun(self, before=""):
+        return self.start("-c", before + self.AS_SRUN, program="sh", hosts=2, ranks_per_host=2)
+
+    def test_srun_finds_the_hosts(self):
+        printed, _ = self.finish(self.start_by_srun())
+        self.assertEqual(sorted(printed.splitlines()), FOUR_RANKS)
+
+    def test_that_pass_nothing_on_leave_an_error_that_says_what_to_set(self):
+        printed, status = self.finish(self.start_by_srun("unset MASTER_ADDR MASTER_PORT SHUNT_JOB_TOKEN; "))
+        self.assertEqual(status, 3, printed)
+        told = re.findall("invalid_argument: srun started 2 of 4 ranks on this host: set MASTER_ADDR and MASTER_PORT .* SHUNT_JOB_TOKEN", printed)
+        self.assertEqual(len(told), 4, printed)
+
+
+@unittest.skipUnless(shutil.which("mpirun"), "there is no mpirun here")
+class Mpirun(Hosts):
+    WITHOUT_VARIABLES = ["env", "-u", "MASTER_ADDR", "-u", "MASTER_PORT", "-u", "SHUNT_JOB_TOKEN"]
+
+    def expect_meeting(self, *words):
+        printed = self.expect_success("-n", 4, *words, program="mpirun", options=["--mpi"], hosts=2, ranks_per_host=2)
+        return sorted(printed.splitlines())
+
+    def pmix_program(self):
+        program = os.environ.get("SHUNT_HOSTS_MPI_RANK")
+        if not program:
+            self.skipTest("this build has no PMIx or no MPI")
+        return program
+
+    def test_finds_the_hosts_by_variables(self):
+        passed_on = ["-x", "MASTER_ADDR", "-x", "MASTER_PORT", "-x", "SHUNT_JOB_TOKEN", "-x", "SHUNT_INTERFACE"]
+        self.assertEqual(self.expect_meeting(*passed_on, RANK, "meet"), FOUR_RANKS)
+
+    def test_needs_no_variables_whenever_the_program_calls_mpi_and_however_many_worlds_it_makes(self):
+        program = self.pmix_program()
+        for when in ("mpi-first", "mpi-later"):
+            with self.subTest(when=when):
+                self.assertEqual(self.expect_meeting(*self.WITHOUT_VARIABLES, program, when), sorted(3 * FOUR_RANKS) + ["sum 6"])
+
+    def test_needs_no_variables_without_mpi(self):
+        self.pmix_program()
+        for words in (["-u", "SHUNT_INTERFACE"], ["SHUNT_PORT_RANGE=31000-31999"], ["SHUNT_JOB_TOKEN=open sesame"]):
+            with self.subTest(words=words):
+                self.assertEqual(self.expect_meeting(*self.WITHOUT_VARIABLES, *words, RANK, "meet"), FOUR_RANKS)
+
+    def test_names_the_variables_that_only_rank_0_has(self):
+        self.pmix_program()
+        script = f"[ $OMPI_COMM_WORLD_RANK = 0 ] || unset SHUNT_JOB_TOKEN; export SHUNT_JOIN_MS=1000 RANK=$OMPI_COMM_WORLD_RANK; exec {RANK} meet"
+        job = self.start("-n", 2, "-map-by", "node", "sh", "-c", script, program="mpirun", options=["--mpi"], hosts=2)
+        printed, _ = self.finish(job)
+        self.assertRegex(printed, "rank 1: deadline: rank 1 waited 1000 ms in vain for rank 0 .* SHUNT_JOB_TOKEN .*set them for all ranks")
 
 
 class Bench(Hosts):
@@ -175,18 +270,116 @@ class Faults(Shuffling):
         self.expect_all_told(printed, {0, 1, 4, 5}, {2, 3})
         self.expect_all_told(printed, {2, 3}, {0, 1, 4, 5})
 
-    def test_strangers_at_every_port_change_nothing(self):
-        job = self.shuffle()
-        victim, name = self.processes(job)[1]
-        strangers = [sys.executable, pathlib.Path(__file__).with_name("strangers.py")]
-        for host in range(3):
-            done = subprocess.run([TOOL, "exec", "--cluster", name, "--host", str(host), "--", *strangers], capture_output=True, text=True)
+    def on_host(self, name, host, *command):
+        return [str(TOOL), "exec", "--cluster", name, "--host", str(host), "--", *map(str, command)]
+
+    def call_as_strangers(self, name, *words):
+        """What strangers on each host have to say about it."""
+        strangers = [sys.executable, pathlib.Path(__file__).with_name("strangers.py"), *words]
+        said = [subprocess.run(self.on_host(name, host, *strangers), capture_output=True, text=True) for host in range(3)]
+        for done in said:
             self.assertRegex(done.stdout, "[1-9][0-9]* ports", done.stderr)
+        return [done.stdout for done in said]
+
+    def expect_to_go_on(self, job):
+        """Until a rank is killed."""
         time.sleep(1)
         self.assertIsNone(job.poll(), "the job goes on")
-        os.kill(victim, signal.SIGKILL)
+        os.kill(self.processes(job)[1][0], signal.SIGKILL)
         printed, _ = self.finish(job)
         self.expect_all_told(printed, {0, 2, 3, 4, 5}, {1})
+        return printed
+
+    def test_strangers_at_every_port_change_nothing(self):
+        job = self.shuffle()
+        self.call_as_strangers(self.processes(job)[1][1], "shuffling")
+        self.expect_to_go_on(job)
+
+    def start_gated(self):
+        """Ranks that wait for permission: (job, name of the cluster, how to permit)."""
+        gates = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        script = f"echo $NETCLUSTER_NAME > {gates}/name; until [ -e {gates}/$RANK ]; do sleep 0.02; done; exec {RANK} forever"
+        job = self.start("-c", script, program="sh")
+        self.wait_for(lambda: (gates / "name").exists() and (gates / "name").read_text().strip())
+        return job, (gates / "name").read_text().strip(), lambda ranks: [(gates / str(rank)).touch() for rank in ranks]
+
+    def wait_for(self, holds):
+        deadline = time.monotonic() + 60
+        while not (answer := holds()):
+            self.assertLess(time.monotonic(), deadline, "waited in vain")
+            time.sleep(0.02)
+        return answer
+
+    def test_handshakes_that_were_recorded_are_worth_nothing_whole_or_cut_off(self):
+        job, name, permit = self.start_gated()
+        recording = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory())) / "recording"
+        recorder = subprocess.Popen(self.on_host(name, 0, sys.executable, pathlib.Path(__file__).with_name("recorder.py"), recording),
+                                    stdout=subprocess.PIPE, text=True)
+        self.addCleanup(self.end, recorder)
+        self.assertEqual(recorder.stdout.readline(), "recording\n")
+
+        def lengths(is_wanted):
+            return [len(text) // 2 for port, text in json.loads(recording.read_text()) if is_wanted(port)] if recording.exists() else []
+
+        permit(range(5))
+        handshake_bytes = 56 + 32
+        self.wait_for(lambda: sum(length > handshake_bytes for length in lengths(lambda port: port == 29500)) == 3)  # ranks 2, 3, 4
+        said = self.call_as_strangers(name, "meeting", recording)
+        self.assertRegex(said[0], "[1-9][0-9]* refused")
+        permit([5])
+        while (line := job.stdout.readline()) != "shuffling\n":
+            self.assertRegex(line, "^shunt: rank 0 refuses .* does not know the job's token")
+        self.assertTrue(lengths(lambda port: port != 29500), "UCX's handshakes were recorded, too")
+        self.call_as_strangers(name, "shuffling", recording)
+        self.expect_to_go_on(job)
+
+    def test_a_second_job_at_the_same_port_is_told_and_the_first_goes_on(self):
+        job, name, permit = self.start_gated()
+        permit(range(5))
+        self.wait_for(lambda: len(self.processes(job)) == 5)
+
+        def second_job(rank):
+            rank_of_two = [f"RANK={rank}", "WORLD_SIZE=2", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=1", "SHUNT_JOB_TOKEN=another"]
+            return subprocess.run(self.on_host(name, rank, "env", *rank_of_two, RANK, "meet"), capture_output=True, text=True).stdout
+
+        self.assertRegex(second_job(1), "rank 1: invalid_argument: rank 0 at 10.77.0.1:29500 does not accept the token of rank 1")
+        self.assertRegex(second_job(0), "rank 0: system: can't listen at 10.77.0.1:29500 .does another job meet there")
+        permit([5])
+        while (line := job.stdout.readline()) != "shuffling\n":
+            self.assertRegex(line, "^shunt: rank 0 refuses .* says it is rank 1 but does not know the job's token")
+        self.expect_to_go_on(job)
+
+    def test_a_rank_that_takes_its_time_is_waited_for(self):
+        self.expect_success("slowly", 10)
+
+    def test_a_rank_that_is_stopped_for_less_than_the_limit_again_and_again_is_waited_for(self):
+        job = self.start("cases", 0, 300)
+        self.wait_for(lambda: len(self.processes(job)) == 6)
+        victim = self.processes(job)[3][0]
+        num_stops = 0
+        while job.poll() is None and num_stops < 6:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(victim, signal.SIGSTOP)
+                time.sleep(0.4 * LIVENESS_MS / 1000)
+                os.kill(victim, signal.SIGCONT)
+            num_stops += 1
+            time.sleep(0.1)
+        printed, status = self.finish(job)
+        self.assertEqual(status, 0, printed)
+        self.assertGreaterEqual(num_stops, 3, "the job was over too soon")
+
+    def test_a_rank_that_is_killed_in_the_middle_of_a_dispatch_is_named_by_all_every_time(self):
+        for repeat in range(int(os.environ.get("SHUNT_KILL_REPEATS", 6))):
+            with self.subTest(repeat=repeat):
+                chance = random.Random(repeat)
+                victim = chance.randrange(6)
+                job = self.shuffle("dispatches")
+                process = self.processes(job)[victim][0]
+                time.sleep(chance.uniform(0, 0.2))
+                os.kill(process, signal.SIGKILL)
+                printed, _ = self.finish(job)
+                self.expect_all_told(printed, set(range(6)) - {victim}, {victim})
+                self.assertEqual(len(re.findall("(?:was in|called) dispatch", printed)), 5, printed)
 
     def test_a_slow_link_is_no_fault(self):
         job = self.shuffle()
@@ -252,4 +445,6 @@ if __name__ == "__main__":
     if subprocess.run([TOOL, "--hosts", "1", "--", "true"], capture_output=True).returncode == NOT_PERMITTED:
         print("network namespaces are not permitted here")
         sys.exit(SKIPPED)
-    unittest.main(verbosity=2)
+    result = unittest.main(verbosity=2, exit=False).result
+    has_run = result.testsRun > len(result.skipped)
+    sys.exit(not result.wasSuccessful() if has_run else SKIPPED)

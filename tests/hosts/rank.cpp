@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <numeric>
 #include <random>
 #include <string_view>
+#include <thread>
 
 #include "engine/rank_of_case.hpp"
 #include "shunt/error.hpp"
@@ -81,18 +83,24 @@ std::uint64_t sum_over(World& world, std::uint64_t mine) {
   return sum;
 }
 
-/// Prints what the planner says that dispatches send between hosts, what shunt has sent, and what the hosts' interfaces
-/// have counted.
-void count_bytes(World& world, std::uint64_t num_dispatches) {
-  constexpr std::int64_t kTokens = 256, kHidden = 2048;
+/// Four of 32 experts for each token; other ones on each rank.
+std::vector<std::int32_t> random_experts(const World& world, std::int64_t tokens) {
   std::mt19937 random(static_cast<unsigned>(world.rank().value));
   std::vector<std::int32_t> experts;
-  for (std::int64_t token = 0; token < kTokens; ++token) {
+  for (std::int64_t token = 0; token < tokens; ++token) {
     std::vector<std::int32_t> all(32);
     std::iota(all.begin(), all.end(), 0);
     std::shuffle(all.begin(), all.end(), random);
     experts.insert(experts.end(), all.begin(), all.begin() + 4);
   }
+  return experts;
+}
+
+/// Prints what the planner says that dispatches send between hosts, what shunt has sent, and what the hosts' interfaces
+/// have counted.
+void count_bytes(World& world, std::uint64_t num_dispatches) {
+  constexpr std::int64_t kTokens = 256, kHidden = 2048;
+  const std::vector<std::int32_t> experts = random_experts(world, kTokens);
   const std::vector<float> x(static_cast<std::size_t>(kTokens * kHidden), 1.0f);
   Engine engine(world, {.hidden = kHidden, .dtype = f32});
   const Plan plan =
@@ -110,15 +118,41 @@ void count_bytes(World& world, std::uint64_t num_dispatches) {
   if (world.rank() == RankId(0)) fmt::print("planned {} sent {} transmitted {}\n", planned, all_sent, all_transmitted);
 }
 
+/// The last rank takes its time before every operation, while the others' rows for it are on their way.
+void shuffle_slowly(World& world, std::uint64_t count) {
+  Engine engine(world, {.hidden = 2048, .dtype = f32});
+  const bool is_slow = world.rank() == RankId(world.size() - 1);
+  for (std::uint64_t i = 0; i < count; ++i)
+    round_trip(engine, world, 256, static_cast<std::uint32_t>(i),
+               [&] { std::this_thread::sleep_for(std::chrono::milliseconds(is_slow ? 100 : 0)); });
+}
+
+void say_that_it_begins(const World& world) {
+  if (world.rank() != RankId(0)) return;
+  fmt::print("shuffling\n");
+  std::fflush(stdout);
+}
+
 /// Until something breaks.
 [[noreturn]] void shuffle_for_ever(World& world) {
   Engine engine(world, {.hidden = 2048, .dtype = f32});
   for (std::uint32_t seed = 0;; ++seed) {
     round_trip(engine, world, 256, seed);
-    if (seed == 0 && world.rank() == RankId(0)) {
-      fmt::print("shuffling\n");
-      std::fflush(stdout);
-    }
+    if (seed == 0) say_that_it_begins(world);
+  }
+}
+
+/// Until something breaks, which is then in the middle of a dispatch.
+[[noreturn]] void dispatch_for_ever(World& world) {
+  constexpr std::int64_t kTokens = 256, kHidden = 2048;
+  const std::vector<std::int32_t> experts = random_experts(world, kTokens);
+  const std::vector<float> x(static_cast<std::size_t>(kTokens * kHidden), 1.0f);
+  Engine engine(world, {.hidden = kHidden, .dtype = f32});
+  const Plan plan =
+      engine.plan({.experts = experts, .weights = {}, .topk = 4}, ExpertMap::contiguous(32, world.size()));
+  for (bool is_first = true;; is_first = false) {
+    (void)engine.dispatch(plan, borrow(x.data(), f32, kTokens, kHidden)).wait();
+    if (is_first) say_that_it_begins(world);
   }
 }
 
@@ -144,7 +178,9 @@ void run(std::string_view what, std::uint64_t first, std::uint64_t second) {
   if (what == "cases") return run_cases(world, first, second);
   if (what == "soak") return soak(world, first);
   if (what == "bytes") return count_bytes(world, first);
+  if (what == "slowly") return shuffle_slowly(world, first);
   if (what == "forever") shuffle_for_ever(world);
+  if (what == "dispatches") dispatch_for_ever(world);
   if (what == "survive") return survive(world, first);
   if (what == "meet") {
     world.barrier();
@@ -152,7 +188,8 @@ void run(std::string_view what, std::uint64_t first, std::uint64_t second) {
                world.topology().node(world.rank()).value);
     return;
   }
-  throw std::runtime_error("expected meet, cases FIRST COUNT, soak COUNT, bytes COUNT, forever or survive COUNT");
+  throw std::runtime_error(
+      "expected meet, cases FIRST COUNT, soak COUNT, bytes COUNT, slowly COUNT, forever, dispatches or survive COUNT");
 }
 
 }  // namespace

@@ -1,10 +1,21 @@
-"""Sends garbage to every TCP port that listens on this host, with and without the number that UCX's connections begin with."""
+"""Connects to every TCP port that listens on this host and misbehaves. Usage: strangers.py meeting|shuffling [RECORDING]
+
+Sends garbage, with and without the number that UCX's connections begin with, and what recorder.py has recorded: whole, and cut
+off anywhere. While ranks are meeting, UCX's ports hear nothing that begins as UCX does: it would not survive (docs/adr/0007-ucx.md).
+"""
+import json
+import os
 import random
 import socket
 import struct
+import sys
 
 UCX_MAGIC = struct.pack("<Q", 0xCAFEBABE12345678)
 LISTENING = "0A"
+MEETING_PORT = int(os.environ["MASTER_PORT"])
+CLAIM_BYTES, PROOF_BYTES = 56, 32
+REFUSED = b"\2"
+MOST_FAILURES = 8
 
 
 def listeners():
@@ -15,21 +26,61 @@ def listeners():
             yield socket.inet_ntoa(struct.pack("<I", int(address, 16))), int(port, 16)
 
 
-def main():
-    held, num_ports = [], 0
-    for address, port in listeners():
-        num_ports += 1
-        for begin in (b"", UCX_MAGIC):
-            for length in (0, 1, 16, 5000):
-                stranger = socket.socket()
-                stranger.settimeout(0.2)
-                try:
-                    stranger.connect((address, port))
-                    stranger.sendall(begin + random.randbytes(length))
-                except OSError:
-                    continue
-                held.append(stranger)  # half-open until the end
-    print(f"{num_ports} ports, {len(held)} connections")
+def garbage():
+    for begin in (b"", UCX_MAGIC):
+        for length in (0, 1, 16, 5000):
+            yield begin + random.randbytes(length)
 
 
-main()
+def recordings(path):
+    """Whole, and cut off at the edges of what a meeting's handshake consists of, and elsewhere."""
+    for _, text in json.load(open(path)):
+        data = bytes.fromhex(text)
+        edges = (CLAIM_BYTES, CLAIM_BYTES + PROOF_BYTES, len(data))
+        for cut in {1, 8, len(data), *(edge + off for edge in edges for off in (-1, 0, 1)), random.randrange(len(data) + 1)}:
+            yield data[:cut]
+
+
+def call(address, port, data):
+    """A connection on which this was said; None where nobody answers any more."""
+    stranger = socket.socket()
+    stranger.settimeout(0.2)
+    try:
+        stranger.connect((address, port))
+        stranger.sendall(data)
+        return stranger
+    except OSError:
+        return None
+
+
+def is_refused(stranger):
+    """Whether a handshake's answer is no welcome."""
+    stranger.settimeout(5)
+    answer = b""
+    while len(answer) <= CLAIM_BYTES and (more := stranger.recv(1 << 10)):
+        answer += more
+    return answer[CLAIM_BYTES:] == REFUSED
+
+
+def main(phase, recording=None):
+    said = [*garbage(), *(recordings(recording) if recording else ())]
+    ports, held, num_refused = list(listeners()), [], 0
+    for address, port in ports:
+        num_failed = 0
+        for data in said:
+            if num_failed == MOST_FAILURES:
+                break  # closed to strangers
+            if phase == "meeting" and port != MEETING_PORT and data.startswith(UCX_MAGIC[:1]):
+                continue
+            if not (stranger := call(address, port, data)):
+                num_failed += 1
+                continue
+            if port == MEETING_PORT and data.startswith(b"shunt/mt") and len(data) >= CLAIM_BYTES + PROOF_BYTES:
+                num_refused += is_refused(stranger)
+            held.append(stranger)  # half-open until the end
+            if len(held) % 2:
+                stranger.close()
+    print(f"{len(ports)} ports, {len(held)} connections, {num_refused} refused")
+
+
+main(*sys.argv[1:])

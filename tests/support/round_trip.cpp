@@ -7,7 +7,8 @@
 
 namespace shunt::test {
 
-void round_trip(Engine& engine, const World& world, std::int64_t tokens, std::uint32_t seed) {
+void round_trip(Engine& engine, const World& world, std::int64_t tokens, std::uint32_t seed,
+                const std::function<void()>& before) {
   const std::int32_t num_experts = 2 * world.size();
   std::minstd_rand random(seed * 101 + static_cast<std::uint32_t>(world.rank().value) + 1);
   std::vector<std::int32_t> experts(static_cast<std::size_t>(tokens));
@@ -15,8 +16,11 @@ void round_trip(Engine& engine, const World& world, std::int64_t tokens, std::ui
   std::vector<float> x(static_cast<std::size_t>(tokens * engine.options().hidden));
   for (auto& element : x) element = static_cast<float>(random() % 1000);
 
+  if (before) before();
   const Plan plan = engine.plan({experts, {}, 1}, ExpertMap::contiguous(num_experts, world.size()));
+  if (before) before();
   const Rows rows = engine.dispatch(plan, borrow(x.data(), f32, tokens, engine.options().hidden)).wait();
+  if (before) before();
   const Tensor back = engine.combine(plan, rows.rows).wait();
   if (!std::equal(x.begin(), x.end(), back.as<float>().begin()))
     throw std::runtime_error("a row did not come back as it was");

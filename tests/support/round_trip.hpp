@@ -1,6 +1,8 @@
 // The smallest use of an engine: rows go to their experts and come back.
 #pragma once
 
+#include <functional>
+
 #include "shunt/engine.hpp"
 #include "shunt/world.hpp"
 
@@ -12,8 +14,9 @@ struct RoundTripShape {
 };
 
 /// Collective. Plans, dispatches and combines with an expert that changes nothing; throws unless the rows come back as
-/// they were.
-void round_trip(Engine& engine, const World& world, std::int64_t tokens, std::uint32_t seed);
+/// they were. Before each of the three it calls `before`, if there is one.
+void round_trip(Engine& engine, const World& world, std::int64_t tokens, std::uint32_t seed,
+                const std::function<void()>& before = {});
 
 /// Collective: on an engine of its own.
 void round_trip(const World& world, const RoundTripShape& shape = {}, std::uint32_t seed = 1);

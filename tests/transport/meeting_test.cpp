@@ -73,6 +73,14 @@ INSTANTIATE_TEST_SUITE_P(AtEveryAddress, MeetingOfSize,
                          ::testing::Combine(::testing::Values("127.0.0.1", "::1"), ::testing::Values(1, 2, 7, 64)),
                          name_of);
 
+TEST_F(Meeting, IsFoundAtTheFirstOfSeveralAddressesThatAnswers) {
+  MeetingRank host = start(0, 2);
+  net::MeetingOptions searching = options(1, 2);
+  searching.place.address = "no.such.host.invalid,127.0.0.77,127.0.0.1";
+  (void)MeetingRank(searching).expect_meeting();
+  (void)host.expect_meeting();
+}
+
 TEST_F(Meeting, BringsRanksTogetherInWhateverOrderTheyCome) {
   for (const auto& order : {std::vector{0, 1, 2, 3}, std::vector{3, 1, 0, 2}, std::vector{1, 2, 3, 0}})
     expect_same_cards_and_name(meet(order));

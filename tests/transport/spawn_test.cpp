@@ -3,11 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <limits>
 #include <stdexcept>
 
 #include "shunt/error.hpp"
 #include "shunt/world.hpp"
+#include "support/require.hpp"
 
 namespace shunt::test {
 namespace {
@@ -44,6 +47,21 @@ TEST(Spawn, RefusesMoreRanksThanAnyHostHoldsBeforeItStartsOne) {
 TEST(Spawn, GivesEveryRankTheTopologyThatWasAskedFor) {
   World::spawn(4, [](World& world) { EXPECT_EQ(world.topology().hash(), Topology::virtual_nodes(4, 2).hash()); },
                {.topology = Topology::virtual_nodes(4, 2)});
+}
+
+TEST(Spawn, GivesEveryRankTheTopologyOfTheFileUnlessAnotherWasAskedFor) {
+  const std::string path = testing::TempDir() + "spawn_test_nodes.json";
+  std::ofstream(path) << R"({"nodes": [[0, 2], [1, 3]]})";
+  Environment environment = Environment::read();
+  environment.topology_file = path;
+  const Topology of_file = Topology::from_file(path);
+  for (const WorldKind kind : {WorldKind::inproc, WorldKind::shm, WorldKind::islands})
+    World::spawn(4, [&](World& world) { require(world.topology().hash() == of_file.hash(), "other nodes"); },
+                 {.kind = kind, .environment = environment});
+  World::spawn(4, [](World& world) { EXPECT_EQ(world.topology().num_nodes(), 1); },
+               {.topology = Topology::single_node(4), .environment = environment});
+  EXPECT_EQ(code_of_spawn(3, {.environment = environment}), ErrorCode::invalid_argument);
+  std::filesystem::remove(path);
 }
 
 TEST(Spawn, OfThreadsRethrowsWhatTheFailingRankThrew) {

@@ -28,7 +28,7 @@ void ShuffleConfig::check() const {
   const auto demand = [](bool holds, const char* option, const std::string& expected) {
     if (!holds) fail(ErrorCode::invalid_argument, "{}: expected {}", option, expected);
   };
-  check_ranks(ranks);
+  check_ranks(ranks_here());
   demand(nodes >= 1 && nodes <= ranks, "--nodes", fmt::format("1 to {} (the number of ranks)", ranks));
   demand(tokens >= 0, "--tokens", "at least 0");
   const auto most_hidden = kMost / static_cast<std::int64_t>(size_of(expert_dtype()));

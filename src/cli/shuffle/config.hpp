@@ -15,6 +15,7 @@ namespace shunt::cli {
 
 struct ShuffleConfig {
   std::int32_t ranks = 2;
+  std::int32_t local_ranks = 0;  ///< those of them on this host; 0: all
   std::int32_t nodes = 1;
   std::int64_t tokens = 4096;  ///< per rank
   std::int64_t hidden = 2048;
@@ -34,6 +35,7 @@ struct ShuffleConfig {
   /// Throws Error(invalid_argument) that names the option.
   void check() const;
 
+  [[nodiscard]] std::int32_t ranks_here() const { return local_ranks > 0 ? local_ranks : ranks; }
   [[nodiscard]] Topology topology() const { return Topology::virtual_nodes(ranks, nodes); }
   [[nodiscard]] ExpertMap map() const { return ExpertMap::contiguous(experts, ranks); }
   [[nodiscard]] DType expert_dtype() const { return dtype == fp8_e4m3 ? bf16 : dtype; }

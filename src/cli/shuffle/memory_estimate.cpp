@@ -54,13 +54,13 @@ double estimate_memory_bytes(const ShuffleConfig& config) {
 }
 
 void check_memory(const ShuffleConfig& config) {
-  const double needed = estimate_memory_bytes(config);
+  const double needed = estimate_memory_bytes(config) * config.ranks_here() / config.ranks;
   const double available = available_memory_bytes();
   if (needed > available)
     fail(ErrorCode::invalid_argument,
          "{} would take about {:.1f} GiB, of which {:.1f} are available: lower --tokens, --hidden, --topk, "
          "--experts or --ranks, or name fewer --systems",
-         plural(config.ranks, "rank"), gib(needed), gib(available));
+         plural(config.ranks_here(), "rank"), gib(needed), gib(available));
 }
 
 }  // namespace shunt::cli

@@ -23,7 +23,9 @@ using Nonce = std::array<std::byte, 32>;
 using SessionId = std::uint64_t;
 
 struct MeetingPlace {
-  std::string address;     ///< of the host, a name or a number; "@name" is a socket of this machine
+  /// Of the host, a name or a number; of several, separated by commas, the first that answers; "@name" is a socket of
+  /// this machine.
+  std::string address;
   std::uint16_t port = 0;  ///< where the host listens
   /// An interface or an address of this machine; the host listens there only. Empty: everywhere.
   std::string interface;

@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -13,9 +14,10 @@
 #include <array>
 #include <cstring>
 #include <memory>
+#include <sstream>
 
 #include "core/fail.hpp"
-#include "transport/port_range.hpp"
+#include "transport/net/ports.hpp"
 
 namespace shunt::net {
 namespace {
@@ -105,17 +107,33 @@ Resolved resolve(const std::string& name, int flags) {
   return resolved;
 }
 
-std::vector<Address> addresses_of_interface(const std::string& name) {
+/// Of the interfaces' addresses, those that `is_wanted(entry)`.
+template <class IsWanted>
+std::vector<Address> addresses_of_interfaces(IsWanted is_wanted) {
   ifaddrs* first = nullptr;
   if (getifaddrs(&first) != 0) fail_errno("can't list the network interfaces");
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(first, &freeifaddrs);
   std::vector<Address> addresses;
   for (const ifaddrs* entry = first; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr || name != entry->ifa_name) continue;
+    if (entry->ifa_addr == nullptr || !is_wanted(*entry)) continue;
     if (entry->ifa_addr->sa_family == AF_INET) addresses.emplace_back(entry->ifa_addr, sizeof(sockaddr_in));
     if (entry->ifa_addr->sa_family == AF_INET6) addresses.emplace_back(entry->ifa_addr, sizeof(sockaddr_in6));
   }
   return addresses;
+}
+
+/// Of an interface or of a numeric address.
+std::vector<Address> addresses_of_interface(const std::string& name) {
+  std::vector<Address> addresses =
+      addresses_of_interfaces([&](const ifaddrs& entry) { return name == entry.ifa_name; });
+  return addresses.empty() ? resolve(name, AI_NUMERICHOST | AI_PASSIVE).addresses : addresses;
+}
+
+/// A link-local address means another host on every link.
+bool is_reachable_from_other_hosts(const ifaddrs& entry) {
+  if ((entry.ifa_flags & IFF_LOOPBACK) != 0 || (entry.ifa_flags & IFF_RUNNING) == 0) return false;
+  return entry.ifa_addr->sa_family != AF_INET6 ||
+         !IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(entry.ifa_addr)->sin6_addr);
 }
 
 void set_option(const Descriptor& socket, int level, int option, int value) {
@@ -169,12 +187,6 @@ Descriptor listen_everywhere(std::uint16_t port) {
   return listen_on(any_v4().with_port(port), false);
 }
 
-/// Of an interface or of a numeric address.
-std::vector<Address> addresses_at(const std::string& interface) {
-  std::vector<Address> addresses = addresses_of_interface(interface);
-  return addresses.empty() ? resolve(interface, AI_NUMERICHOST | AI_PASSIVE).addresses : addresses;
-}
-
 [[noreturn]] void fail_to_find(const std::string& interface) {
   fail(ErrorCode::invalid_argument, "can't listen at '{}': this host has no such interface or address", interface);
 }
@@ -221,7 +233,7 @@ std::vector<Descriptor> listen_at(const MeetingPlace& place) {
   if (place.interface.empty()) {
     listeners.push_back(listen_everywhere(place.port));
   } else {
-    for (const Address& address : addresses_at(place.interface))
+    for (const Address& address : addresses_of_interface(place.interface))
       listeners.push_back(listen_on(address.with_port(place.port), false));
   }
   std::erase_if(listeners, [](const Descriptor& listener) { return !listener.valid(); });
@@ -253,7 +265,7 @@ std::string peer_address(const Descriptor& socket) {
 
 Seat take_seat(const std::string& interface, const std::string& port_range) {
   std::vector<Address> addresses = {any_v6(), any_v4()};
-  if (!interface.empty()) addresses = addresses_at(interface);
+  if (!interface.empty()) addresses = addresses_of_interface(interface);
   for (const std::uint16_t port : ports_of(port_range)) {
     for (const Address& address : addresses) {
       Descriptor listener = try_to_listen(address.with_port(port), interface.empty());
@@ -270,12 +282,26 @@ Seat take_local_seat(const std::string& name) {
   return {{fmt::format("@{}", name), 0, ""}, listen_on(Address::local(name), false)};
 }
 
+std::vector<std::string> own_addresses(const std::string& interface) {
+  std::vector<Address> addresses = addresses_of_interfaces([&](const ifaddrs& entry) {
+    return is_reachable_from_other_hosts(entry) && (interface.empty() || interface == entry.ifa_name);
+  });
+  if (addresses.empty() && !interface.empty()) addresses = resolve(interface, AI_NUMERICHOST).addresses;
+  std::vector<std::string> numbers;
+  for (const Address& address : addresses) numbers.push_back(address.host());
+  return numbers;
+}
+
 Connected connect_to(const MeetingPlace& place, Deadline deadline) {
-  const auto [addresses, why_not] = resolve(place.address, 0);
-  Connected last{{}, why_not};
-  for (const Address& address : addresses) {
-    last = connect_to_address(address.with_port(place.port), deadline);
-    if (last.socket.valid()) break;
+  Connected last;
+  std::istringstream names(place.address);
+  for (std::string name; std::getline(names, name, ',');) {
+    const auto [addresses, why_not] = resolve(name, 0);
+    if (addresses.empty()) last.why_not = why_not;
+    for (const Address& address : addresses) {
+      last = connect_to_address(address.with_port(place.port), deadline);
+      if (last.socket.valid()) return last;
+    }
   }
   return last;
 }

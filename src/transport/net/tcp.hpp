@@ -18,6 +18,9 @@ std::string describe(const MeetingPlace& place);
 /// Error(invalid_argument) for an interface or address that this host does not have, Error(system).
 std::vector<Descriptor> listen_at(const MeetingPlace& place);
 
+/// As numbers, those that other hosts may reach: of this interface, or of all.
+std::vector<std::string> own_addresses(const std::string& interface);
+
 struct Accepted {
   Descriptor socket;         ///< none: nobody waits
   bool out_of_room = false;  ///< somebody waits, but this process may not open another descriptor
@@ -42,7 +45,7 @@ struct Connected {
   Descriptor socket;    ///< none: could not connect
   std::string why_not;  ///< of the last address tried
 };
-/// Tries each address of the name once. Looking the name up takes as long as the system's resolver takes.
+/// Tries each address of each name once. Looking a name up takes as long as the system's resolver takes.
 Connected connect_to(const MeetingPlace& place, Deadline deadline);
 
 }  // namespace shunt::net

@@ -5,11 +5,9 @@
 #include <string>
 
 #include "shunt/error.hpp"
+#include "transport/net/ports.hpp"
 
 namespace shunt::ucx {
-
-/// A port that nobody uses at this moment, in a range "first-last" or anywhere.
-std::uint16_t choose_port(const std::string& range);
 
 [[nodiscard]] bool is_taken(std::uint16_t port);
 
@@ -18,7 +16,7 @@ template <class Listen>
 void listen_at_free_port(const std::string& range, const Listen& listen) {
   constexpr int kAttempts = 20;
   for (int attempt = 1;; ++attempt) {
-    const std::uint16_t port = choose_port(range);
+    const std::uint16_t port = net::port_of(net::reserve_port(range).get());
     try {
       return listen(port);
     } catch (const Error&) {

@@ -1,7 +1,6 @@
 #include "transport/ucx/worker.hpp"
 
 #include <linux/filter.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <cstdlib>
@@ -10,6 +9,7 @@
 #include <utility>
 
 #include "core/fail.hpp"
+#include "transport/net/ports.hpp"
 #include "transport/ucx/free_port.hpp"
 
 namespace shunt::ucx {
@@ -50,15 +50,6 @@ class ScopedVariable {
   const char* name_;
   std::optional<std::string> before_;
 };
-
-std::uint16_t port_of(int socket) {
-  sockaddr_storage address{};
-  socklen_t length = sizeof(address);
-  if (getsockname(socket, reinterpret_cast<sockaddr*>(&address), &length) != 0) return 0;
-  if (address.ss_family == AF_INET) return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
-  if (address.ss_family == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
-  return 0;
-}
 
 bool is_listening(int socket) {
   int listens = 0;
@@ -125,7 +116,7 @@ void Worker::refuse_strangers() const {
   const sock_fprog filter{1, &drop};
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
     const int fd = std::atoi(entry.path().filename().c_str());
-    if (is_listening(fd) && port_of(fd) == port_ &&
+    if (is_listening(fd) && net::port_of(fd) == port_ &&
         setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof(filter)) != 0)
       fail_errno("can't close port {} to strangers", port_);
   }

@@ -1,0 +1,54 @@
+#include "transport/net/ports.hpp"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <charconv>
+#include <numeric>
+#include <random>
+
+#include "core/fail.hpp"
+
+namespace shunt::net {
+
+std::uint16_t port_of(int socket) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof(address);
+  if (getsockname(socket, reinterpret_cast<sockaddr*>(&address), &length) != 0) return 0;
+  if (address.ss_family == AF_INET) return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
+  if (address.ss_family == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
+  return 0;
+}
+
+std::vector<std::uint16_t> ports_of(std::string_view range) {
+  if (range.empty()) return {0};
+  std::uint16_t first = 0;
+  std::uint16_t last = 0;
+  const char* const end = range.data() + range.size();
+  const auto [dash, first_error] = std::from_chars(range.data(), end, first);
+  const bool has_dash = first_error == std::errc() && dash != end && *dash == '-';
+  const auto [rest, last_error] = std::from_chars(has_dash ? dash + 1 : end, end, last);
+  if (last_error != std::errc() || rest != end || first == 0 || last < first)
+    fail(ErrorCode::invalid_argument, "SHUNT_PORT_RANGE='{}': expected first-last", range);
+  std::vector<std::uint16_t> ports(static_cast<std::size_t>(last - first) + 1);
+  std::iota(ports.begin(), ports.end(), first);
+  std::rotate(ports.begin(), ports.begin() + static_cast<std::ptrdiff_t>(std::random_device()() % ports.size()),
+              ports.end());
+  return ports;
+}
+
+Descriptor reserve_port(const std::string& range) {
+  for (const std::uint16_t port : ports_of(range)) {
+    Descriptor reserved(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    if (bind(reserved.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) continue;
+    const int on = 1;  // not before: then it could share a port that somebody else has reserved
+    if (setsockopt(reserved.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0) return reserved;
+  }
+  fail(ErrorCode::system, "all ports of {} are in use", range);
+}
+
+}  // namespace shunt::net

@@ -1,0 +1,24 @@
+// TCP ports of this host.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "transport/descriptor.hpp"
+
+namespace shunt::net {
+
+/// Where the socket is bound; 0 for one that is not, or that has no ports.
+std::uint16_t port_of(int socket);
+
+/// The ports of "first-last" in the order to try them, in which every process starts somewhere else; for an empty range
+/// 0, which is any port. Throws Error(invalid_argument).
+std::vector<std::uint16_t> ports_of(std::string_view range);
+
+/// A socket at a port of such a range that nobody uses. As long as it is open the system gives the port to nobody, but
+/// a listener that reuses addresses can have it. Throws as ports_of, and Error(system) where all of it is in use.
+Descriptor reserve_port(const std::string& range);
+
+}  // namespace shunt::net

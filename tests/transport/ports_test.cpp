@@ -1,0 +1,44 @@
+#include "transport/net/ports.hpp"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "shunt/error.hpp"
+#include "support/meeting_ranks.hpp"
+
+namespace shunt::test {
+namespace {
+
+std::string range_of(std::uint16_t port) { return fmt::format("{}-{}", port, port); }
+
+TEST(Ports, ThatAreReservedAreGivenToNobodyElse) {
+  const Descriptor reserved = net::reserve_port("");
+  const std::uint16_t port = net::port_of(reserved.get());
+  ASSERT_GT(port, 0);
+  EXPECT_THROW(net::reserve_port(range_of(port)), Error);
+}
+
+TEST(Ports, ThatAreReservedCanBeListenedAtAgainAndAgain) {
+  const Descriptor reserved = net::reserve_port("");
+  const std::uint16_t port = net::port_of(reserved.get());
+  for (int i = 0; i < 3; ++i) {
+    const auto listeners = net::listen_at({.address = "127.0.0.1", .port = port, .interface = ""});
+    (void)Caller({.address = "127.0.0.1", .port = port, .interface = ""});
+  }
+}
+
+TEST(Ports, OfARangeAreInIt) {
+  std::uint16_t port = 0;
+  {
+    const Descriptor reserved = net::reserve_port("");
+    port = net::port_of(reserved.get());
+  }
+  EXPECT_EQ(net::port_of(net::reserve_port(range_of(port)).get()), port);
+}
+
+TEST(Ports, OfWhatIsNoRangeAreRefused) {
+  for (const char* range : {"a", "5", "9-3", "0-3"}) EXPECT_THROW(net::reserve_port(range), Error) << range;
+}
+
+}  // namespace
+}  // namespace shunt::test
