@@ -21,9 +21,10 @@ struct Environment {
   /// hosts, or on one host SHUNT_VIRTUAL_NODES.
   std::string topology_file;
   /// SHUNT_SLICE_BYTES, SHUNT_RING_DEPTH: between nodes rows travel in slices of at most so many bytes, at most so many
-  /// of them on their way between two ranks. Speed and memory depend on them, results don't. Defaults 131072 and 4.
+  /// of them on their way between two ranks. Speed and memory depend on them, results don't. Defaults 131072, and 0,
+  /// which is 16 for one or two peers and fewer for more, at least 4.
   std::int32_t slice_bytes = 128 << 10;
-  std::int32_t ring_depth = 4;
+  std::int32_t ring_depth = 0;
 
   /// How ranks of several hosts find each other and prove that they belong together. Address, port and token may be
   /// left open where the launcher offers PMIx.

@@ -348,8 +348,9 @@ void Progress::welcome_far(Operation& operation) {
   std::sort(partners.begin(), partners.end());
   partners.erase(std::unique(partners.begin(), partners.end()), partners.end());
   operation.streams_ = std::make_unique<Streams>(
-      *transport_->slices(), operation.group(), operation.key(), arrivals_.of(operation.key()), limits_,
-      num_bytes_sent_, [this, &operation](RankId member, std::uint32_t num_slices, std::size_t slice_bytes) {
+      *transport_->slices(), operation.group(), operation.key(), arrivals_.of(operation.key()),
+      StreamLimits{limits_.slice_bytes, limits_.depth_for(partners.size())}, num_bytes_sent_,
+      [this, &operation](RankId member, std::uint32_t num_slices, std::size_t slice_bytes) {
         SignalRecord record = signal_record(operation, Signal::grant);
         record.offset = num_slices;
         record.bytes = slice_bytes;

@@ -4,6 +4,7 @@
 // operation, and what has been granted fits the receiver's memory.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -20,7 +21,14 @@ namespace shunt {
 /// How much a receiver grants. Any values give the same results.
 struct StreamLimits {
   std::size_t slice_bytes;
-  std::uint32_t depth;  ///< slices on their way per stream
+  std::uint32_t depth;  ///< slices on their way per stream; 0: as suits the number of peers
+
+  /// Few peers get deep streams, which need no waiting for grants; of many, each gets enough to keep the others busy.
+  [[nodiscard]] std::uint32_t depth_for(std::size_t num_peers) const {
+    constexpr std::size_t kShared = 32, kLeast = 4, kMost = 16;
+    if (depth > 0) return depth;
+    return static_cast<std::uint32_t>(std::clamp(kShared / std::max<std::size_t>(num_peers, 1), kLeast, kMost));
+  }
 };
 
 class Streams {

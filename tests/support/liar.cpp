@@ -55,7 +55,8 @@ InSlice Liar::await_slice() {
 }
 
 std::string error_against(const std::function<void(World&)>& honest, const std::function<void(Liar&)>& lie,
-                          const Environment& environment) {
+                          Environment environment) {
+  environment.ring_depth = 4;
   std::string text;
   const auto run = [&](World& world) {
     Transport& end = world.impl()->fabric->transport();

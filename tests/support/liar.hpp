@@ -43,6 +43,6 @@ class Liar {
 /// Runs rank 0 honestly, against a liar. Returns what rank 0 was told, and fails the test unless the fault is a
 /// mismatch of which rank 1 is the culprit.
 std::string error_against(const std::function<void(World&)>& honest, const std::function<void(Liar&)>& lie,
-                          const Environment& environment = {});
+                          Environment environment = {});
 
 }  // namespace shunt::test

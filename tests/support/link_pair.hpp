@@ -41,7 +41,7 @@ class HonestEnd {
 /// Rank 1 without a link: it knows the session, and how the wire looks. One thread at a time.
 class RawPeer {
  public:
-  enum class Kind : std::uint8_t { message, read, slice, fault, ping, alive, left, parted };
+  enum class Kind : std::uint8_t { message, read, slice, fault, ping, alive, left, parted, hello };
 
   RawPeer();
   ~RawPeer();
@@ -65,7 +65,7 @@ class RawPeer {
 
   std::unique_ptr<ucx::Worker> worker_;
   ucp_ep_h endpoint_ = nullptr;
-  std::array<int, 8> num_heard_{};
+  std::array<int, 9> num_heard_{};
 };
 
 }  // namespace shunt::test

@@ -68,7 +68,8 @@ void Link::connect(Peer& peer, const Contact& contact) {
   params.address = reinterpret_cast<const ucp_address_t*>(contact.address.data());
   params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   params.err_handler = {on_error, &peer};
-  check(ucp_ep_create(worker_->get(), &params, &peer.endpoint), "connect");
+  for (ucp_ep_h* endpoint : {&peer.for_messages, &peer.for_slices})
+    check(ucp_ep_create(worker_->get(), &params, endpoint), "connect");
 }
 
 void Link::greet_all(std::chrono::milliseconds limit, const std::function<std::optional<Fault>()>& fault) {
@@ -76,7 +77,10 @@ void Link::greet_all(std::chrono::milliseconds limit, const std::function<std::o
   std::vector<const Peer*> silent;
   for (const auto& peer : peers_) {
     if (!peer) continue;
-    queue(peer->rank, make_sending(peer->rank, Kind::ping, {}));
+    // Whoever hears the ping knows that both connections stand.
+    auto hello = make_sending(peer->rank, Kind::hello, {});
+    hello->next = make_sending(peer->rank, Kind::ping, {});
+    queue(peer->rank, std::move(hello));
     silent.push_back(peer.get());
   }
   for (;;) {

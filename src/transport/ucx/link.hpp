@@ -54,7 +54,7 @@ class Link final : public FarLink, private SliceLink {
   void leave() override;
 
  private:
-  enum class Kind : std::uint8_t { message, read, slice, fault, ping, alive, left, parted };
+  enum class Kind : std::uint8_t { message, read, slice, fault, ping, alive, left, parted, hello };
   struct Header;
   struct Sending;
   struct Receiving;
@@ -79,7 +79,8 @@ class Link final : public FarLink, private SliceLink {
   void run();
   bool send_queued();
   void send(RankId peer, std::unique_ptr<Sending> sending);
-  void note_sent(const Sending& sending);
+  void note_sent(Sending& sending);
+  void part(Peer& peer);
   void sleep();
   void say_farewell();
   void await_partings();

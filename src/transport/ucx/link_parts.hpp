@@ -25,6 +25,7 @@ struct Link::Sending {
   std::vector<std::byte> small;
   OutSlice slice;
   std::size_t slice_bytes = 0;
+  std::unique_ptr<Sending> next{};  // to be sent once this one is on its way
 };
 
 /// A slice that is being fetched.
@@ -38,12 +39,14 @@ struct Link::Peer {
   RankId rank;
   std::uint64_t session_there = 0;
   std::uint64_t session_here = 0;
-  ucp_ep_h endpoint = nullptr;
+  // Apart, as a grant that waits behind slices comes too late.
+  ucp_ep_h for_messages = nullptr;
+  ucp_ep_h for_slices = nullptr;
   // The link's thread only.
   bool is_known = false;  // it has said something
   bool is_accused = false;
   bool is_answering = false;  // an `alive` is on its way
-  bool has_parted = false;    // it has heard that this rank left, and so all that came before
+  bool has_parted = false;    // it has heard that this rank left, and all that came before
 
   std::atomic<bool> is_broken{false};
   std::atomic<bool> is_silent{false};

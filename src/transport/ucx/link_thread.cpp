@@ -58,14 +58,20 @@ void Link::send(RankId rank, std::unique_ptr<Sending> sending) {
   Peer& peer = *peers_[rank.index()];
   if (peer.is_broken) return;
   const bool is_slice = sending->header.kind == Kind::slice;
+  const ucp_ep_h endpoint = is_slice || sending->header.kind == Kind::hello ? peer.for_slices : peer.for_messages;
   const void* data = is_slice ? static_cast<const void*>(sending->slice.bytes.data()) : sending->small.data();
   const std::size_t bytes = is_slice ? sending->slice_bytes : sending->small.size();
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   param.cb.send = on_sent;
   param.user_data = sending.get();
+  if (is_slice && worker_->is_tcp_only()) {
+    // A rendezvous costs two messages that wait behind slices.
+    param.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
+    param.flags = UCP_AM_SEND_FLAG_EAGER;
+  }
   const ucs_status_ptr_t request =
-      ucp_am_send_nbx(peer.endpoint, kActiveMessage, &sending->header, sizeof(Header), data, bytes, &param);
+      ucp_am_send_nbx(endpoint, kActiveMessage, &sending->header, sizeof(Header), data, bytes, &param);
   if (UCS_PTR_IS_ERR(request)) return lose(rank, UCS_PTR_STATUS(request));
   if (!request) return note_sent(*sending);
   ++num_sending_;
@@ -79,8 +85,9 @@ void Link::on_sent(void* request, ucs_status_t, void* data) {
   ucp_request_free(request);
 }
 
-void Link::note_sent(const Sending& sending) {
+void Link::note_sent(Sending& sending) {
   if (sending.header.kind == Kind::alive) peers_[sending.to.index()]->is_answering = false;
+  if (sending.next) send(sending.to, std::move(sending.next));
 }
 
 ucs_status_t Link::on_active_message(void* self, const void* data_header, std::size_t header_bytes, void* data,
@@ -133,15 +140,22 @@ void Link::receive_small(Peer& peer, Kind kind, std::span<const std::byte> bytes
       std::memcpy(&num_slices, bytes.data(), sizeof(num_slices));
       peer.num_slices_until_left = num_slices;
       peer.has_left = true;
-      send(peer.rank, make_sending(peer.rank, Kind::parted, {}));
+      part(peer);
       return listener_.on_arrival();
     }
     case Kind::fault: return receive_fault(peer, bytes);
     case Kind::alive: peer.has_answered = true; return;
     case Kind::parted: peer.has_parted = true; return;
+    case Kind::hello: return;
     case Kind::slice: break;  // never small
   }
   accuse(peer, fmt::format("a message of an unknown kind, {}", static_cast<int>(kind)));
+}
+
+/// Slices take another way than the farewell.
+void Link::part(Peer& peer) {
+  if (peer.has_left && (is_poisoned_ || peer.num_slices_from == peer.num_slices_until_left))
+    send(peer.rank, make_sending(peer.rank, Kind::parted, {}));
 }
 
 void Link::receive_message(Peer& peer, std::span<const std::byte> bytes) {
@@ -240,6 +254,7 @@ void Link::arrive(InSlice slice) {
   }
   // After the slice can be polled: whoever sees the peer gone finds all that it sent.
   ++peer.num_slices_from;
+  part(peer);
   listener_.on_arrival();
 }
 
@@ -290,13 +305,16 @@ void Link::await_partings() {
 void Link::close_all() {
   std::vector<ucs_status_ptr_t> closing;
   for (const auto& peer : peers_) {
-    if (!peer || !peer->endpoint) continue;
-    ucp_request_param_t param{};
-    param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-    param.flags = UCP_EP_CLOSE_FLAG_FORCE;
+    if (!peer) continue;
     peer->is_broken = true;
-    const ucs_status_ptr_t request = ucp_ep_close_nbx(peer->endpoint, &param);
-    if (UCS_PTR_IS_PTR(request)) closing.push_back(request);
+    for (const ucp_ep_h endpoint : {peer->for_messages, peer->for_slices}) {
+      if (!endpoint) continue;
+      ucp_request_param_t param{};
+      param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+      param.flags = UCP_EP_CLOSE_FLAG_FORCE;
+      const ucs_status_ptr_t request = ucp_ep_close_nbx(endpoint, &param);
+      if (UCS_PTR_IS_PTR(request)) closing.push_back(request);
+    }
   }
   const auto deadline = Clock::now() + kFarewell;
   for (const ucs_status_ptr_t request : closing) {

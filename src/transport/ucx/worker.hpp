@@ -29,6 +29,8 @@ class Worker {
   Worker& operator=(const Worker&) = delete;
 
   [[nodiscard]] ucp_worker_h get() const { return worker_; }
+  /// No RDMA.
+  [[nodiscard]] bool is_tcp_only() const { return is_tcp_only_; }
   /// What peers need to reach this worker.
   [[nodiscard]] std::vector<std::byte> address() const;
   /// Readable when there is something to progress, after arm() has returned true.
@@ -46,6 +48,7 @@ class Worker {
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
   int event_fd_ = -1;
+  bool is_tcp_only_ = false;
   std::uint16_t port_ = 0;  // where UCX listens for TCP connections, on whatever addresses
 };
 
