@@ -77,6 +77,16 @@ TEST_F(StreamFromFar, OfARankOutsideTheWorldIsThatRanksFault) {
   expect_blamed(RankId(4), "rank 4 sent a slice", [&] { arrive(1, 0, true, RankId(4)); });
 }
 
+TEST(StreamLimits, GiveFewPeersDeepStreamsAndManyEnough) {
+  const StreamLimits by_peers{.slice_bytes = 64, .depth = 0};
+  EXPECT_EQ(by_peers.depth_for(1), 16u);
+  EXPECT_EQ(by_peers.depth_for(2), 16u);
+  EXPECT_EQ(by_peers.depth_for(6), 5u);
+  EXPECT_EQ(by_peers.depth_for(1000), 4u);
+  const StreamLimits fixed{.slice_bytes = 64, .depth = 2};
+  EXPECT_EQ(fixed.depth_for(1), 2u);
+}
+
 TEST_F(StreamFromFar, OfARankThatWasNotWelcomeIsThatRanksFault) {
   group_.members.push_back(RankId(2));
   group_.wiring.add(HostId(1), NicId(1));
