@@ -4,10 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <memory>
 
 #include "core/fail.hpp"
+#include "core/host_name.hpp"
 
 namespace shunt {
 namespace {
@@ -47,11 +47,8 @@ Machine Machine::detect() {
   const HwlocTopology topology = load_topology();
   const auto count = [&](hwloc_obj_type_t type) { return std::max(1, hwloc_get_nbobjs_by_type(topology.get(), type)); };
 
-  std::array<char, 256> hostname{};
-  gethostname(hostname.data(), hostname.size() - 1);
-
   Machine machine;
-  machine.hostname = hostname.data();
+  machine.hostname = host_name();
   machine.cpu = cpu_model(topology.get());
   machine.packages = count(HWLOC_OBJ_PACKAGE);
   machine.cores = count(HWLOC_OBJ_CORE);

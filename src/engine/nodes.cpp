@@ -1,13 +1,11 @@
 #include "engine/nodes.hpp"
 
-#include <unistd.h>
-
-#include <array>
 #include <sstream>
 #include <string_view>
 
 #include "core/fail.hpp"
 #include "core/hash.hpp"
+#include "core/host_name.hpp"
 #include "engine/exchange.hpp"
 
 namespace shunt {
@@ -30,12 +28,6 @@ struct Note {
     return note;
   }
 };
-
-std::string own_host() {
-  std::array<char, 256> name{};
-  gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
 
 /// By rank. Not one of the calls that users count.
 std::vector<Note> swap_notes(World::Impl& world, const Note& mine) {
@@ -91,7 +83,7 @@ void settle_nodes(World::Impl& world) {
   const Group& group = *world.group;
   Topology topology = world.topology;
   Note mine;
-  mine.host = own_host();
+  mine.host = host_name();
   try {
     if (!group.has_far() || !environment.topology_file.empty()) topology = declared_nodes(environment, group.size());
     mine.nodes = topology.hash();
