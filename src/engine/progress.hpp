@@ -59,6 +59,9 @@ class Progress {
  private:
   using Clock = std::chrono::steady_clock;
 
+  // How often a waiting driver looks after silent peers and deadlines.
+  static constexpr std::chrono::milliseconds kPatience{100};
+
   /// A caller that drives; when the last one leaves, the server takes over what is still to do.
   class Waiter;
 
