@@ -1,5 +1,7 @@
 #include "transport/net/meeting.hpp"
 
+#include <algorithm>
+
 #include "core/fail.hpp"
 #include "transport/net/frames.hpp"
 #include "transport/net/guest.hpp"
@@ -22,6 +24,18 @@ void check(const MeetingOptions& options, std::span<const std::byte> card) {
 }
 
 }  // namespace
+
+std::vector<RankId> Meeting::former_ranks() const {
+  std::vector<RankId> ranks;
+  for (const Guest& guest : guests_) ranks.push_back(guest.rank);
+  return ranks;
+}
+
+RankId Meeting::rank_of(RankId former) const {
+  const auto found = std::ranges::find(guests_, former, &Guest::rank);
+  SHUNT_CHECK(found != guests_.end());
+  return RankId(static_cast<std::size_t>(found - guests_.begin()));
+}
 
 SessionId Meeting::session(RankId from, RankId to) const {
   Bytes text;

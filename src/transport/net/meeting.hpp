@@ -60,6 +60,9 @@ class Meeting {
   [[nodiscard]] std::int32_t size() const { return static_cast<std::int32_t>(guests_.size()); }
   /// With which rank it came.
   [[nodiscard]] RankId former(RankId rank) const { return guests_[rank.index()].rank; }
+  [[nodiscard]] std::vector<RankId> former_ranks() const;
+  /// Of one that has met.
+  [[nodiscard]] RankId rank_of(RankId former) const;
   [[nodiscard]] const std::string& address(RankId rank) const { return guests_[rank.index()].address; }
   [[nodiscard]] std::span<const std::byte> card(RankId rank) const { return guests_[rank.index()].card; }
   /// Of messages from one rank to another; who does not know the token can't guess it.

@@ -38,15 +38,6 @@ std::vector<Meeting::Guest> hold_or_visit(const MeetingOptions& options, const D
 
 }  // namespace
 
-Losses Losses::of(Transport& transport) {
-  const auto fault = transport.fault();
-  const bool names_the_lost = fault && fault->code == ErrorCode::peer_lost;
-  return {names_the_lost ? std::optional(fault->culprit) : std::nullopt, [&transport](RankId rank) {
-            transport.suspect(rank);
-            return transport.is_gone(rank);
-          }};
-}
-
 Meeting meet_survivors(const Seating& seating, const Losses& losses, std::chrono::milliseconds limit,
                        std::span<const std::byte> card) {
   if (!seating.own.listener.valid())
@@ -71,6 +62,19 @@ Meeting meet_survivors(const Seating& seating, const Losses& losses, std::chrono
       if (error.code() != ErrorCode::peer_lost || Clock::now() >= deadline) throw;
     }
   }
+}
+
+Meeting leave_with_survivors(Seating& seating, Transport& world, std::chrono::milliseconds limit,
+                             std::span<const std::byte> card) {
+  Losses losses{std::nullopt, [&](RankId rank) {
+                  world.suspect(rank);
+                  return world.is_gone(rank);
+                }};
+  if (const auto fault = world.fault(); fault && fault->code == ErrorCode::peer_lost) losses.named = fault->culprit;
+  Meeting meeting = meet_survivors(seating, losses, limit, card);
+  seating.own = {};
+  world.leave();
+  return meeting;
 }
 
 }  // namespace shunt::net

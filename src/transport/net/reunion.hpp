@@ -27,9 +27,6 @@ struct Seating {
 struct Losses {
   std::optional<RankId> named;          ///< by the fault; it holds no meeting, but may come to one
   std::function<bool(RankId)> is_gone;  ///< of another rank; called now and then while waiting
-
-  /// The transport has to outlive it.
-  static Losses of(Transport& transport);
 };
 
 /// Collective over the survivors; blocks until all have come that are not gone, or the limit has passed. All that meet
@@ -37,5 +34,9 @@ struct Losses {
 /// Throws Error(deadline) for a survivor that waits in vain for one that lives.
 Meeting meet_survivors(const Seating& seating, const Losses& losses, std::chrono::milliseconds limit,
                        std::span<const std::byte> card);
+
+/// The same as the transport of the world sees it. Then this rank gives up its seat and leaves the world.
+Meeting leave_with_survivors(Seating& seating, Transport& world, std::chrono::milliseconds limit,
+                             std::span<const std::byte> card);
 
 }  // namespace shunt::net

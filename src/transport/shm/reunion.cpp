@@ -23,19 +23,12 @@ class LocalReunion final : public Reunion {
   }
 
   Outcome hold(Transport& old, std::chrono::milliseconds limit) override {
-    const net::Meeting meeting = net::meet_survivors(seating_, net::Losses::of(old), limit, {});
-    seating_.own = {};
-    old.leave();
-    Outcome outcome;
+    const net::Meeting meeting = net::leave_with_survivors(seating_, old, limit, {});
     JoinOptions options = options_;
+    options.rank = meeting.rank_of(options_.rank);
     options.size = meeting.size();
     options.job = meeting.name();
-    for (std::int32_t rank = 0; rank < meeting.size(); ++rank) {
-      outcome.survivors.push_back(meeting.former(RankId(rank)));
-      if (outcome.survivors.back() == options_.rank) options.rank = RankId(rank);
-    }
-    outcome.joined = join_and_keep_seat(options);
-    return outcome;
+    return {join_and_keep_seat(options), meeting.former_ranks()};
   }
 
  private:

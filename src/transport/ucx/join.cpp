@@ -1,15 +1,13 @@
 #include "transport/ucx/join.hpp"
 
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cstring>
 #include <fstream>
 
 #include "core/fail.hpp"
 #include "core/hash.hpp"
+#include "core/host_name.hpp"
 #include "core/wiring.hpp"
 #include "transport/hybrid/hybrid_transport.hpp"
 #include "transport/net/bytes.hpp"
@@ -25,11 +23,10 @@ namespace {
 std::uint64_t host_identity() {
   std::string boot;
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
-  std::array<char, 256> name{};
-  gethostname(name.data(), name.size() - 1);
+  const std::string name = host_name();
   Hasher hasher;
   hasher.add_all<char>(std::span<const char>(boot.data(), boot.size()));
-  hasher.add_all<char>(std::span<const char>(name.data(), std::strlen(name.data())));
+  hasher.add_all<char>(std::span<const char>(name.data(), name.size()));
   for (const char* space : {"/proc/self/ns/net", "/proc/self/ns/ipc"}) {
     struct stat status {};
     if (stat(space, &status) == 0) hasher.add(status.st_ino);
@@ -123,16 +120,15 @@ class FarReunion final : public Reunion {
 /// `self` as it came to the meeting.
 Joined join_those_who_met(const JoinOptions& options, RankId self, const net::Meeting& meeting, Luggage luggage) {
   std::vector<Card> cards;
-  net::Seating seating{.rank = {}, .own = std::move(luggage.seat), .places = {}, .token = meeting.name()};
+  const RankId own = meeting.rank_of(self);
+  net::Seating seating{.rank = own, .own = std::move(luggage.seat), .places = {}, .token = meeting.name()};
   for (std::int32_t r = 0; r < meeting.size(); ++r) {
     const RankId rank(r);
-    if (meeting.former(rank) == self) seating.rank = rank;
     cards.push_back(Card::read(meeting.card(rank), rank));
     seating.places.push_back(cards.back().seat);
     if (seating.places.back().address.empty()) seating.places.back().address = meeting.address(rank);
   }
   const Wiring wiring = wiring_of(cards);
-  const RankId own = seating.rank;
 
   shm::JoinOptions near;
   near.job = meeting.name();
@@ -160,13 +156,8 @@ Joined join_those_who_met(const JoinOptions& options, RankId self, const net::Me
 
 Reunion::Outcome FarReunion::hold(Transport& old, std::chrono::milliseconds limit) {
   Luggage luggage(options_);
-  const net::Meeting meeting = net::meet_survivors(seating_, net::Losses::of(old), limit, luggage.card);
-  seating_.own = {};
-  old.leave();
-  Outcome outcome;
-  for (std::int32_t rank = 0; rank < meeting.size(); ++rank) outcome.survivors.push_back(meeting.former(RankId(rank)));
-  outcome.joined = join_those_who_met(options_, seating_.rank, meeting, std::move(luggage));
-  return outcome;
+  const net::Meeting meeting = net::leave_with_survivors(seating_, old, limit, luggage.card);
+  return {join_those_who_met(options_, seating_.rank, meeting, std::move(luggage)), meeting.former_ranks()};
 }
 
 }  // namespace
