@@ -96,25 +96,41 @@ std::vector<std::int32_t> random_experts(const World& world, std::int64_t tokens
   return experts;
 }
 
+/// The same random dispatch again and again.
+class Dispatches {
+ public:
+  explicit Dispatches(World& world)
+      : experts_(random_experts(world, kTokens)),
+        x_(static_cast<std::size_t>(kTokens * kHidden), 1.0f),
+        engine_(world, {.hidden = kHidden, .dtype = f32}),
+        plan_(engine_.plan({.experts = experts_, .weights = {}, .topk = 4}, ExpertMap::contiguous(32, world.size()))) {}
+
+  void run() { (void)engine_.dispatch(plan_, borrow(x_.data(), f32, kTokens, kHidden)).wait(); }
+  [[nodiscard]] std::uint64_t bytes_between_nodes() const {
+    return plan_.traffic(kHidden * sizeof(float)).node_bytes.total_off_diagonal();
+  }
+
+ private:
+  static constexpr std::int64_t kTokens = 256, kHidden = 2048;
+  std::vector<std::int32_t> experts_;
+  std::vector<float> x_;
+  Engine engine_;
+  Plan plan_;
+};
+
 /// Prints what the planner says that dispatches send between hosts, what shunt has sent, and what the hosts' interfaces
 /// have counted.
 void count_bytes(World& world, std::uint64_t num_dispatches) {
-  constexpr std::int64_t kTokens = 256, kHidden = 2048;
-  const std::vector<std::int32_t> experts = random_experts(world, kTokens);
-  const std::vector<float> x(static_cast<std::size_t>(kTokens * kHidden), 1.0f);
-  Engine engine(world, {.hidden = kHidden, .dtype = f32});
-  const Plan plan =
-      engine.plan({.experts = experts, .weights = {}, .topk = 4}, ExpertMap::contiguous(32, world.size()));
+  Dispatches dispatches(world);
   const bool is_first_of_host = world.topology().ranks(world.topology().node(world.rank())).front() == world.rank();
 
   world.barrier();
   const std::uint64_t sent = world.bytes_sent_to_hosts();
   const std::uint64_t transmitted = transmitted_bytes();
-  for (std::uint64_t i = 0; i < num_dispatches; ++i)
-    (void)engine.dispatch(plan, borrow(x.data(), f32, kTokens, kHidden)).wait();
+  for (std::uint64_t i = 0; i < num_dispatches; ++i) dispatches.run();
   const std::uint64_t all_sent = sum_over(world, world.bytes_sent_to_hosts() - sent);
   const std::uint64_t all_transmitted = sum_over(world, is_first_of_host ? transmitted_bytes() - transmitted : 0);
-  const std::uint64_t planned = plan.traffic(kHidden * sizeof(float)).node_bytes.total_off_diagonal() * num_dispatches;
+  const std::uint64_t planned = dispatches.bytes_between_nodes() * num_dispatches;
   if (world.rank() == RankId(0)) fmt::print("planned {} sent {} transmitted {}\n", planned, all_sent, all_transmitted);
 }
 
@@ -144,14 +160,9 @@ void say_that_it_begins(const World& world) {
 
 /// Until something breaks, which is then in the middle of a dispatch.
 [[noreturn]] void dispatch_for_ever(World& world) {
-  constexpr std::int64_t kTokens = 256, kHidden = 2048;
-  const std::vector<std::int32_t> experts = random_experts(world, kTokens);
-  const std::vector<float> x(static_cast<std::size_t>(kTokens * kHidden), 1.0f);
-  Engine engine(world, {.hidden = kHidden, .dtype = f32});
-  const Plan plan =
-      engine.plan({.experts = experts, .weights = {}, .topk = 4}, ExpertMap::contiguous(32, world.size()));
+  Dispatches dispatches(world);
   for (bool is_first = true;; is_first = false) {
-    (void)engine.dispatch(plan, borrow(x.data(), f32, kTokens, kHidden)).wait();
+    dispatches.run();
     if (is_first) say_that_it_begins(world);
   }
 }

@@ -11,8 +11,9 @@ import subprocess
 SWITCH_IPV6 = pathlib.Path("/proc/sys/net/ipv6/conf/all/disable_ipv6")
 CLONE_NEWNET = 0x40000000
 BITS = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
-# A burst of 1 ms hides that a busy machine wakes the shaper late. Packets come in trains of up to 64 KiB; to take one that is
-# larger than the burst apart costs more time than a core has.
+# A burst of 1 ms hides that a busy machine wakes the shaper late. Packets come in trains of up to 64 KiB. One that is larger
+# than the burst would be taken apart, which costs more time than a core has; and if it was queued before the rate, and so
+# the burst, became smaller, it would block the link for ever.
 BURST_SECONDS, MIN_BURST_BYTES = 1e-3, 96 << 10
 QUEUE = "20ms"
 
@@ -103,13 +104,12 @@ def limit(host, pid, nic, rate):
     """Both directions: what the host sends at its own end, what it receives at the bridge's."""
     bits = bits_per_second(rate)
     for device, inside in ((nic_name(nic), pid), (bridge_end(host, nic), None)):
-        # Never changed in place: a queued packet that is larger than the new burst would block the link for ever.
-        if "tbf" in run("tc", "qdisc", "show", "dev", device, inside=inside):
-            run("tc", "qdisc", "delete", "dev", device, "root", inside=inside)
         if bits is None:
+            if "tbf" in run("tc", "qdisc", "show", "dev", device, inside=inside):
+                run("tc", "qdisc", "delete", "dev", device, "root", inside=inside)
             continue
         burst = max(MIN_BURST_BYTES, int(bits / 8 * BURST_SECONDS))
-        run("tc", "qdisc", "add", "dev", device, "root", "tbf", "rate", f"{bits:.0f}bit", "burst", f"{burst}b",
+        run("tc", "qdisc", "replace", "dev", device, "root", "tbf", "rate", f"{bits:.0f}bit", "burst", f"{burst}b",
             "latency", QUEUE, inside=inside)
 
 
