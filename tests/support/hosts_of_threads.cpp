@@ -1,5 +1,7 @@
 #include "support/hosts_of_threads.hpp"
 
+#include <thread>
+
 #include "core/wiring.hpp"
 #include "shunt/topology.hpp"
 #include "transport/hybrid/hybrid_transport.hpp"
@@ -10,6 +12,13 @@ namespace {
 
 std::uint64_t session(RankId from, RankId to) {
   return 1000 + static_cast<std::uint64_t>(from.value) * 100 + static_cast<std::uint64_t>(to.value);
+}
+
+/// All at once, as each waits for the others.
+void greet(const std::vector<ucx::Link*>& links) {
+  std::vector<std::jthread> greeters;
+  for (ucx::Link* link : links)
+    greeters.emplace_back([link] { link->greet_all(std::chrono::seconds(30), [] { return std::nullopt; }); });
 }
 
 }  // namespace
@@ -27,6 +36,7 @@ std::vector<std::shared_ptr<Transport>> join_hosts(std::int32_t num_ranks, std::
     addresses.push_back(workers.back()->address());
   }
   std::vector<std::shared_ptr<Transport>> ends;
+  std::vector<ucx::Link*> links;
   for (std::int32_t n = 0; n < topology.num_nodes(); ++n) {
     const auto members = topology.ranks(NodeId(n));
     const auto segments = LocalTransport::anonymous_segments(static_cast<std::int32_t>(members.size()));
@@ -40,10 +50,13 @@ std::vector<std::shared_ptr<Transport>> join_hosts(std::int32_t num_ranks, std::
       auto near = std::make_shared<LocalTransport>(RankId(local), segments,
                                                    std::vector<RankId>(members.begin(), members.end()));
       ends.push_back(std::make_shared<HybridTransport>(self, wiring, std::move(near), [&](FarLink::Listener listener) {
-        return std::make_unique<ucx::Link>(std::move(workers[self.index()]), options, std::move(listener));
+        auto link = std::make_unique<ucx::Link>(std::move(workers[self.index()]), options, std::move(listener));
+        links.push_back(link.get());
+        return link;
       }));
     }
   }
+  greet(links);
   return ends;
 }
 

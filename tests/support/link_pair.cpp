@@ -72,15 +72,18 @@ void RawPeer::connect(std::span<const std::byte> address) {
   params.address = reinterpret_cast<const ucp_address_t*>(address.data());
   params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   params.err_handler = {[](void*, ucp_ep_h, ucs_status_t) {}, nullptr};
-  ucx::check(ucp_ep_create(worker_->get(), &params, &endpoint_), "connect");
+  for (ucp_ep_h& endpoint : endpoints_) ucx::check(ucp_ep_create(worker_->get(), &params, &endpoint), "connect");
+  const ucp_request_param_t none{};
+  for (const ucp_ep_h endpoint : endpoints_) await(ucp_ep_flush_nbx(endpoint, &none));
 }
 
 void RawPeer::vanish() {
-  if (endpoint_) {
+  for (ucp_ep_h& endpoint : endpoints_) {
+    if (!endpoint) continue;
     ucp_request_param_t param{};
     param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
     param.flags = UCP_EP_CLOSE_FLAG_FORCE;
-    await(ucp_ep_close_nbx(std::exchange(endpoint_, nullptr), &param));
+    await(ucp_ep_close_nbx(std::exchange(endpoint, nullptr), &param));
   }
   worker_.reset();
 }
@@ -95,7 +98,7 @@ void RawPeer::send(Kind kind, std::span<const std::byte> bytes) {
   const WireHeader header{kToHonest, 0, 0, 0, 1, kind, 0, 0};
   const ucp_request_param_t param{};
   const ucs_status_ptr_t request =
-      ucp_am_send_nbx(endpoint_, 0, &header, sizeof(header), bytes.data(), bytes.size(), &param);
+      ucp_am_send_nbx(endpoints_.front(), 0, &header, sizeof(header), bytes.data(), bytes.size(), &param);
   require(!UCS_PTR_IS_ERR(request), "the message can be sent");
   await(request);
 }

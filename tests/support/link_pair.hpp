@@ -49,6 +49,7 @@ class RawPeer {
   RawPeer& operator=(const RawPeer&) = delete;
 
   [[nodiscard]] std::vector<std::byte> address() const { return worker_->address(); }
+  /// Returns once UCX has connected both ways: UCX 1.13 may abort a process whose peer dies before.
   void connect(std::span<const std::byte> address);
   /// Ends without a word, as if killed.
   void vanish();
@@ -64,7 +65,7 @@ class RawPeer {
                                  std::size_t bytes, const ucp_am_recv_param_t* param);
 
   std::unique_ptr<ucx::Worker> worker_;
-  ucp_ep_h endpoint_ = nullptr;
+  std::array<ucp_ep_h, 2> endpoints_{};  // as many as a link has; it speaks through the first
   std::array<int, 9> num_heard_{};
 };
 

@@ -132,6 +132,22 @@ TEST_F(LinkWithPeer, AnswersThatItLives) {
   }
 }
 
+// A grant that comes when its receiver has run dry comes too late.
+TEST_F(LinkWithPeer, LetsMessagesOvertakeSlices) {
+  constexpr int kNumSlices = 60;  // far more than the system takes
+  constexpr std::size_t kLargeSlice = 512 << 10;
+  for (int i = 0; i < kNumSlices; ++i)
+    link().slices().post(kPeer, link().slices().open(kLargeSlice).value(), kLargeSlice, {});
+  const std::array<std::byte, 8> message{};
+  ASSERT_EQ(link().post(kPeer, message), Post::posted);
+  await([&] { return peer_.num_heard(RawPeer::Kind::message) == 1; });
+  EXPECT_LT(peer_.num_heard(RawPeer::Kind::slice), kNumSlices);
+}
+
+TEST(Worker, KnowsThatAnInterfaceOfTheSystemHasNoRdma) {
+  EXPECT_TRUE(ucx::Worker({.devices = "lo", .port_range = ""}).is_tcp_only());
+}
+
 TEST_F(LinkWithPeer, GreetsUntilItIsHeardAndAnswered) {
   peer_.send(RawPeer::Kind::ping);
   peer_.send(RawPeer::Kind::alive);

@@ -47,6 +47,7 @@ struct Link::Peer {
   bool is_accused = false;
   bool is_answering = false;  // an `alive` is on its way
   bool has_parted = false;    // it has heard that this rank left, and all that came before
+  bool is_let_go = false;     // and was told that this rank has
 
   std::atomic<bool> is_broken{false};
   std::atomic<bool> is_silent{false};

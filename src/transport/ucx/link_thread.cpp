@@ -154,8 +154,8 @@ void Link::receive_small(Peer& peer, Kind kind, std::span<const std::byte> bytes
 
 /// Slices take another way than the farewell.
 void Link::part(Peer& peer) {
-  if (peer.has_left && (is_poisoned_ || peer.num_slices_from == peer.num_slices_until_left))
-    send(peer.rank, make_sending(peer.rank, Kind::parted, {}));
+  if (!peer.has_left || (!is_poisoned_ && peer.num_slices_from < peer.num_slices_until_left)) return;
+  if (!std::exchange(peer.is_let_go, true)) send(peer.rank, make_sending(peer.rank, Kind::parted, {}));
 }
 
 void Link::receive_message(Peer& peer, std::span<const std::byte> bytes) {
