@@ -40,8 +40,14 @@ struct Environment {
     std::string interface;
     /// SHUNT_PORT_RANGE: "first-last" for connections between ranks, and for rank 0's port where MASTER_PORT is open.
     std::string port_range;
-    /// SHUNT_NET_DEVICES: UCX's names of the devices to use; by default SHUNT_INTERFACE.
+    /// SHUNT_NETWORK: "tcp", or "ucx"; by default UCX where the host has RDMA, and TCP elsewhere. All ranks the same.
+    std::string kind;
+    /// SHUNT_NET_DEVICES: the interfaces (over TCP) or devices (as UCX names them) that every rank uses at once; by
+    /// default the one of SHUNT_INTERFACE.
     std::string devices;
+    /// SHUNT_SEND_BUFFER_BYTES: of what is sent over TCP, what the system holds per connection; 0 is as much as it
+    /// likes. What is there delays what comes later. Default 65536.
+    std::int32_t send_buffer_bytes = 64 << 10;
   };
   Network network;
 

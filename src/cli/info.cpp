@@ -23,7 +23,8 @@ struct Part {
 constexpr Part kParts[] = {
     {"inproc", true, "ranks as threads"},
     {"shm", true, "ranks as processes of one host"},
-    {"ucx", SHUNT_HAVE_UCX, "ranks of several hosts"},
+    {"tcp", true, "ranks of several hosts"},
+    {"ucx", SHUNT_HAVE_UCX, "ranks of several hosts with RDMA"},
     {"pmix", SHUNT_HAVE_PMIX, "how mpirun and srun tell ranks of several hosts where to meet"},
     {"mpi", SHUNT_HAVE_MPI, "the baseline of `bench shuffle`, and a launcher"},
 };

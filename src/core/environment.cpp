@@ -114,6 +114,8 @@ Environment::Network read_network(std::int32_t local_rank) {
   network.token = string("SHUNT_JOB_TOKEN");
   network.interface = nth_of(string("SHUNT_INTERFACE"), local_rank);
   network.port_range = string("SHUNT_PORT_RANGE");
+  network.kind = string("SHUNT_NETWORK");
+  network.send_buffer_bytes = int32("SHUNT_SEND_BUFFER_BYTES", network.send_buffer_bytes, 0);
   network.devices = text("SHUNT_NET_DEVICES") ? string("SHUNT_NET_DEVICES") : network.interface;
   return network;
 }

@@ -11,10 +11,10 @@
 #include "engine/nodes.hpp"
 #include "engine/world_impl.hpp"
 #include "engine/world_make.hpp"
+#include "transport/far/join.hpp"
 #include "transport/inproc/join.hpp"
 #include "transport/pmix/appointment.hpp"
 #include "transport/shm/reunion.hpp"
-#include "transport/ucx/join.hpp"
 
 namespace shunt {
 
@@ -50,17 +50,16 @@ std::shared_ptr<World::Impl> make_world(Joined joined, const Topology& topology,
 std::shared_ptr<World::Impl> join_hosts(const Environment& environment, std::uint32_t number) {
   const Environment::Launch& launch = *environment.launch;
   const Environment::Network network = pmix::agree_where_to_meet(environment);
-  ucx::JoinOptions options;
+  far::JoinOptions options;
   options.meeting.rank = RankId(launch.rank);
   options.meeting.size = launch.size;
   options.meeting.place = {network.master_address, static_cast<std::uint16_t>(network.master_port), network.interface};
   options.meeting.token = network.token;
   options.meeting.number = number;
   options.meeting.limit = environment.join;
-  options.devices = network.devices;
-  options.port_range = network.port_range;
+  options.carrier = {network.kind, network.devices, network.port_range, network.send_buffer_bytes};
   options.liveness_limit = environment.liveness;
-  Joined joined = ucx::join(options);
+  Joined joined = far::join(options);
   std::vector<NodeId> nodes;
   for (std::int32_t rank = 0; rank < launch.size; ++rank)
     nodes.emplace_back(joined.transport->host(RankId(rank)).value);

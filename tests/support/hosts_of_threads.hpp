@@ -1,4 +1,4 @@
-// Two hosts of one process: their ranks are threads, and UCX joins them over the loopback interface.
+// Two hosts of one process: their ranks are threads, joined over the loopback interface.
 #pragma once
 
 #include <chrono>
@@ -6,14 +6,16 @@
 #include <string>
 #include <vector>
 
+#include "transport/far/make_carrier.hpp"
 #include "transport/transport.hpp"
 
 namespace shunt::test {
 
 /// Empty where this build can do it.
-std::string why_no_hosts();
+std::string why_not(far::Network network);
 
 /// The first half of the ranks is on one host, the rest on the other.
-std::vector<std::shared_ptr<Transport>> join_hosts(std::int32_t num_ranks, std::chrono::milliseconds liveness);
+std::vector<std::shared_ptr<Transport>> join_hosts(far::Network network, std::int32_t num_ranks,
+                                                   std::chrono::milliseconds liveness);
 
 }  // namespace shunt::test

@@ -1,14 +1,15 @@
 // Two ranks over the loopback interface: a real link, and a peer that may say whatever it likes.
 #pragma once
 
-#include <atomic>
+#include <array>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
 
-#include "transport/ucx/link.hpp"
+#include "transport/far/link.hpp"
+#include "transport/far/make_carrier.hpp"
 
 namespace shunt::test {
 
@@ -23,50 +24,54 @@ class LinkListener {
   std::optional<Fault> fault_;  // the first
 };
 
+std::unique_ptr<far::Carrier> carrier_on_loopback(far::Network network);
+
 /// Rank 0's link, to rank 1.
 class HonestEnd {
  public:
-  explicit HonestEnd(std::span<const std::byte> address_of_peer, std::chrono::milliseconds liveness);
+  HonestEnd(far::Network network, std::span<const std::byte> address_of_peer, std::chrono::milliseconds liveness);
 
-  [[nodiscard]] ucx::Link& link() { return *link_; }
+  [[nodiscard]] far::Link& link() { return *link_; }
   [[nodiscard]] const LinkListener& heard() const { return heard_; }
   [[nodiscard]] std::span<const std::byte> address() const { return address_; }
 
  private:
   LinkListener heard_;
   std::vector<std::byte> address_;
-  std::unique_ptr<ucx::Link> link_;
+  std::unique_ptr<far::Link> link_;
 };
 
-/// Rank 1 without a link: it knows the session, and how the wire looks. One thread at a time.
-class RawPeer {
+/// Rank 1 without a link: it knows the session, and may say whatever it likes. One thread at a time.
+class RawPeer : private far::Receiver {
  public:
-  enum class Kind : std::uint8_t { message, read, slice, fault, ping, alive, left, parted, hello };
+  using Kind = far::Kind;
 
-  RawPeer();
-  ~RawPeer();
+  explicit RawPeer(far::Network network) : carrier_(carrier_on_loopback(network)) {}
+  virtual ~RawPeer() = default;
   RawPeer(const RawPeer&) = delete;
   RawPeer& operator=(const RawPeer&) = delete;
 
-  [[nodiscard]] std::vector<std::byte> address() const { return worker_->address(); }
-  /// Returns once UCX has connected both ways: UCX 1.13 may abort a process whose peer dies before.
+  [[nodiscard]] std::vector<std::byte> address() const { return carrier_->address(); }
   void connect(std::span<const std::byte> address);
   /// Ends without a word, as if killed.
-  void vanish();
+  void vanish() { carrier_.reset(); }
 
-  /// Returns once it has left.
+  /// Returns once it has left, or the other side has gone.
   void send(Kind kind, std::span<const std::byte> bytes = {});
-  void progress() { ucp_worker_progress(worker_->get()); }
-  [[nodiscard]] int num_heard(Kind kind) const { return num_heard_[static_cast<std::size_t>(kind)]; }
+  void progress() { carrier_->progress(); }
+  [[nodiscard]] int num_heard(Kind kind) const { return num_heard_.at(static_cast<std::size_t>(kind)); }
 
  private:
-  void await(ucs_status_ptr_t request);
-  static ucs_status_t on_message(void* self, const void* header, std::size_t header_bytes, void* data,
-                                 std::size_t bytes, const ucp_am_recv_param_t* param);
+  bool wants(const far::Header& header, std::size_t bytes) override;
+  void receive(const far::Header& header, std::span<const std::byte> bytes,
+               std::shared_ptr<const void> owner) override;
+  void note_sent(const far::Parcel&) override { ++num_sent_; }
+  void lose(RankId, const std::string&) override { is_lost_ = true; }
 
-  std::unique_ptr<ucx::Worker> worker_;
-  std::array<ucp_ep_h, 2> endpoints_{};  // as many as a link has; it speaks through the first
-  std::array<int, 9> num_heard_{};
+  bool is_lost_ = false;
+  std::int64_t num_sent_ = 0;
+  std::array<int, 8> num_heard_{};
+  std::unique_ptr<far::Carrier> carrier_;
 };
 
 }  // namespace shunt::test

@@ -62,7 +62,8 @@ void run_ranks(Backend backend, std::int32_t num_ranks, const TransportBody& bod
   switch (backend) {
     case Backend::inproc: return run_threads(inproc::join(num_ranks), body);
     case Backend::shm: return run_processes(num_ranks, body, options);
-    case Backend::hosts: return run_threads(join_hosts(num_ranks, options.liveness), body);
+    case Backend::tcp: return run_threads(join_hosts(far::Network::tcp, num_ranks, options.liveness), body);
+    case Backend::ucx: return run_threads(join_hosts(far::Network::ucx, num_ranks, options.liveness), body);
   }
 }
 
@@ -117,7 +118,7 @@ std::atomic_ref<std::uint64_t> Meeting::word(RankId rank) const {
 }
 
 std::string name_of(const ::testing::TestParamInfo<std::tuple<Backend, std::int32_t>>& info) {
-  constexpr const char* kNames[] = {"inproc", "shm", "hosts"};
+  constexpr const char* kNames[] = {"inproc", "shm", "tcp", "ucx"};
   return fmt::format("{}_{}", kNames[static_cast<int>(std::get<0>(info.param))], std::get<1>(info.param));
 }
 

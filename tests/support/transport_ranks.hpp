@@ -17,8 +17,8 @@
 
 namespace shunt::test {
 
-/// `hosts`: two hosts of threads, joined by UCX over the loopback interface.
-enum class Backend { inproc, shm, hosts };
+/// `tcp`, `ucx`: two hosts of threads, joined over the loopback interface.
+enum class Backend { inproc, shm, tcp, ucx };
 
 using TransportBody = std::function<void(Transport&)>;
 
@@ -72,7 +72,7 @@ class Meeting {
 class TransportTest : public ::testing::TestWithParam<std::tuple<Backend, std::int32_t>> {
  protected:
   void SetUp() override {
-    if (backend() == Backend::hosts && !why_no_hosts().empty()) GTEST_SKIP() << why_no_hosts();
+    if (backend() == Backend::ucx && !why_not(far::Network::ucx).empty()) GTEST_SKIP() << why_not(far::Network::ucx);
   }
   [[nodiscard]] Backend backend() const { return std::get<0>(GetParam()); }
   [[nodiscard]] std::int32_t num_ranks() const { return std::get<1>(GetParam()); }
@@ -87,7 +87,8 @@ std::string name_of(const ::testing::TestParamInfo<std::tuple<Backend, std::int3
   INSTANTIATE_TEST_SUITE_P(Backends, suite,                                                                   \
                            ::testing::Combine(::testing::Values(__VA_ARGS__), ::testing::Values(1, 2, 4, 7)), \
                            ::shunt::test::name_of)
-#define SHUNT_ON_ALL_BACKENDS(suite) \
-  SHUNT_ON_BACKENDS(suite, ::shunt::test::Backend::inproc, ::shunt::test::Backend::shm, ::shunt::test::Backend::hosts)
+#define SHUNT_ON_ALL_BACKENDS(suite)                                                                                   \
+  SHUNT_ON_BACKENDS(suite, ::shunt::test::Backend::inproc, ::shunt::test::Backend::shm, ::shunt::test::Backend::tcp, \
+                    ::shunt::test::Backend::ucx)
 
 }  // namespace shunt::test

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <thread>
 
 #include "support/hosts_of_threads.hpp"
@@ -19,7 +18,7 @@ constexpr RankId kPeer(1);
 // Its link may hear of the fault when its transport has half gone, and may be told to tell others.
 TEST(Teardown, OfOneRankWhileAnotherReportsAFaultHarmsNobody) {
   for (int round = 0; round < 40; ++round) {
-    auto ends = join_hosts(2, 5000ms);
+    auto ends = join_hosts(far::Network::tcp, 2, 5000ms);
     const std::jthread leaving([&] { ends[0].reset(); });
     std::this_thread::sleep_for(50us * round);
     ends[1]->report(ErrorCode::peer_failed, kPeer, "rank 1 tripped");
@@ -27,25 +26,12 @@ TEST(Teardown, OfOneRankWhileAnotherReportsAFaultHarmsNobody) {
   }
 }
 
-/// For what UCX reads from the environment when a worker is made.
-class ScopedVariable {
- public:
-  ScopedVariable(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
-  ~ScopedVariable() { unsetenv(name_); }
-  ScopedVariable(const ScopedVariable&) = delete;
-  ScopedVariable& operator=(const ScopedVariable&) = delete;
-
- private:
-  const char* name_;
-};
-
 // A slow peer takes twice as long as a silent one is waited for.
 TEST(Teardown, WaitsWhileASlowNetworkStillMovesBytes) {
   constexpr int kNumSlices = 60;
   constexpr std::size_t kSliceBytes = 512 << 10;
-  const ScopedVariable no_rendezvous("UCX_RNDV_THRESH", "inf");
-  RawPeer peer;
-  auto end = std::make_unique<HonestEnd>(peer.address(), 100ms);
+  RawPeer peer(far::Network::tcp);
+  auto end = std::make_unique<HonestEnd>(far::Network::tcp, peer.address(), 100ms);
   peer.connect(end->address());
   for (int i = 0; i < kNumSlices; ++i)
     end->link().slices().post(kPeer, end->link().slices().open(kSliceBytes).value(), kSliceBytes, {});
@@ -63,8 +49,8 @@ TEST(Teardown, WaitsWhileASlowNetworkStillMovesBytes) {
 
 // Else the last words, a fault among them, could be lost with the connection.
 TEST(Teardown, WaitsUntilThePeerHasHeardTheFarewell) {
-  RawPeer peer;
-  auto end = std::make_unique<HonestEnd>(peer.address(), 100ms);
+  RawPeer peer(far::Network::tcp);
+  auto end = std::make_unique<HonestEnd>(far::Network::tcp, peer.address(), 100ms);
   peer.connect(end->address());
   peer.send(RawPeer::Kind::ping);
   while (peer.num_heard(RawPeer::Kind::alive) == 0) peer.progress();

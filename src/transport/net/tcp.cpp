@@ -204,24 +204,24 @@ bool is_connected_to_itself(const Descriptor& socket) {
   return own && other && !own->is_local() && own->text() == other->text();
 }
 
-Connected connect_to_address(const Address& address, Deadline deadline) {
+Connected begin_to_connect(const Address& address, const std::optional<Address>& from) {
   Descriptor socket_(socket(address.family(), kType, 0));
   if (!socket_.valid() && errno != EAFNOSUPPORT) fail_errno("can't open a socket");
-  const auto failed = [&](int cause) { return Connected{{}, address.text() + ": " + std::strerror(cause)}; };
-  if (!socket_.valid()) return failed(errno);
-  if (connect(socket_.get(), address.get(), address.length) != 0) {
-    if (errno != EINPROGRESS) return failed(errno);
-    pollfd entry = {socket_.get(), POLLOUT, 0};
-    if (!wait_ready(std::span(&entry, 1), std::min(deadline, std::chrono::steady_clock::now() + kConnectLimit)))
-      return failed(ETIMEDOUT);
-    int cause = 0;
-    socklen_t length = sizeof(cause);
-    if (getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &cause, &length) != 0) return failed(errno);
-    if (cause != 0) return failed(cause);
-  }
-  if (is_connected_to_itself(socket_)) return failed(ECONNREFUSED);
-  send_at_once(socket_);
-  return {std::move(socket_), ""};
+  if (socket_.valid() && (!from || bind(socket_.get(), from->get(), from->length) == 0) &&
+      (connect(socket_.get(), address.get(), address.length) == 0 || errno == EINPROGRESS))
+    return {std::move(socket_), ""};
+  return {{}, address.text() + ": " + std::strerror(errno)};
+}
+
+Connected connect_to_address(const Address& address, Deadline deadline) {
+  Connected connected = begin_to_connect(address, std::nullopt);
+  if (!connected.socket.valid()) return connected;
+  pollfd entry = {connected.socket.get(), POLLOUT, 0};
+  const bool is_decided =
+      wait_ready(std::span(&entry, 1), std::min(deadline, std::chrono::steady_clock::now() + kConnectLimit));
+  const std::string why_not = is_decided ? why_not_connected(connected.socket) : std::strerror(ETIMEDOUT);
+  if (!why_not.empty()) return {{}, address.text() + ": " + why_not};
+  return connected;
 }
 
 }  // namespace
@@ -290,6 +290,25 @@ std::vector<std::string> own_addresses(const std::string& interface) {
   std::vector<std::string> numbers;
   for (const Address& address : addresses) numbers.push_back(address.host());
   return numbers;
+}
+
+Connected begin_to_connect(const MeetingPlace& place, const std::string& from) {
+  const auto [addresses, why_not] = resolve(place.address, AI_NUMERICHOST);
+  if (addresses.empty()) return {{}, why_not};
+  const Address address = addresses.front().with_port(place.port);
+  std::optional<Address> own;
+  for (const Address& candidate : resolve(from, AI_NUMERICHOST).addresses)
+    if (candidate.family() == address.family()) own = candidate;
+  return begin_to_connect(address, own);
+}
+
+std::string why_not_connected(const Descriptor& socket) {
+  int cause = 0;
+  socklen_t length = sizeof(cause);
+  if (getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &cause, &length) != 0) cause = errno;
+  if (cause == 0 && is_connected_to_itself(socket)) cause = ECONNREFUSED;
+  if (cause == 0) send_at_once(socket);
+  return cause == 0 ? "" : std::strerror(cause);
 }
 
 Connected connect_to(const MeetingPlace& place, Deadline deadline) {

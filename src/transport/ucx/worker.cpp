@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
-#include <sstream>
 #include <utility>
 
 #include "core/fail.hpp"
@@ -58,28 +57,6 @@ bool is_listening(int socket) {
   return getsockopt(socket, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) == 0 && listens != 0;
 }
 
-/// As the devices' names tell, or, where all may be used, as this machine has them.
-bool are_tcp_only(const std::string& devices) {
-  namespace fs = std::filesystem;
-  std::error_code none;
-  if (devices.empty() || devices == "all") return fs::is_empty("/sys/class/infiniband", none) || none;
-  std::istringstream names(devices);
-  for (std::string name; std::getline(names, name, ',');)
-    if (!fs::exists(fs::path("/sys/class/net") / name, none)) return false;
-  return true;
-}
-
-std::string variable_or(const char* name, const char* otherwise) {
-  const char* const value = std::getenv(name);
-  return value ? value : otherwise;
-}
-
-// What the system holds of a connection's bytes. A grant waits behind them in the network interface, so they are few;
-// they still cover 64 KiB per round trip.
-constexpr const char* kSendBuffer = "UCX_TCP_SNDBUF";
-// How much UCX copies, and hands to the system, at a time.
-constexpr const char* kSegment = "UCX_TCP_TX_SEG_SIZE";
-
 }  // namespace
 
 void check(ucs_status_t status, const char* what) {
@@ -99,12 +76,6 @@ void Worker::start(const WorkerOptions& options) {
   if (!std::getenv("UCX_TLS")) config.set("TLS", "^sm");
   if (!options.devices.empty()) config.set("NET_DEVICES", options.devices);
   const ScopedVariable range("UCX_TCP_PORT_RANGE", fmt::format("{}-{}", port_, port_));
-  const ScopedVariable send_buffer(kSendBuffer, variable_or(kSendBuffer, "64k"));
-  const ScopedVariable segment(kSegment, variable_or(kSegment, "64k"));
-  is_tcp_only_ = are_tcp_only(options.devices);
-  // UCX 1.13 ends the process when a peer dies to which it sends eagerly without a copy: it completes the message
-  // twice.
-  if (is_tcp_only_) config.set("ZCOPY_THRESH", variable_or("UCX_ZCOPY_THRESH", "inf"));
 
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES;

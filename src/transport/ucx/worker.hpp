@@ -5,18 +5,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <string>
 #include <vector>
 
-namespace shunt::ucx {
+#include "transport/ucx/make_carrier.hpp"
 
-struct WorkerOptions {
-  /// UCX's names of network devices, comma-separated; empty: all.
-  std::string devices;
-  /// "first-last"; empty: any.
-  std::string port_range;
-};
+namespace shunt::ucx {
 
 /// Throws Error(system) that says what was tried.
 void check(ucs_status_t status, const char* what);
@@ -29,8 +22,6 @@ class Worker {
   Worker& operator=(const Worker&) = delete;
 
   [[nodiscard]] ucp_worker_h get() const { return worker_; }
-  /// No RDMA.
-  [[nodiscard]] bool is_tcp_only() const { return is_tcp_only_; }
   /// What peers need to reach this worker.
   [[nodiscard]] std::vector<std::byte> address() const;
   /// Readable when there is something to progress, after arm() has returned true.
@@ -48,7 +39,6 @@ class Worker {
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
   int event_fd_ = -1;
-  bool is_tcp_only_ = false;
   std::uint16_t port_ = 0;  // where UCX listens for TCP connections, on whatever addresses
 };
 

@@ -1,47 +1,14 @@
-// What a link keeps of its peers and of messages on their way.
+// What a link keeps of its peers.
 #pragma once
 
-#include "transport/ucx/link.hpp"
+#include "transport/far/link.hpp"
 
-namespace shunt::ucx {
-
-/// Travels with every message. Nothing in it is believed before the session is.
-struct Link::Header {
-  std::uint64_t session;
-  std::uint64_t engine;
-  std::uint32_t sequence;
-  std::uint32_t index;
-  std::int32_t from;
-  Kind kind;
-  std::uint8_t is_last;
-  std::uint16_t unused;
-};
-
-/// A message on its way; UCX reads it until on_sent().
-struct Link::Sending {
-  Link* link;
-  RankId to;
-  Header header;
-  std::vector<std::byte> small;
-  OutSlice slice;
-  std::size_t slice_bytes = 0;
-  std::unique_ptr<Sending> next{};  // to be sent once this one is on its way
-};
-
-/// A slice that is being fetched.
-struct Link::Receiving {
-  Link* link;
-  InSlice slice;
-};
+namespace shunt::far {
 
 struct Link::Peer {
-  Link* link;
   RankId rank;
   std::uint64_t session_there = 0;
   std::uint64_t session_here = 0;
-  // Apart, as a grant that waits behind slices comes too late.
-  ucp_ep_h for_messages = nullptr;
-  ucp_ep_h for_slices = nullptr;
   // The link's thread only.
   bool is_known = false;  // it has said something
   bool is_accused = false;
@@ -66,4 +33,4 @@ struct Link::Peer {
   Silence silence;
 };
 
-}  // namespace shunt::ucx
+}  // namespace shunt::far

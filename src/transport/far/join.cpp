@@ -1,4 +1,4 @@
-#include "transport/ucx/join.hpp"
+#include "transport/far/join.hpp"
 
 #include <sys/stat.h>
 
@@ -9,14 +9,13 @@
 #include "core/hash.hpp"
 #include "core/host_name.hpp"
 #include "core/wiring.hpp"
+#include "transport/far/link.hpp"
 #include "transport/hybrid/hybrid_transport.hpp"
 #include "transport/net/bytes.hpp"
 #include "transport/net/reunion.hpp"
 #include "transport/shm/join.hpp"
-#include "transport/ucx/link.hpp"
-#include "transport/ucx/worker.hpp"
 
-namespace shunt::ucx {
+namespace shunt::far {
 namespace {
 
 /// Equal for ranks that can share memory: one running system, and one network, as sockets pass the memory on.
@@ -39,12 +38,13 @@ std::uint64_t nic_identity(const std::string& devices) {
   return Hasher().add(host_identity()).add_all<char>(std::span<const char>(devices.data(), devices.size())).value();
 }
 
-/// What a rank brings to the meeting: its host, its NIC, its seat, and the address of its worker.
+/// What a rank brings to the meeting: its host, its NIC, its seat, and the address of its carrier.
 struct Card {
   std::uint64_t host = 0;
   std::uint64_t nic = 0;
   net::MeetingPlace seat;
-  std::vector<std::byte> worker;
+  Network network{};
+  std::vector<std::byte> carrier;
 
   [[nodiscard]] net::Bytes bytes() const {
     net::Bytes all;
@@ -53,7 +53,8 @@ struct Card {
     net::append(all, seat.port);
     net::append(all, static_cast<std::uint32_t>(seat.address.size()));
     net::append(all, net::bytes_of(seat.address));
-    net::append(all, worker);
+    net::append(all, static_cast<std::uint8_t>(network));
+    net::append(all, carrier);
     return all;
   }
   static Card read(std::span<const std::byte> bytes, RankId rank) {
@@ -64,9 +65,10 @@ struct Card {
     card.seat.port = reader.take<std::uint16_t>();
     const auto address = reader.take(reader.take<std::uint32_t>());
     card.seat.address.assign(reinterpret_cast<const char*>(address.data()), address.size());
+    card.network = static_cast<Network>(reader.take<std::uint8_t>());
     if (!reader.ok() || reader.at_end()) fail(ErrorCode::mismatch, "rank {} brought {} bytes only", rank, bytes.size());
-    const auto worker = reader.take_rest();
-    card.worker.assign(worker.begin(), worker.end());
+    const auto carrier = reader.take_rest();
+    card.carrier.assign(carrier.begin(), carrier.end());
     return card;
   }
 };
@@ -97,11 +99,14 @@ Wiring wiring_of(const std::vector<Card>& cards) {
 /// What this rank brings along, besides its options, whenever a world is made.
 struct Luggage {
   explicit Luggage(const JoinOptions& options)
-      : worker(std::make_unique<Worker>(WorkerOptions{options.devices, options.port_range})),
-        seat(net::take_seat(options.meeting.place.interface, options.port_range)),
-        card(Card{host_identity(), nic_identity(options.devices), seat.place, worker->address()}.bytes()) {}
+      : network(choose_network(options.carrier)),
+        carrier(make_carrier(network, options.carrier)),
+        seat(net::take_seat(options.meeting.place.interface, options.carrier.port_range)),
+        card(Card{host_identity(), nic_identity(options.carrier.devices), seat.place, network, carrier->address()}
+                 .bytes()) {}
 
-  std::unique_ptr<Worker> worker;
+  Network network;
+  std::unique_ptr<Carrier> carrier;
   net::Seat seat;
   net::Bytes card;
 };
@@ -127,6 +132,9 @@ Joined join_those_who_met(const JoinOptions& options, RankId self, const net::Me
     cards.push_back(Card::read(meeting.card(rank), rank));
     seating.places.push_back(cards.back().seat);
     if (seating.places.back().address.empty()) seating.places.back().address = meeting.address(rank);
+    if (cards.back().network != luggage.network)
+      fail(ErrorCode::mismatch, "rank {} would use {}, but rank {} {}; SHUNT_NETWORK can say which", own,
+           name_of(luggage.network), rank, name_of(cards.back().network));
   }
   const Wiring wiring = wiring_of(cards);
 
@@ -141,13 +149,14 @@ Joined join_those_who_met(const JoinOptions& options, RankId self, const net::Me
       if (rank == own) near.rank = RankId(near.names.size());
       near.names.push_back(rank);
     } else {
-      far.contacts.push_back({rank, cards[r].worker, meeting.session(own, rank), meeting.session(rank, own)});
+      far.contacts.push_back({rank, std::move(cards[r].carrier), meeting.address(rank), meeting.session(own, rank),
+                              meeting.session(rank, own)});
     }
   }
   near.size = static_cast<std::int32_t>(near.names.size());
   const auto local = shm::join(near);
   auto transport = std::make_shared<HybridTransport>(own, wiring, local, [&](FarLink::Listener listener) {
-    auto link = std::make_unique<Link>(std::move(luggage.worker), far, std::move(listener));
+    auto link = std::make_unique<Link>(std::move(luggage.carrier), far, std::move(listener));
     link->greet_all(options.meeting.limit, [&] { return local->fault(); });
     return link;
   });
@@ -168,4 +177,4 @@ Joined join(const JoinOptions& options) {
   return join_those_who_met(options, options.meeting.rank, meeting, std::move(luggage));
 }
 
-}  // namespace shunt::ucx
+}  // namespace shunt::far

@@ -1,14 +1,14 @@
 // What any thread may ask of a link; link_thread.cpp is what its own thread does.
-#include "transport/ucx/link.hpp"
+#include "transport/far/link.hpp"
 
 #include <algorithm>
 #include <cstring>
 #include <system_error>
 
 #include "core/fail.hpp"
-#include "transport/ucx/link_parts.hpp"
+#include "transport/far/link_parts.hpp"
 
-namespace shunt::ucx {
+namespace shunt::far {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -19,57 +19,33 @@ constexpr std::size_t kMostFaultText = 1000;
 
 }  // namespace
 
-Link::Link(std::unique_ptr<Worker> worker, LinkOptions options, Listener listener)
-    : worker_(std::move(worker)),
-      options_(std::move(options)),
+Link::Link(std::unique_ptr<Carrier> carrier, LinkOptions options, Listener listener)
+    : options_(std::move(options)),
       listener_(std::move(listener)),
       peers_(static_cast<std::size_t>(options_.size)),
-      releases_(std::make_shared<Releases>()),
-      buffers_(kMostOpen, listener_.on_arrival) {
-  ucp_am_handler_param_t handler{};
-  handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG |
-                       UCP_AM_HANDLER_PARAM_FIELD_FLAGS;
-  handler.id = kActiveMessage;
-  handler.cb = on_active_message;
-  handler.arg = this;
-  handler.flags = UCP_AM_FLAG_WHOLE_MSG;
-  check(ucp_worker_set_am_recv_handler(worker_->get(), &handler), "take active messages");
+      wake_(std::make_shared<Wake>()),
+      buffers_(kMostOpen, listener_.on_arrival),
+      carrier_(std::move(carrier)) {
+  for (const Contact& contact : options_.contacts) {
+    auto& peer = peers_[contact.rank.index()];
+    peer = std::make_unique<Peer>();
+    peer->rank = contact.rank;
+    peer->session_there = contact.session_there;
+    peer->session_here = contact.session_here;
+  }
+  carrier_->connect(options_.rank, options_.contacts, *this, wake_);
   try {
-    for (const Contact& contact : options_.contacts) {
-      auto& peer = peers_[contact.rank.index()];
-      peer = std::make_unique<Peer>();
-      connect(*peer, contact);
-    }
     thread_ = std::thread([this] { run(); });
   } catch (const std::system_error& error) {
-    close_all();
     fail(ErrorCode::system, "rank {} can't start the thread of its network: {}", options_.rank, error.what());
-  } catch (...) {
-    close_all();
-    throw;
   }
 }
 
 Link::~Link() {
   leave();
   is_stopping_ = true;
-  releases_->wake();
+  wake_->ring();
   thread_.join();
-}
-
-void Link::connect(Peer& peer, const Contact& contact) {
-  peer.link = this;
-  peer.rank = contact.rank;
-  peer.session_there = contact.session_there;
-  peer.session_here = contact.session_here;
-  ucp_ep_params_t params{};
-  params.field_mask =
-      UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
-  params.address = reinterpret_cast<const ucp_address_t*>(contact.address.data());
-  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
-  params.err_handler = {on_error, &peer};
-  for (ucp_ep_h* endpoint : {&peer.for_messages, &peer.for_slices})
-    check(ucp_ep_create(worker_->get(), &params, endpoint), "connect");
 }
 
 void Link::greet_all(std::chrono::milliseconds limit, const std::function<std::optional<Fault>()>& fault) {
@@ -77,10 +53,7 @@ void Link::greet_all(std::chrono::milliseconds limit, const std::function<std::o
   std::vector<const Peer*> silent;
   for (const auto& peer : peers_) {
     if (!peer) continue;
-    // Whoever hears the ping knows that both connections stand.
-    auto hello = make_sending(peer->rank, Kind::hello, {});
-    hello->next = make_sending(peer->rank, Kind::ping, {});
-    queue(peer->rank, std::move(hello));
+    queue(make_parcel(peer->rank, Kind::ping, {}));
     silent.push_back(peer.get());
   }
   for (;;) {
@@ -95,40 +68,34 @@ void Link::greet_all(std::chrono::milliseconds limit, const std::function<std::o
            silent.front()->rank, silent.front()->has_answered ? "be reached by it" : "reach it");
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  worker_->refuse_strangers();
+  carrier_->refuse_strangers();
 }
 
-std::unique_ptr<Link::Sending> Link::make_sending(RankId peer, Kind kind, std::span<const std::byte> bytes) const {
-  auto sending = std::make_unique<Sending>();
-  sending->link = const_cast<Link*>(this);
-  sending->to = peer;
-  sending->header = {.session = peers_[peer.index()]->session_there,
-                     .engine = 0,
-                     .sequence = 0,
-                     .index = 0,
-                     .from = options_.rank.value,
-                     .kind = kind,
-                     .is_last = 0,
-                     .unused = 0};
-  sending->small.assign(bytes.begin(), bytes.end());
-  return sending;
+std::unique_ptr<Parcel> Link::make_parcel(RankId peer, Kind kind, std::span<const std::byte> bytes) const {
+  auto parcel = std::make_unique<Parcel>();
+  parcel->to = peer;
+  parcel->header.session = peers_[peer.index()]->session_there;
+  parcel->header.from = options_.rank.value;
+  parcel->header.kind = kind;
+  parcel->small.assign(bytes.begin(), bytes.end());
+  return parcel;
 }
 
-void Link::queue(RankId peer, std::unique_ptr<Sending> sending) {
+void Link::queue(std::unique_ptr<Parcel> parcel) {
   bool was_empty = false;
   {
     const std::lock_guard lock(mutex_);
     was_empty = outgoing_.empty();
-    outgoing_.emplace_back(peer, std::move(sending));
+    outgoing_.push_back(std::move(parcel));
   }
-  if (was_empty) releases_->wake();
+  if (was_empty) wake_->ring();
 }
 
 Post Link::post(RankId peer, std::span<const std::byte> message) {
   std::atomic<std::int32_t>& num_unread = peers_[peer.index()]->num_unread;
   if (num_unread >= kMostUnread) return Post::again;
   ++num_unread;
-  queue(peer, make_sending(peer, Kind::message, message));
+  queue(make_parcel(peer, Kind::message, message));
   return Post::posted;
 }
 
@@ -145,7 +112,7 @@ bool Link::poll(Message& message) {
   }
   if (std::int32_t& num_polled = peers_[message.from.index()]->num_polled; ++num_polled == kReadAtATime) {
     num_polled = 0;
-    queue(message.from, make_sending(message.from, Kind::read, {}));
+    queue(make_parcel(message.from, Kind::read, {}));
   }
   return true;
 }
@@ -154,7 +121,7 @@ void Link::suspect(RankId peer) {
   Peer& state = *peers_[peer.index()];
   const std::lock_guard lock(state.mutex);
   switch (state.silence.suspect(options_.liveness)) {
-    case Silence::Next::ask: queue(peer, make_sending(peer, Kind::ping, {})); break;
+    case Silence::Next::ask: queue(make_parcel(peer, Kind::ping, {})); break;
     case Silence::Next::wait: break;
     case Silence::Next::lost:
       state.is_silent = true;
@@ -185,7 +152,7 @@ void Link::flood(const Fault& fault) {
   const auto text = std::as_bytes(std::span(fault.text.data(), std::min(fault.text.size(), kMostFaultText)));
   bytes.insert(bytes.end(), text.begin(), text.end());
   for (const auto& peer : peers_)
-    if (peer) queue(peer->rank, make_sending(peer->rank, Kind::fault, bytes));
+    if (peer) queue(make_parcel(peer->rank, Kind::fault, bytes));
 }
 
 void Link::leave() {
@@ -193,22 +160,22 @@ void Link::leave() {
   for (const auto& peer : peers_) {
     if (!peer) continue;
     const std::uint64_t num_slices = peer->num_slices_to;
-    queue(peer->rank, make_sending(peer->rank, Kind::left, std::as_bytes(std::span(&num_slices, 1))));
+    queue(make_parcel(peer->rank, Kind::left, std::as_bytes(std::span(&num_slices, 1))));
   }
 }
 
 std::optional<OutSlice> Link::open(std::size_t bytes) { return buffers_.open(bytes); }
 
 void Link::post(RankId peer, OutSlice slice, std::size_t bytes, const SliceTag& tag) {
-  auto sending = make_sending(peer, Kind::slice, {});
-  sending->header.engine = tag.engine;
-  sending->header.sequence = tag.sequence;
-  sending->header.index = tag.index;
-  sending->header.is_last = tag.is_last;
-  sending->slice = std::move(slice);
-  sending->slice_bytes = bytes;
+  auto parcel = make_parcel(peer, Kind::slice, {});
+  parcel->header.engine = tag.engine;
+  parcel->header.sequence = tag.sequence;
+  parcel->header.index = tag.index;
+  parcel->header.is_last = tag.is_last;
+  parcel->slice = std::move(slice);
+  parcel->slice_bytes = bytes;
   ++peers_[peer.index()]->num_slices_to;
-  queue(peer, std::move(sending));
+  queue(std::move(parcel));
 }
 
 bool Link::poll(InSlice& slice) {
@@ -225,4 +192,4 @@ void Link::expect(RankId peer, std::int64_t num_slices, std::size_t bytes_each) 
   state.num_expected += num_slices;
 }
 
-}  // namespace shunt::ucx
+}  // namespace shunt::far

@@ -1,0 +1,28 @@
+// Which carrier a network needs.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "shunt/environment.hpp"
+#include "transport/far/carrier.hpp"
+
+namespace shunt::far {
+
+enum class Network : std::uint8_t { tcp, ucx };
+const char* name_of(Network network);
+
+struct CarrierOptions {
+  std::string network;     ///< "tcp", "ucx", or empty: UCX where this host has RDMA, TCP elsewhere
+  std::string devices;     ///< interfaces, or UCX's names of devices, comma-separated; empty: any
+  std::string port_range;  ///< "first-last" for connections between ranks; empty: any
+  std::int32_t send_buffer_bytes = Environment::Network().send_buffer_bytes;  ///< as in tcp::Options
+};
+
+/// Throws Error(invalid_argument) for a name that is none.
+Network choose_network(const CarrierOptions& options);
+
+/// Throws Error(unsupported) for UCX where it was not built in, and what its carrier throws.
+std::unique_ptr<Carrier> make_carrier(Network network, const CarrierOptions& options);
+
+}  // namespace shunt::far

@@ -1,0 +1,91 @@
+#include "transport/tcp/connection.hpp"
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+namespace shunt::tcp {
+
+void Connection::begin(std::unique_ptr<far::Parcel> parcel) {
+  parcel_ = std::move(parcel);
+  sent_frame_ = {parcel_->header, parcel_->bytes().size()};
+  num_sent_ = 0;
+}
+
+Connection::Progress Connection::push() {
+  const auto frame = std::as_bytes(std::span(&sent_frame_, 1));
+  const auto bytes = parcel_->bytes();
+  while (num_sent_ < frame.size() + bytes.size()) {
+    const auto rest_of_frame = frame.subspan(std::min(num_sent_, frame.size()));
+    const auto rest = bytes.subspan(num_sent_ - std::min(num_sent_, frame.size()));
+    // sendmsg() only reads them.
+    std::array<iovec, 2> pieces = {{{const_cast<std::byte*>(rest_of_frame.data()), rest_of_frame.size()},
+                                    {const_cast<std::byte*>(rest.data()), rest.size()}}};
+    msghdr message{};
+    message.msg_iov = pieces.data();
+    message.msg_iovlen = pieces.size();
+    const ssize_t taken = sendmsg(socket_.get(), &message, MSG_NOSIGNAL);
+    if (taken >= 0)
+      num_sent_ += static_cast<std::size_t>(taken);
+    else if (errno != EINTR)
+      return fail_or_wait();
+  }
+  return Progress::done;
+}
+
+Connection::Progress Connection::pull(far::Receiver& receiver) {
+  if (num_frame_received_ < sizeof(frame_)) {
+    const Progress progress = fill(std::as_writable_bytes(std::span(&frame_, 1)), num_frame_received_);
+    if (progress != Progress::done) return progress;
+    if (frame_.header.session != session_ || frame_.header.from != peer_.value)
+      return lose("bytes of somebody else came through it");
+    num_body_received_ = 0;
+    if (receiver.wants(frame_.header, frame_.bytes))
+      body_ = std::make_shared_for_overwrite<std::byte[]>(std::max<std::size_t>(frame_.bytes, 1));
+  }
+  const Progress progress = body_ ? fill({body_.get(), frame_.bytes}, num_body_received_)
+                                  : skip(frame_.bytes, num_body_received_);
+  if (progress != Progress::done) return progress;
+  num_frame_received_ = 0;
+  if (const auto body = std::exchange(body_, nullptr)) receiver.receive(frame_.header, {body.get(), frame_.bytes}, body);
+  return Progress::done;
+}
+
+Connection::Progress Connection::fill(std::span<std::byte> bytes, std::size_t& num_received) {
+  while (num_received < bytes.size()) {
+    const auto rest = bytes.subspan(num_received);
+    const ssize_t came = recv(socket_.get(), rest.data(), rest.size(), 0);
+    if (came == 0) return num_frame_received_ == 0 ? Progress::ended : lose("it hung up in the middle of a message");
+    if (came > 0)
+      num_received += static_cast<std::size_t>(came);
+    else if (errno != EINTR)
+      return fail_or_wait();
+  }
+  return Progress::done;
+}
+
+Connection::Progress Connection::skip(std::size_t bytes, std::size_t& num_received) {
+  std::array<std::byte, 65536> scrap;
+  while (num_received < bytes) {
+    std::size_t num_scrapped = 0;
+    const Progress progress = fill(std::span(scrap).first(std::min(scrap.size(), bytes - num_received)), num_scrapped);
+    num_received += num_scrapped;
+    if (progress != Progress::done) return progress;
+  }
+  return Progress::done;
+}
+
+Connection::Progress Connection::fail_or_wait() {
+  return errno == EAGAIN || errno == EWOULDBLOCK ? Progress::blocked : lose(std::strerror(errno));
+}
+
+Connection::Progress Connection::lose(std::string why) {
+  why_lost_ = std::move(why);
+  return Progress::lost;
+}
+
+}  // namespace shunt::tcp
