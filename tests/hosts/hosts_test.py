@@ -59,14 +59,34 @@ class Results(Hosts):
     def test_equal_the_reference_with_slices_smaller_than_rows(self):
         self.expect_success("cases", 0, 20, SHUNT_SLICE_BYTES="300", SHUNT_RING_DEPTH="1")
 
+    def count_bytes(self, **options):
+        """(planned, sent by shunt, transmitted by the first interface of each host)"""
+        printed = self.expect_success("bytes", 20, **options)
+        return map(int, re.search(r"planned (\d+) sent (\d+) transmitted (\d+)", printed).groups())
+
     def test_send_what_the_planner_counts(self):
-        printed = self.expect_success("bytes", 20, hosts=3, ranks_per_host=2)
-        planned, sent, transmitted = map(int, re.search(r"planned (\d+) sent (\d+) transmitted (\d+)", printed).groups())
+        planned, sent, transmitted = self.count_bytes()
         self.assertEqual(sent, planned)
         self.assertGreater(transmitted, planned)
-        # Ethernet, IP, TCP and their acknowledgements, UCX, shunt: 5.4 % at 1500 bytes a packet before the last two.
+        # Ethernet, IP, TCP and their acknowledgements, shunt: 5.4 % at 1500 bytes a packet before the last.
         self.assertLess(transmitted, 1.08 * planned)
         print(f"interfaces: {transmitted / planned:.4f} of the planner's bytes")
+
+    def test_take_all_interfaces_alike_where_every_rank_has_all(self):
+        planned, _, transmitted = self.count_bytes(options=["--nics-per-host", 2], SHUNT_NET_DEVICES="eth0,eth1")
+        self.assertAlmostEqual(transmitted / planned, 0.5, delta=0.1)
+
+    def test_take_the_own_interface_where_every_rank_has_one(self):
+        planned, _, transmitted = self.count_bytes(options=["--nics-per-host", 2], SHUNT_NET_DEVICES="eth1")
+        self.assertLess(transmitted, 0.02 * planned)
+
+    def test_are_the_same_on_several_rails(self):
+        self.expect_success("cases", 0, 20, options=["--nics-per-host", 2], SHUNT_NET_DEVICES="eth0,eth1")
+
+    def test_are_the_same_over_ucx(self):
+        if "ucx     yes" not in subprocess.run([SHUNT, "info"], capture_output=True, text=True).stdout:
+            self.skipTest("this build has no UCX")
+        self.expect_success("cases", 0, 20, SHUNT_NETWORK="ucx")
 
     def test_two_thousand_shuffles_keep_memory_flat(self):
         self.expect_success("soak", 2000, hosts=4, ranks_per_host=2)
@@ -292,7 +312,7 @@ class Faults(Shuffling):
 
     def test_strangers_at_every_port_change_nothing(self):
         job = self.shuffle()
-        self.call_as_strangers(self.processes(job)[1][1], "shuffling")
+        self.call_as_strangers(self.processes(job)[1][1])
         self.expect_to_go_on(job)
 
     def start_gated(self):
@@ -324,13 +344,13 @@ class Faults(Shuffling):
         permit(range(5))
         handshake_bytes = 56 + 32
         self.wait_for(lambda: sum(length > handshake_bytes for length in lengths(lambda port: port == 29500)) == 3)  # ranks 2, 3, 4
-        said = self.call_as_strangers(name, "meeting", recording)
+        said = self.call_as_strangers(name, recording)
         self.assertRegex(said[0], "[1-9][0-9]* refused")
         permit([5])
         while (line := job.stdout.readline()) != "shuffling\n":
             self.assertRegex(line, "^shunt: rank 0 refuses .* does not know the job's token")
-        self.assertTrue(lengths(lambda port: port != 29500), "UCX's handshakes were recorded, too")
-        self.call_as_strangers(name, "shuffling", recording)
+        self.assertTrue(lengths(lambda port: port != 29500), "what ranks say to each other was recorded, too")
+        self.call_as_strangers(name, recording)
         self.expect_to_go_on(job)
 
     def test_a_second_job_at_the_same_port_is_told_and_the_first_goes_on(self):

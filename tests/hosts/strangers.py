@@ -1,7 +1,6 @@
-"""Connects to every TCP port that listens on this host and misbehaves. Usage: strangers.py meeting|shuffling [RECORDING]
+"""Connects to every TCP port that listens on this host and misbehaves. Usage: strangers.py [RECORDING]
 
-Sends garbage, with and without the number that UCX's connections begin with, and what recorder.py has recorded: whole, and cut
-off anywhere. While ranks are meeting, UCX's ports hear nothing that begins as UCX does: it would not survive (docs/adr/0007-ucx.md).
+Sends garbage, and what recorder.py has recorded: whole, and cut off anywhere.
 """
 import json
 import os
@@ -10,7 +9,6 @@ import socket
 import struct
 import sys
 
-UCX_MAGIC = struct.pack("<Q", 0xCAFEBABE12345678)
 LISTENING = "0A"
 MEETING_PORT = int(os.environ["MASTER_PORT"])
 CLAIM_BYTES, PROOF_BYTES = 56, 32
@@ -27,9 +25,8 @@ def listeners():
 
 
 def garbage():
-    for begin in (b"", UCX_MAGIC):
-        for length in (0, 1, 16, 5000):
-            yield begin + random.randbytes(length)
+    for length in (0, 1, 15, 16, 17, 5000):
+        yield random.randbytes(length)
 
 
 def recordings(path):
@@ -62,7 +59,7 @@ def is_refused(stranger):
     return answer[CLAIM_BYTES:] == REFUSED
 
 
-def main(phase, recording=None):
+def main(recording=None):
     said = [*garbage(), *(recordings(recording) if recording else ())]
     ports, held, num_refused = list(listeners()), [], 0
     for address, port in ports:
@@ -70,8 +67,6 @@ def main(phase, recording=None):
         for data in said:
             if num_failed == MOST_FAILURES:
                 break  # closed to strangers
-            if phase == "meeting" and port != MEETING_PORT and data.startswith(UCX_MAGIC[:1]):
-                continue
             if not (stranger := call(address, port, data)):
                 num_failed += 1
                 continue

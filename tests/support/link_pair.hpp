@@ -63,8 +63,7 @@ class RawPeer : private far::Receiver {
 
  private:
   bool wants(const far::Header& header, std::size_t bytes) override;
-  void receive(const far::Header& header, std::span<const std::byte> bytes,
-               std::shared_ptr<const void> owner) override;
+  void receive(const far::Header& header, std::span<const std::byte> bytes, std::shared_ptr<const void> owner) override;
   void note_sent(const far::Parcel&) override { ++num_sent_; }
   void lose(RankId, const std::string&) override { is_lost_ = true; }
 

@@ -87,7 +87,7 @@ std::string name_of(const ::testing::TestParamInfo<std::tuple<Backend, std::int3
   INSTANTIATE_TEST_SUITE_P(Backends, suite,                                                                   \
                            ::testing::Combine(::testing::Values(__VA_ARGS__), ::testing::Values(1, 2, 4, 7)), \
                            ::shunt::test::name_of)
-#define SHUNT_ON_ALL_BACKENDS(suite)                                                                                   \
+#define SHUNT_ON_ALL_BACKENDS(suite)                                                                                 \
   SHUNT_ON_BACKENDS(suite, ::shunt::test::Backend::inproc, ::shunt::test::Backend::shm, ::shunt::test::Backend::tcp, \
                     ::shunt::test::Backend::ucx)
 

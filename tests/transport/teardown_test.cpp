@@ -33,6 +33,7 @@ TEST(Teardown, WaitsWhileASlowNetworkStillMovesBytes) {
   RawPeer peer(far::Network::tcp);
   auto end = std::make_unique<HonestEnd>(far::Network::tcp, peer.address(), 100ms);
   peer.connect(end->address());
+  peer.send(RawPeer::Kind::ping);  // returns when they are connected
   for (int i = 0; i < kNumSlices; ++i)
     end->link().slices().post(kPeer, end->link().slices().open(kSliceBytes).value(), kSliceBytes, {});
   const std::jthread leaving([&] { end.reset(); });

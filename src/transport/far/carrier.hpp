@@ -55,7 +55,7 @@ class Carrier {
   virtual bool progress() = 0;
   /// Until there may be something to do.
   virtual void sleep() = 0;
-  /// Parcels that this process still has to keep, and progress() to move.
+  /// Parcels to peers that are connected which this process still has to keep, and progress() to move.
   [[nodiscard]] virtual std::int64_t num_leaving() = 0;
   /// Closes all connections and gives back what was being sent and received; within the limit.
   virtual void close(std::chrono::milliseconds limit) = 0;

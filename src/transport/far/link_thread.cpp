@@ -73,8 +73,8 @@ bool Link::wants(const Header& header, std::size_t bytes) {
 void Link::receive(const Header& header, std::span<const std::byte> bytes, std::shared_ptr<const void> owner) {
   Peer& peer = *peers_[static_cast<std::size_t>(header.from)];
   if (header.kind != Kind::slice) return receive_small(peer, header.kind, bytes);
-  receive_slice(peer,
-                {peer.rank, {header.engine, header.sequence, header.index, header.is_last != 0}, bytes, std::move(owner)});
+  receive_slice(
+      peer, {peer.rank, {header.engine, header.sequence, header.index, header.is_last != 0}, bytes, std::move(owner)});
 }
 
 void Link::receive_small(Peer& peer, Kind kind, std::span<const std::byte> bytes) {

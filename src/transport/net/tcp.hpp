@@ -48,8 +48,8 @@ struct Connected {
 /// Tries each address of each name once. Looking a name up takes as long as the system's resolver takes.
 Connected connect_to(const MeetingPlace& place, Deadline deadline);
 
-/// To an address given as a number, from one of this host, or from any where it is empty. The socket can be written once
-/// why_not_connected() knows what became of it.
+/// To an address given as a number, from one of this host, or from any where it is empty. The socket can be written
+/// once why_not_connected() knows what became of it.
 Connected begin_to_connect(const MeetingPlace& place, const std::string& from);
 /// Empty: it is connected.
 std::string why_not_connected(const Descriptor& socket);

@@ -26,7 +26,6 @@ void Carrier::send(std::unique_ptr<far::Parcel> parcel) {
   if (peer.is_lost) return;
   const bool is_slice = parcel->header.kind == far::Kind::slice;
   (is_slice ? peer.slices : peer.messages).push_back(std::move(parcel));
-  ++num_leaving_;
   if (!peer.is_reached()) return;
   if (!is_slice) return push(peer.channels.front());
   const std::size_t num_rails = peer.channels.size() - 1;
@@ -46,11 +45,7 @@ void Carrier::push(Channel& channel) {
       queue.pop_front();
     }
     switch (connection.push()) {
-      case Connection::Progress::done: {
-        --num_leaving_;
-        receiver_->note_sent(*connection.finish());
-        break;
-      }
+      case Connection::Progress::done: receiver_->note_sent(*connection.finish()); break;
       case Connection::Progress::blocked:
         channel.awaits_room = true;
         return watch(connection.fd(), EPOLLIN | EPOLLOUT, false);
@@ -140,11 +135,9 @@ bool Carrier::bury_lost() {
 void Carrier::hang_up(Peer& peer) {
   for (Channel& channel : peer.channels) {
     channels_.erase(channel.fd());
-    if (channel.connection && channel.connection->is_sending()) --num_leaving_;
     channel.connection.reset();
     channel.introduction = {};
   }
-  num_leaving_ -= static_cast<std::int64_t>(peer.messages.size() + peer.slices.size());
   peer.messages.clear();
   peer.slices.clear();
 }
@@ -155,6 +148,16 @@ void Carrier::watch(int fd, std::uint32_t events, bool is_new) {
   event.data.fd = fd;
   if (epoll_ctl(events_.get(), is_new ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, fd, &event) != 0)
     fail_errno("can't watch a connection");
+}
+
+std::int64_t Carrier::num_leaving() {
+  std::size_t count = 0;
+  for (const auto& [rank, peer] : peers_) {
+    if (!peer->is_reached()) continue;
+    count += peer->messages.size() + peer->slices.size();
+    for (const Channel& channel : peer->channels) count += channel.connection->is_sending() ? 1 : 0;
+  }
+  return static_cast<std::int64_t>(count);
 }
 
 void Carrier::close(std::chrono::milliseconds) {

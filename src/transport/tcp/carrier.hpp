@@ -39,7 +39,7 @@ class Carrier final : public far::Carrier {
   void send(std::unique_ptr<far::Parcel> parcel) override;
   bool progress() override { return handle_events(0); }
   void sleep() override { handle_events(-1); }
-  [[nodiscard]] std::int64_t num_leaving() override { return num_leaving_; }
+  [[nodiscard]] std::int64_t num_leaving() override;
   void close(std::chrono::milliseconds limit) override;
 
  private:
@@ -77,9 +77,8 @@ class Carrier final : public far::Carrier {
   std::map<RankId, std::unique_ptr<Peer>> peers_;
   std::unordered_map<int, Channel*> channels_;  // by descriptor
   std::list<Introduction> guests_;              // who has connected, but not said who it is; the oldest first
-  std::int64_t num_leaving_ = 0;
-  std::size_t num_closed_ = 0;  // channels that do not stand yet
-  bool has_lost_ = false;       // somebody who is not buried yet
+  std::size_t num_closed_ = 0;                  // channels that do not stand yet
+  bool has_lost_ = false;                       // somebody who is not buried yet
 };
 
 }  // namespace shunt::tcp

@@ -47,11 +47,12 @@ Connection::Progress Connection::pull(far::Receiver& receiver) {
     if (receiver.wants(frame_.header, frame_.bytes))
       body_ = std::make_shared_for_overwrite<std::byte[]>(std::max<std::size_t>(frame_.bytes, 1));
   }
-  const Progress progress = body_ ? fill({body_.get(), frame_.bytes}, num_body_received_)
-                                  : skip(frame_.bytes, num_body_received_);
+  const Progress progress =
+      body_ ? fill({body_.get(), frame_.bytes}, num_body_received_) : skip(frame_.bytes, num_body_received_);
   if (progress != Progress::done) return progress;
   num_frame_received_ = 0;
-  if (const auto body = std::exchange(body_, nullptr)) receiver.receive(frame_.header, {body.get(), frame_.bytes}, body);
+  if (const auto body = std::exchange(body_, nullptr))
+    receiver.receive(frame_.header, {body.get(), frame_.bytes}, body);
   return Progress::done;
 }
 
