@@ -35,8 +35,8 @@ struct Environment {
     std::int32_t master_port = 0;
     /// SHUNT_JOB_TOKEN: a secret of the job's ranks. It is never sent. Traffic is not encrypted.
     std::string token;
-    /// SHUNT_INTERFACE: listen and send through this interface only, by name. Of several, separated by commas, a host's
-    /// ranks take one each, in turn.
+    /// SHUNT_INTERFACE: listen at, and connect from, the address of this interface only (by name, or the address). Of
+    /// several, separated by commas, a host's ranks take one each, in turn.
     std::string interface;
     /// SHUNT_PORT_RANGE: "first-last" for connections between ranks, and for rank 0's port where MASTER_PORT is open.
     std::string port_range;
@@ -57,7 +57,8 @@ struct Environment {
   struct Launch {
     std::int32_t rank = 0;
     std::int32_t size = 1;
-    std::int32_t local_size = 1;  ///< ranks on this host; equal to size where the launcher does not say
+    std::int32_t local_size = 1;  ///< ranks on this host; where the launcher does not say: equal to size, or with
+                                  ///< SHUNT_JOB_TOKEN unknown, then 1
     std::int32_t local_rank = 0;  ///< among them; 0 where the launcher does not say
     std::string job;              ///< the same for all ranks of the job and for no other job on this host
     std::string convention;       ///< "shunt", "mpirun", "srun" or "env", for messages

@@ -83,7 +83,10 @@ std::optional<Environment::Launch> find_launch() {
     launch.rank = int32(convention.rank, 0, 0);
     const bool is_for_one_host = launch.convention == "shunt";
     launch.size = int32(convention.size, 1, 1, is_for_one_host ? Topology::kMaxRanksPerHost : Topology::kMaxRanks);
-    launch.local_size = convention.local_size ? int32(convention.local_size, launch.size, 1) : launch.size;
+    // Who sets a token means several hosts, which only PyTorch's launchers count. The meeting finds them by itself.
+    const std::int32_t on_this_host =
+        launch.convention == "env" && launch.size > 1 && text("SHUNT_JOB_TOKEN") ? 1 : launch.size;
+    launch.local_size = convention.local_size ? int32(convention.local_size, on_this_host, 1) : launch.size;
     launch.local_rank = convention.local_rank ? int32(convention.local_rank, 0, 0) : 0;
     if (launch.convention == "srun") launch.local_size /= int32("SLURM_STEP_NUM_NODES", 1, 1);
     if (launch.rank >= launch.size)

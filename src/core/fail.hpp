@@ -32,7 +32,8 @@ template <class... Args>
   throw Error(ErrorCode::system, fmt::format(text, std::forward<Args>(args)...) + ": " + std::strerror(saved));
 }
 
-/// A peer did what no honest one does. Whoever reports it names the culprit, a rank of the whole world.
+/// A peer did what no honest one does. Whoever reports it names the culprit: a rank of the whole world, or, out of the
+/// planner, of the world that is planned for.
 class PeerError : public Error {
  public:
   PeerError(RankId culprit, const std::string& text) : Error(ErrorCode::mismatch, text), culprit_(culprit) {}

@@ -35,6 +35,14 @@ void swap_notes(const ExchangePlace& place, Planner& planner) {
   }
 }
 
+void accept(Planner& planner, std::span<const std::span<const std::byte>> proposals, const Group& group) {
+  try {
+    planner.accept(proposals);
+  } catch (const PeerError& error) {
+    throw PeerError(group.member(error.culprit()), error.what());
+  }
+}
+
 }  // namespace
 
 Engine::Engine(const World& world, const EngineOptions& options) : impl_(std::make_shared<Impl>(world, options)) {}
@@ -52,7 +60,7 @@ Plan Engine::plan(const Routing& routing, const ExpertMap& map, const PlanOption
   Planner planner(routing, map, world.topology, engine.rank(), options, engine.shape(), world.group->wiring);
   while (planner.needs_round())
     exchange(place, OpKind::plan, planner.proposal(), {planner.bytes_for_far()},
-             [&](std::span<const std::span<const std::byte>> all) { planner.accept(all); });
+             [&](std::span<const std::span<const std::byte>> all) { accept(planner, all, *world.group); });
   if (world.group->has_far()) swap_notes(place, planner);
   std::shared_ptr<PlanData> data = planner.finish();
   data->engine = engine.serial;

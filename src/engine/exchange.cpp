@@ -151,14 +151,14 @@ class Bundle {
   }
   [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
 
-  /// Puts what a bundle holds into `all`, by rank. The bundle lies in a peer's memory.
-  static void unpack(std::span<const std::byte> bundle, std::vector<std::span<const std::byte>>& all) {
+  /// Puts what a bundle holds into `all`, by rank. The bundle lies in the memory of `owner`, a rank of the whole world.
+  static void unpack(std::span<const std::byte> bundle, RankId owner, std::vector<std::span<const std::byte>>& all) {
     while (bundle.size() >= sizeof(Header)) {
       Header header{};
       std::memcpy(&header, bundle.data(), sizeof(header));
       bundle = bundle.subspan(sizeof(header));
       if (header.rank < 0 || static_cast<std::size_t>(header.rank) >= all.size() || header.bytes > bundle.size())
-        fail(ErrorCode::mismatch, "a near rank shows damaged bytes of rank {}", header.rank);
+        fail_because_of(owner, "rank {} shows damaged bytes of rank {}", owner, header.rank);
       all[static_cast<std::size_t>(header.rank)] = bundle.first(header.bytes);
       bundle = bundle.subspan(std::min<std::size_t>((header.bytes + 7) / 8 * 8, bundle.size()));
     }
@@ -221,9 +221,10 @@ void exchange(const ExchangePlace& place, OpKind kind, std::span<const std::byte
   bundle.add(group.self, mine);
   for (const FarParcel& parcel : swap_with_counterparts(place, kind, mine.first(for_far.bytes), for_far.most_bytes))
     bundle.add(parcel.rank, parcel.bytes);
-  exchange_near(place, near_group(group), kind, bundle.bytes(), [&](std::span<const std::span<const std::byte>> near) {
+  const auto near = near_group(group);
+  exchange_near(place, near, kind, bundle.bytes(), [&](std::span<const std::span<const std::byte>> bundles) {
     std::vector<std::span<const std::byte>> all(group.members.size());
-    for (const auto bytes : near) Bundle::unpack(bytes, all);
+    for (std::size_t i = 0; i < bundles.size(); ++i) Bundle::unpack(bundles[i], near->members[i], all);
     read(all);
   });
 }

@@ -142,8 +142,17 @@ std::uint64_t least_heaviest_link(const GlobalCounts& counts, const Topology& to
   for (std::size_t rank = 0; rank < wiring.nics.size(); ++rank) sent[wiring.nics[rank]] += flows.from(RankId(rank));
   std::uint64_t least = 0;
   for (const auto& [nic, tokens] : sent) least = std::max(least, tokens);
-  for (std::int32_t n = 0; n < topology.num_nodes(); ++n)
-    least = std::max(least, share(flows.into(NodeId(n)), nics_of(topology.ranks(NodeId(n)), wiring).size(), 0));
+  // What a node takes in comes through its NICs, and what a host takes in through the NICs of all its nodes.
+  std::map<HostId, std::pair<std::uint64_t, std::vector<RankId>>> hosts;
+  for (std::int32_t n = 0; n < topology.num_nodes(); ++n) {
+    const auto ranks = topology.ranks(NodeId(n));
+    least = std::max(least, share(flows.into(NodeId(n)), nics_of(ranks, wiring).size(), 0));
+    auto& [tokens, members] = hosts[wiring.hosts[ranks.front().index()]];
+    tokens += flows.into(NodeId(n));
+    members.insert(members.end(), ranks.begin(), ranks.end());
+  }
+  for (const auto& [host, inflow] : hosts)
+    least = std::max(least, share(inflow.first, nics_of(inflow.second, wiring).size(), 0));
   return least;
 }
 

@@ -49,25 +49,25 @@ void append(std::vector<std::uint32_t>& words, std::span<const std::uint32_t> mo
 
 void check_size(std::uint64_t actual, std::uint64_t expected_words, RankId source, RankId self) {
   if (actual != expected_words * sizeof(std::uint32_t))
-    fail(ErrorCode::mismatch, "plan: rank {} sent rank {} a proposal of {} bytes, expected {}", source, self, actual,
-         expected_words * sizeof(std::uint32_t));
+    fail_because_of(source, "plan: rank {} sent rank {} a proposal of {} bytes, expected {}", source, self, actual,
+                    expected_words * sizeof(std::uint32_t));
 }
 
 void check_header(std::span<const std::byte> bytes, const ProposalFormat& format, RankId source) {
   Header header{};
   if (bytes.size() >= sizeof(Header)) std::memcpy(&header, bytes.data(), sizeof(Header));
   if (header.magic != kMagic)
-    fail(ErrorCode::mismatch, "plan: rank {} sent rank {} {} bytes that are no proposal", source, format.self,
-         bytes.size());
+    fail_because_of(source, "plan: rank {} sent rank {} {} bytes that are no proposal", source, format.self,
+                    bytes.size());
   if (header.version != kVersion)
-    fail(ErrorCode::mismatch, "plan: rank {} has proposal version {}, rank {} has {}", source, header.version,
-         format.self, kVersion);
+    fail_because_of(source, "plan: rank {} has proposal version {}, rank {} has {}", source, header.version,
+                    format.self, kVersion);
   if (header.source != source.value)
-    fail(ErrorCode::mismatch, "plan: rank {} sent rank {} a proposal of rank {}", source, format.self, header.source);
+    fail_because_of(source, "plan: rank {} sent rank {} a proposal of rank {}", source, format.self, header.source);
   check_agreement(header.agreement, source, format.agreement, format.self);
   if (header.round != format.round)
-    fail(ErrorCode::mismatch, "plan: rank {} is in round {}, rank {} in round {}", source, header.round, format.self,
-         format.round);
+    fail_because_of(source, "plan: rank {} is in round {}, rank {} in round {}", source, header.round, format.self,
+                    format.round);
 }
 
 }  // namespace

@@ -35,6 +35,7 @@ class EnvironmentTest : public testing::Test {
                                          "RANK",
                                          "WORLD_SIZE",
                                          "LOCAL_WORLD_SIZE",
+                                         "SHUNT_JOB_TOKEN",
                                          "LOCAL_RANK",
                                          "MASTER_ADDR",
                                          "MASTER_PORT"};
@@ -66,6 +67,14 @@ TEST_F(EnvironmentTest, KnowsEveryLaunchConvention) {
     EXPECT_EQ(launch->size, 3);
     EXPECT_EQ(launch->local_size, 3);
   }
+}
+
+// PyTorch's launchers say how many ranks a host has; others don't.
+TEST_F(EnvironmentTest, ATokenMeansSeveralHostsWhereNobodySaysHowManyRanksAHostHas) {
+  set({{"RANK", "1"}, {"WORLD_SIZE", "3"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}, {"SHUNT_JOB_TOKEN", "t"}});
+  EXPECT_NE(Environment::read().launch->local_size, 3);
+  set({{"LOCAL_WORLD_SIZE", "3"}});
+  EXPECT_EQ(Environment::read().launch->local_size, 3);
 }
 
 TEST_F(EnvironmentTest, FindsPmixOnlyWhereItCountsTheRanksAsTheLauncherDoes) {

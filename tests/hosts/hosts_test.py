@@ -68,8 +68,8 @@ class Results(Hosts):
         planned, sent, transmitted = self.count_bytes()
         self.assertEqual(sent, planned)
         self.assertGreater(transmitted, planned)
-        # Ethernet, IP, TCP and their acknowledgements, shunt: 5.4 % at 1500 bytes a packet before the last.
-        self.assertLess(transmitted, 1.08 * planned)
+        # Headers of shunt and, as these interfaces pass trains of up to 64 KiB on, one of Ethernet, IP and TCP per train.
+        self.assertLess(transmitted, 1.02 * planned)
         print(f"interfaces: {transmitted / planned:.4f} of the planner's bytes")
 
     def test_take_all_interfaces_alike_where_every_rank_has_all(self):
@@ -148,6 +148,11 @@ class Launchers(Hosts):
 
     def test_srun_finds_the_hosts(self):
         printed, _ = self.finish(self.start_by_srun())
+        self.assertEqual(sorted(printed.splitlines()), FOUR_RANKS)
+
+    def test_that_say_no_more_than_rank_size_and_master_find_the_hosts(self):
+        words = ["-u", "LOCAL_RANK", "-u", "LOCAL_WORLD_SIZE", RANK, "meet"]
+        printed = self.expect_success(*words, program="env", hosts=2, ranks_per_host=2)
         self.assertEqual(sorted(printed.splitlines()), FOUR_RANKS)
 
     def test_that_pass_nothing_on_leave_an_error_that_says_what_to_set(self):

@@ -101,6 +101,16 @@ TEST(Balance, NodesOfOneHostNeedNoForwarder) {
   EXPECT_EQ(heaviest_link(shares, two_nodes.wiring), 0u);
 }
 
+// Host 0 has nodes 0 and 1 and one NIC, which takes in what both get.
+TEST(Balance, NodesThatShareANicAreBoundTogether) {
+  Case shared = make_case(Topology::virtual_nodes(4, 4),
+                          [](RankId source, NodeId node) { return source.value >= 2 && node.value < 2 ? 10u : 0u; });
+  shared.wiring.hosts = {HostId(0), HostId(0), HostId(1), HostId(2)};
+  shared.wiring.nics = {NicId(0), NicId(0), NicId(1), NicId(2)};
+  EXPECT_EQ(heaviest_link(balance_flows(shared.counts, shared.topology, shared.wiring), shared.wiring), 40u);
+  EXPECT_EQ(least_heaviest_link(shared.counts, shared.topology, shared.wiring), 40u);
+}
+
 TEST(SpreadFlow, KeepsEveryForwarderBusyFromBeginningToEnd) {
   FlowShares shares(4);
   shares.at(RankId(0), RankId(1)) = 300;

@@ -6,6 +6,7 @@
 #include <random>
 #include <string>
 
+#include "core/fail.hpp"
 #include "shunt/error.hpp"
 #include "support/plan_ranks.hpp"
 
@@ -67,6 +68,17 @@ TEST_P(Proposal, ForeignBytesAreRefused) {
   std::fill(proposals_[1].begin(), proposals_[1].end(), std::byte{0x5a});
   EXPECT_THAT(answer(all_, proposals_), HasSubstr("plan: rank 1 sent rank 0"));
   EXPECT_THAT(answer(all_, proposals_), HasSubstr("that are no proposal"));
+}
+
+TEST_P(Proposal, IsBlamedOnWhoSentIt) {
+  std::fill(proposals_[1].begin(), proposals_[1].end(), std::byte{0x5a});
+  auto planners = test::make_planners(all_);
+  try {
+    test::accept(planners[0], proposals_);
+    FAIL() << "accepted foreign bytes";
+  } catch (const PeerError& error) {
+    EXPECT_EQ(error.culprit(), RankId(1));
+  }
 }
 
 TEST_P(Proposal, OfAnotherRankIsRefused) {

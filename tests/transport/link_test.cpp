@@ -135,7 +135,6 @@ TEST_P(LinkWithPeer, RefusesAFaultThatMakesNoSense) {
   expect_accused("a fault that makes no sense");
 }
 
-// Without a bound the answers to a peer that asks and does not listen would pile up here.
 TEST_P(LinkWithPeer, AnswersThatItLives) {
   for (int round = 1; round <= 3; ++round) {
     peer_->send(RawPeer::Kind::ping);

@@ -36,6 +36,18 @@ TEST(Ports, OfARangeAreInIt) {
   EXPECT_EQ(net::port_of(net::reserve_port(range_of(port)).get()), port);
 }
 
+TEST(Seats, SayThatThisHostHasNoSuchAddress) {
+  for (const char* interface : {"no-such0", "192.0.2.1"}) {
+    try {
+      (void)net::take_seat(interface, "");
+      FAIL() << "sits at " << interface;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << error.what();
+      EXPECT_NE(std::string_view(error.what()).find(interface), std::string_view::npos) << error.what();
+    }
+  }
+}
+
 TEST(Ports, OfWhatIsNoRangeAreRefused) {
   for (const char* range : {"a", "5", "9-3", "0-3"}) EXPECT_THROW(net::reserve_port(range), Error) << range;
 }

@@ -202,6 +202,15 @@ TEST_P(Reunion, GoesOnWithoutASurvivorThatDoesNotComeInTime) {
   expect_meeting_of({0, 1, 2});  // rank 3 lives, and computes for ever
 }
 
+// Another one is lost when the survivors have met and the new world does not stand yet.
+TEST_P(Reunion, IsHeldAgainUntilThereIsANewWorld) {
+  seat(4);
+  lose(3);
+  expect_meeting_of({0, 1, 2});
+  lose(1);
+  expect_meeting_of({0, 2});
+}
+
 TEST_P(Reunion, IsHeldOnce) {
   seat(1);
   lose(0);

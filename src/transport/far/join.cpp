@@ -11,7 +11,7 @@
 #include "core/wiring.hpp"
 #include "transport/far/link.hpp"
 #include "transport/hybrid/hybrid_transport.hpp"
-#include "transport/net/bytes.hpp"
+#include "transport/net/places.hpp"
 #include "transport/net/reunion.hpp"
 #include "transport/shm/join.hpp"
 
@@ -38,11 +38,13 @@ std::uint64_t nic_identity(const std::string& devices) {
   return Hasher().add(host_identity()).add_all<char>(std::span<const char>(devices.data(), devices.size())).value();
 }
 
-/// What a rank brings to the meeting: its host, its NIC, its seat, and the address of its carrier.
+/// What a rank brings to the meeting: its host, its NIC, its seat, where others may find it that it does not share a
+/// host with, and the address of its carrier.
 struct Card {
   std::uint64_t host = 0;
   std::uint64_t nic = 0;
   net::MeetingPlace seat;
+  net::MeetingPlace home;
   Network network{};
   std::vector<std::byte> carrier;
 
@@ -50,9 +52,8 @@ struct Card {
     net::Bytes all;
     net::append(all, host);
     net::append(all, nic);
-    net::append(all, seat.port);
-    net::append(all, static_cast<std::uint32_t>(seat.address.size()));
-    net::append(all, net::bytes_of(seat.address));
+    net::append(all, seat);
+    net::append(all, home);
     net::append(all, static_cast<std::uint8_t>(network));
     net::append(all, carrier);
     return all;
@@ -62,9 +63,8 @@ struct Card {
     Card card;
     card.host = reader.take<std::uint64_t>();
     card.nic = reader.take<std::uint64_t>();
-    card.seat.port = reader.take<std::uint16_t>();
-    const auto address = reader.take(reader.take<std::uint32_t>());
-    card.seat.address.assign(reinterpret_cast<const char*>(address.data()), address.size());
+    card.seat = net::take_place(reader);
+    card.home = net::take_place(reader);
     card.network = static_cast<Network>(reader.take<std::uint8_t>());
     if (!reader.ok() || reader.at_end()) fail(ErrorCode::mismatch, "rank {} brought {} bytes only", rank, bytes.size());
     const auto carrier = reader.take_rest();
@@ -96,13 +96,20 @@ Wiring wiring_of(const std::vector<Card>& cards) {
   return wiring;
 }
 
+/// For ranks that came to the meeting over the loopback interface.
+net::MeetingPlace own_home() {
+  const std::vector<std::string> addresses = net::own_addresses("");
+  return {addresses.empty() ? "" : addresses.front(), 0, ""};
+}
+
 /// What this rank brings along, besides its options, whenever a world is made.
 struct Luggage {
   explicit Luggage(const JoinOptions& options)
       : network(choose_network(options.carrier)),
         carrier(make_carrier(network, options.carrier)),
         seat(net::take_seat(options.meeting.place.interface, options.carrier.port_range)),
-        card(Card{host_identity(), nic_identity(options.carrier.devices), seat.place, network, carrier->address()}
+        card(Card{host_identity(), nic_identity(options.carrier.devices), seat.place, own_home(), network,
+                  carrier->address()}
                  .bytes()) {}
 
   Network network;
@@ -125,13 +132,16 @@ class FarReunion final : public Reunion {
 /// `self` as it came to the meeting.
 Joined join_those_who_met(const JoinOptions& options, RankId self, const net::Meeting& meeting, Luggage luggage) {
   std::vector<Card> cards;
+  std::vector<std::string> came_from;
   const RankId own = meeting.rank_of(self);
   net::Seating seating{.rank = own, .own = std::move(luggage.seat), .places = {}, .token = meeting.name()};
   for (std::int32_t r = 0; r < meeting.size(); ++r) {
     const RankId rank(r);
     cards.push_back(Card::read(meeting.card(rank), rank));
+    const std::string& home = cards.back().home.address;
+    came_from.push_back(net::is_loopback(meeting.address(rank)) && !home.empty() ? home : meeting.address(rank));
     seating.places.push_back(cards.back().seat);
-    if (seating.places.back().address.empty()) seating.places.back().address = meeting.address(rank);
+    if (seating.places.back().address.empty()) seating.places.back().address = came_from.back();
     if (cards.back().network != luggage.network)
       fail(ErrorCode::mismatch, "rank {} would use {}, but rank {} {}; SHUNT_NETWORK can say which", own,
            name_of(luggage.network), rank, name_of(cards.back().network));
@@ -149,24 +159,34 @@ Joined join_those_who_met(const JoinOptions& options, RankId self, const net::Me
       if (rank == own) near.rank = RankId(near.names.size());
       near.names.push_back(rank);
     } else {
-      far.contacts.push_back({rank, std::move(cards[r].carrier), meeting.address(rank), meeting.session(own, rank),
-                              meeting.session(rank, own)});
+      far.contacts.push_back(
+          {rank, std::move(cards[r].carrier), came_from[r], meeting.session(own, rank), meeting.session(rank, own)});
     }
   }
   near.size = static_cast<std::int32_t>(near.names.size());
   const auto local = shm::join(near);
+  Link* link = nullptr;
   auto transport = std::make_shared<HybridTransport>(own, wiring, local, [&](FarLink::Listener listener) {
-    auto link = std::make_unique<Link>(std::move(luggage.carrier), far, std::move(listener));
-    link->greet_all(options.meeting.limit, [&] { return local->fault(); });
-    return link;
+    auto made = std::make_unique<Link>(std::move(luggage.carrier), far, std::move(listener));
+    link = made.get();
+    return made;
   });
+  try {
+    link->greet_all(options.meeting.limit, [&] { return local->fault(); });
+  } catch (const Error& error) {
+    // So that nobody waits for this rank, or takes it for the reason.
+    transport->report(error.code(), own, error.what());
+    throw;
+  }
   return {std::move(transport), std::make_unique<FarReunion>(options, std::move(seating))};
 }
 
 Reunion::Outcome FarReunion::hold(Transport& old, std::chrono::milliseconds limit) {
   Luggage luggage(options_);
-  const net::Meeting meeting = net::leave_with_survivors(seating_, old, limit, luggage.card);
-  return {join_those_who_met(options_, seating_.rank, meeting, std::move(luggage)), meeting.former_ranks()};
+  const net::Meeting meeting = net::meet_survivors_of(old, seating_, limit, luggage.card);
+  Outcome outcome{join_those_who_met(options_, seating_.rank, meeting, std::move(luggage)), meeting.former_ranks()};
+  net::leave(old, seating_);
+  return outcome;
 }
 
 }  // namespace

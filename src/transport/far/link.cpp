@@ -13,8 +13,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Buffers of this rank on their way at a time.
-constexpr std::int32_t kMostOpen = 64;
+// Buffers of this rank on their way at a time: so many, and so many more per peer, as some peers may be slow.
+constexpr std::size_t kOpen = 64, kOpenPerPeer = 4;
 constexpr std::size_t kMostFaultText = 1000;
 
 }  // namespace
@@ -24,7 +24,7 @@ Link::Link(std::unique_ptr<Carrier> carrier, LinkOptions options, Listener liste
       listener_(std::move(listener)),
       peers_(static_cast<std::size_t>(options_.size)),
       wake_(std::make_shared<Wake>()),
-      buffers_(kMostOpen, listener_.on_arrival),
+      buffers_(static_cast<std::int32_t>(kOpen + kOpenPerPeer * options_.contacts.size()), listener_.on_arrival),
       carrier_(std::move(carrier)) {
   for (const Contact& contact : options_.contacts) {
     auto& peer = peers_[contact.rank.index()];
@@ -57,10 +57,13 @@ void Link::greet_all(std::chrono::milliseconds limit, const std::function<std::o
     silent.push_back(peer.get());
   }
   for (;;) {
-    std::erase_if(silent, [](const Peer* peer) { return peer->has_asked && peer->has_answered; });
+    const auto is_greeted = [](const Peer* peer) { return peer->has_asked && peer->has_answered; };
+    std::erase_if(silent, is_greeted);
     if (silent.empty()) break;
     if (const auto known = fault()) throw Error(known->code, known->text);
-    const auto gone = std::ranges::find_if(silent, [](const Peer* peer) { return peer->has_left || peer->is_broken; });
+    // Whoever leaves early was greeted before, if all went well.
+    const auto gone = std::ranges::find_if(
+        silent, [&](const Peer* peer) { return (peer->has_left || peer->is_broken) && !is_greeted(peer); });
     if (gone != silent.end())
       fail(ErrorCode::peer_lost, "rank {} left while rank {} was greeting it", (*gone)->rank, options_.rank);
     if (Clock::now() >= deadline)

@@ -175,11 +175,13 @@ void Link::say_farewell() {
   auto deadline = Clock::now() + patience;
   while (send_queued()) {
   }
-  for (auto num_before = carrier_->num_leaving(); num_before > 0 && Clock::now() < deadline;) {
+  // Answers to a peer that keeps asking are no progress.
+  for (auto num_left = carrier_->num_leaving(); num_left > 0 && Clock::now() < deadline;) {
     if (!carrier_->progress()) std::this_thread::sleep_for(kPause);
     const auto num_now = carrier_->num_leaving();
-    if (num_now < num_before) deadline = Clock::now() + patience;
-    num_before = num_now;
+    if (num_now >= num_left) continue;
+    num_left = num_now;
+    deadline = Clock::now() + patience;
   }
   await_partings();
 }

@@ -13,7 +13,7 @@ enum class Network : std::uint8_t { tcp, ucx };
 const char* name_of(Network network);
 
 struct CarrierOptions {
-  std::string network;     ///< "tcp", "ucx", or empty: UCX where this host has RDMA, TCP elsewhere
+  std::string network;     ///< "tcp", "ucx", or empty: UCX where these devices speak RDMA, TCP elsewhere
   std::string devices;     ///< interfaces, or UCX's names of devices, comma-separated; empty: any
   std::string port_range;  ///< "first-last" for connections between ranks; empty: any
   std::int32_t send_buffer_bytes = Environment::Network().send_buffer_bytes;  ///< as in tcp::Options

@@ -27,7 +27,8 @@ struct MeetingPlace {
   /// this machine.
   std::string address;
   std::uint16_t port = 0;  ///< where the host listens
-  /// An interface or an address of this machine; the host listens there only. Empty: everywhere.
+  /// An interface or an address of this machine; the host listens there only, and guests connect from there. Empty:
+  /// everywhere.
   std::string interface;
 };
 

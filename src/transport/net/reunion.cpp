@@ -64,17 +64,19 @@ Meeting meet_survivors(const Seating& seating, const Losses& losses, std::chrono
   }
 }
 
-Meeting leave_with_survivors(Seating& seating, Transport& world, std::chrono::milliseconds limit,
-                             std::span<const std::byte> card) {
+Meeting meet_survivors_of(Transport& world, const Seating& seating, std::chrono::milliseconds limit,
+                          std::span<const std::byte> card) {
   Losses losses{std::nullopt, [&](RankId rank) {
                   world.suspect(rank);
                   return world.is_gone(rank);
                 }};
   if (const auto fault = world.fault(); fault && fault->code == ErrorCode::peer_lost) losses.named = fault->culprit;
-  Meeting meeting = meet_survivors(seating, losses, limit, card);
+  return meet_survivors(seating, losses, limit, card);
+}
+
+void leave(Transport& world, Seating& seating) {
   seating.own = {};
   world.leave();
-  return meeting;
 }
 
 }  // namespace shunt::net

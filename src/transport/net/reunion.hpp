@@ -35,8 +35,10 @@ struct Losses {
 Meeting meet_survivors(const Seating& seating, const Losses& losses, std::chrono::milliseconds limit,
                        std::span<const std::byte> card);
 
-/// The same as the transport of the world sees it. Then this rank gives up its seat and leaves the world.
-Meeting leave_with_survivors(Seating& seating, Transport& world, std::chrono::milliseconds limit,
-                             std::span<const std::byte> card);
+/// The same as the transport of the world sees it.
+Meeting meet_survivors_of(Transport& world, const Seating& seating, std::chrono::milliseconds limit,
+                          std::span<const std::byte> card);
+/// Once the new world stands: until then another loss makes survivors meet again.
+void leave(Transport& world, Seating& seating);
 
 }  // namespace shunt::net

@@ -122,18 +122,21 @@ std::vector<Address> addresses_of_interfaces(IsWanted is_wanted) {
   return addresses;
 }
 
-/// Of an interface or of a numeric address.
+bool is_link_local(const sockaddr* address) {
+  return address->sa_family == AF_INET6 &&
+         IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
+}
+
+/// Of an interface or of a numeric address. A link-local address means another host on every link.
 std::vector<Address> addresses_of_interface(const std::string& name) {
-  std::vector<Address> addresses =
-      addresses_of_interfaces([&](const ifaddrs& entry) { return name == entry.ifa_name; });
+  std::vector<Address> addresses = addresses_of_interfaces(
+      [&](const ifaddrs& entry) { return name == entry.ifa_name && !is_link_local(entry.ifa_addr); });
   return addresses.empty() ? resolve(name, AI_NUMERICHOST | AI_PASSIVE).addresses : addresses;
 }
 
-/// A link-local address means another host on every link.
 bool is_reachable_from_other_hosts(const ifaddrs& entry) {
-  if ((entry.ifa_flags & IFF_LOOPBACK) != 0 || (entry.ifa_flags & IFF_RUNNING) == 0) return false;
-  return entry.ifa_addr->sa_family != AF_INET6 ||
-         !IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(entry.ifa_addr)->sin6_addr);
+  return (entry.ifa_flags & IFF_LOOPBACK) == 0 && (entry.ifa_flags & IFF_RUNNING) != 0 &&
+         !is_link_local(entry.ifa_addr);
 }
 
 void set_option(const Descriptor& socket, int level, int option, int value) {
@@ -213,8 +216,16 @@ Connected begin_to_connect(const Address& address, const std::optional<Address>&
   return {{}, address.text() + ": " + std::strerror(errno)};
 }
 
-Connected connect_to_address(const Address& address, Deadline deadline) {
-  Connected connected = begin_to_connect(address, std::nullopt);
+/// Of these, one to connect to the other from.
+std::optional<Address> like(const Address& other, const std::vector<Address>& addresses) {
+  for (const Address& address : addresses)
+    if (address.family() == other.family()) return address;
+  return std::nullopt;
+}
+
+Connected connect_to_address(const Address& address, const std::string& interface, Deadline deadline) {
+  Connected connected =
+      begin_to_connect(address, interface.empty() ? std::nullopt : like(address, addresses_of_interface(interface)));
   if (!connected.socket.valid()) return connected;
   pollfd entry = {connected.socket.get(), POLLOUT, 0};
   const bool is_decided =
@@ -266,20 +277,26 @@ std::string peer_address(const Descriptor& socket) {
 Seat take_seat(const std::string& interface, const std::string& port_range) {
   std::vector<Address> addresses = {any_v6(), any_v4()};
   if (!interface.empty()) addresses = addresses_of_interface(interface);
+  bool is_taken = false;
   for (const std::uint16_t port : ports_of(port_range)) {
     for (const Address& address : addresses) {
       Descriptor listener = try_to_listen(address.with_port(port), interface.empty());
+      is_taken = is_taken || (!listener.valid() && errno == EADDRINUSE);
       if (!listener.valid()) continue;
       const std::uint16_t taken = end_of(listener, getsockname).value_or(address).port();
       return {{interface.empty() ? "" : address.host(), taken, interface}, std::move(listener)};
     }
   }
-  if (!interface.empty() && addresses.empty()) fail_to_find(interface);
+  if (!is_taken) fail_to_find(interface);
   fail(ErrorCode::system, "all ports of {} are in use", port_range);
 }
 
 Seat take_local_seat(const std::string& name) {
   return {{fmt::format("@{}", name), 0, ""}, listen_on(Address::local(name), false)};
+}
+
+bool is_loopback(const std::string& address) {
+  return address == "::1" || address.starts_with("127.") || address.starts_with("::ffff:127.");
 }
 
 std::vector<std::string> own_addresses(const std::string& interface) {
@@ -296,10 +313,8 @@ Connected begin_to_connect(const MeetingPlace& place, const std::string& from) {
   const auto [addresses, why_not] = resolve(place.address, AI_NUMERICHOST);
   if (addresses.empty()) return {{}, why_not};
   const Address address = addresses.front().with_port(place.port);
-  std::optional<Address> own;
-  for (const Address& candidate : resolve(from, AI_NUMERICHOST).addresses)
-    if (candidate.family() == address.family()) own = candidate;
-  return begin_to_connect(address, own);
+  return begin_to_connect(address,
+                          from.empty() ? std::nullopt : like(address, resolve(from, AI_NUMERICHOST).addresses));
 }
 
 std::string why_not_connected(const Descriptor& socket) {
@@ -318,7 +333,7 @@ Connected connect_to(const MeetingPlace& place, Deadline deadline) {
     const auto [addresses, why_not] = resolve(name, 0);
     if (addresses.empty()) last.why_not = why_not;
     for (const Address& address : addresses) {
-      last = connect_to_address(address.with_port(place.port), deadline);
+      last = connect_to_address(address.with_port(place.port), place.interface, deadline);
       if (last.socket.valid()) return last;
     }
   }

@@ -18,6 +18,8 @@ std::string describe(const MeetingPlace& place);
 /// Error(invalid_argument) for an interface or address that this host does not have, Error(system).
 std::vector<Descriptor> listen_at(const MeetingPlace& place);
 
+/// Of a number: whether it means another host on every host.
+[[nodiscard]] bool is_loopback(const std::string& address);
 /// As numbers, those that other hosts may reach: of this interface, or of all.
 std::vector<std::string> own_addresses(const std::string& interface);
 
@@ -45,7 +47,8 @@ struct Connected {
   Descriptor socket;    ///< none: could not connect
   std::string why_not;  ///< of the last address tried
 };
-/// Tries each address of each name once. Looking a name up takes as long as the system's resolver takes.
+/// Tries each address of each name once, from the place's interface, if it has one. Looking a name up takes as long as
+/// the system's resolver takes.
 Connected connect_to(const MeetingPlace& place, Deadline deadline);
 
 /// To an address given as a number, from one of this host, or from any where it is empty. The socket can be written

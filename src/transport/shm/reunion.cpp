@@ -23,12 +23,14 @@ class LocalReunion final : public Reunion {
   }
 
   Outcome hold(Transport& old, std::chrono::milliseconds limit) override {
-    const net::Meeting meeting = net::leave_with_survivors(seating_, old, limit, {});
+    const net::Meeting meeting = net::meet_survivors_of(old, seating_, limit, {});
     JoinOptions options = options_;
     options.rank = meeting.rank_of(options_.rank);
     options.size = meeting.size();
     options.job = meeting.name();
-    return {join_and_keep_seat(options), meeting.former_ranks()};
+    Outcome outcome{join_and_keep_seat(options), meeting.former_ranks()};
+    net::leave(old, seating_);
+    return outcome;
   }
 
  private:

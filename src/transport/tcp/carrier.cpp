@@ -2,6 +2,7 @@
 #include "transport/tcp/carrier.hpp"
 
 #include <sys/epoll.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
@@ -16,6 +17,8 @@ namespace {
 constexpr std::size_t kEventsAtATime = 64;
 // From one connection, so that a peer who never pauses can't keep this rank from others, from sending or from leaving.
 constexpr int kParcelsAtATime = 16;
+// Of a lost peer: as many messages as it may have sent and more.
+constexpr int kMostLastWords = 1024;
 
 }  // namespace
 
@@ -69,7 +72,7 @@ void Carrier::end(Channel& channel) {
   Peer& peer = *channel.peer;
   channel.state = Channel::State::ended;
   channels_.erase(channel.fd());
-  (void)epoll_ctl(events_.get(), EPOLL_CTL_DEL, channel.fd(), nullptr);
+  unwatch(channel.fd());
   if (++peer.num_ended == peer.channels.size()) lose(peer, "it hung up");
 }
 
@@ -126,15 +129,26 @@ bool Carrier::bury_lost() {
   if (!std::exchange(has_lost_, false)) return false;
   for (const auto& [rank, peer] : peers_) {
     if (!peer->is_lost || std::exchange(peer->is_buried, true)) continue;
+    hear_last_words(*peer);
     hang_up(*peer);
     receiver_->lose(rank, peer->why_lost);
   }
   return true;
 }
 
+// Why it left may be among them.
+void Carrier::hear_last_words(Peer& peer) {
+  Channel& channel = peer.channels.front();
+  if (channel.state != Channel::State::open) return;
+  for (int i = 0; i < kMostLastWords && channel.connection->pull(*receiver_) == Connection::Progress::done;) ++i;
+}
+
+// A child that this process has forked may hold the same sockets open.
 void Carrier::hang_up(Peer& peer) {
   for (Channel& channel : peer.channels) {
     channels_.erase(channel.fd());
+    if (channel.state != Channel::State::ended) unwatch(channel.fd());
+    (void)shutdown(channel.fd(), SHUT_RDWR);
     channel.connection.reset();
     channel.introduction = {};
   }
@@ -149,6 +163,8 @@ void Carrier::watch(int fd, std::uint32_t events, bool is_new) {
   if (epoll_ctl(events_.get(), is_new ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, fd, &event) != 0)
     fail_errno("can't watch a connection");
 }
+
+void Carrier::unwatch(int fd) { (void)epoll_ctl(events_.get(), EPOLL_CTL_DEL, fd, nullptr); }
 
 std::int64_t Carrier::num_leaving() {
   std::size_t count = 0;

@@ -4,7 +4,6 @@
 #include <deque>
 #include <list>
 #include <map>
-#include <optional>
 #include <unordered_map>
 
 #include "transport/far/carrier.hpp"
@@ -22,6 +21,10 @@ struct Options {
   /// What the system holds of a rail's bytes; 0: as much as it likes.
   std::int32_t send_buffer_bytes = 0;
 };
+
+/// Where the other one's rails end; an address that it does not know itself is the one from which it came to the
+/// meeting. Throws Error(mismatch).
+std::vector<net::MeetingPlace> places_of(const far::Contact& contact);
 
 /// Each pair of ranks has one connection for messages, which slices can't delay, and one per rail for slices. A rail
 /// takes the next slice when it has room, so a slow one gets fewer.
@@ -47,6 +50,7 @@ class Carrier final : public far::Carrier {
   struct Peer;
 
   void add_peer(far::Contact contact);
+  [[nodiscard]] bool is_initiator(const Channel& channel) const;
   void begin_to_connect(Channel& channel);
   void greet(Channel& channel);
   void hear_greeting(Channel& channel);
@@ -64,8 +68,10 @@ class Carrier final : public far::Carrier {
   void end(Channel& channel);
   void lose(Peer& peer, std::string why);
   bool bury_lost();
+  void hear_last_words(Peer& peer);
   void hang_up(Peer& peer);
   void watch(int fd, std::uint32_t events, bool is_new);
+  void unwatch(int fd);
 
   Options options_;
   std::vector<net::Seat> seats_;  // one per rail; nobody listens there once all have come

@@ -1,20 +1,35 @@
-// How connections come to stand: the lower rank of two connects, both say who they are.
+// How connections come to stand: one side connects, both say who they are.
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <sstream>
 
 #include "core/fail.hpp"
+#include "transport/net/places.hpp"
 #include "transport/tcp/carrier.hpp"
 #include "transport/tcp/carrier_parts.hpp"
-#include "transport/tcp/places.hpp"
 
 namespace shunt::tcp {
 namespace {
 
 // Of connections that have not said who they are; then the oldest give way.
-constexpr std::size_t kMostGuests = 1024;
+constexpr std::size_t kMostGuests = 256;
+constexpr std::size_t kMostRails = 16;
+// Descriptors that the rest of the process may need.
+constexpr rlim_t kOtherDescriptors = 256;
+
+/// The system allows more descriptors than it grants at first.
+void make_room_for(std::size_t num_connections, RankId self) {
+  rlimit limit{};
+  const rlim_t needed = num_connections + kOtherDescriptors;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
+  limit.rlim_cur = std::min(limit.rlim_max, needed);
+  if (limit.rlim_cur <= num_connections || setrlimit(RLIMIT_NOFILE, &limit) != 0)
+    fail(ErrorCode::system, "rank {} needs {} connections to other ranks, but may open {} descriptors (ulimit -Hn)",
+         self, num_connections, limit.rlim_max);
+}
 
 }  // namespace
 
@@ -23,10 +38,30 @@ Carrier::Carrier(const Options& options) : options_(options), events_(epoll_crea
   std::istringstream names(options_.interfaces);
   for (std::string name; std::getline(names, name, ',');) seats_.push_back(net::take_seat(name, options_.port_range));
   if (seats_.empty()) seats_.push_back(net::take_seat("", options_.port_range));
+  if (seats_.size() > kMostRails)
+    fail(ErrorCode::invalid_argument, "SHUNT_NET_DEVICES='{}': expected at most {} interfaces", options_.interfaces,
+         kMostRails);
   for (const net::Seat& seat : seats_) places_.push_back(seat.place);
 }
 
-std::vector<std::byte> Carrier::address() const { return encode(places_); }
+std::vector<std::byte> Carrier::address() const {
+  net::Bytes bytes;
+  for (const net::MeetingPlace& place : places_) net::append(bytes, place);
+  return bytes;
+}
+
+std::vector<net::MeetingPlace> places_of(const far::Contact& contact) {
+  std::vector<net::MeetingPlace> places;
+  net::ByteReader reader(contact.address);
+  while (!reader.at_end() && reader.ok() && places.size() <= kMostRails) {
+    places.push_back(net::take_place(reader));
+    if (places.back().address.empty()) places.back().address = contact.met_at;
+  }
+  if (!reader.ok() || places.empty() || places.size() > kMostRails)
+    fail(ErrorCode::mismatch, "rank {} does not say where it can be reached, or at more than {} places", contact.rank,
+         kMostRails);
+  return places;
+}
 
 void Carrier::connect(RankId self, std::vector<far::Contact> contacts, far::Receiver& receiver,
                       std::shared_ptr<far::Wake> wake) {
@@ -36,14 +71,21 @@ void Carrier::connect(RankId self, std::vector<far::Contact> contacts, far::Rece
   watch(wake_->fd(), EPOLLIN, true);
   for (const net::Seat& seat : seats_) watch(seat.listener.get(), EPOLLIN, true);
   for (far::Contact& contact : contacts) add_peer(std::move(contact));
+  make_room_for(num_closed_, self_);
   for (const auto& [rank, peer] : peers_)
-    if (self_ < rank)
-      for (Channel& channel : peer->channels) begin_to_connect(channel);
+    for (Channel& channel : peer->channels)
+      if (is_initiator(channel)) begin_to_connect(channel);
+  if (num_closed_ == 0) close_doors();
+}
+
+/// Each of two ranks begins one at least, so each finds out if the other is not there any more.
+bool Carrier::is_initiator(const Channel& channel) const {
+  return channel.is_for_messages() ? channel.peer->contact.rank < self_ : self_ < channel.peer->contact.rank;
 }
 
 void Carrier::add_peer(far::Contact contact) {
   auto& peer = peers_[contact.rank];
-  auto places = decode_places(contact.address, contact.met_at);
+  auto places = places_of(contact);
   const std::size_t num_rails = std::max(places.size(), places_.size());
   peer = std::make_unique<Peer>(Peer{std::move(contact), std::move(places)});
   for (std::size_t i = 0; i <= num_rails; ++i)
@@ -86,9 +128,10 @@ void Carrier::hear_greeting(Channel& channel) {
 
 void Carrier::accept_at(const Descriptor& door) {
   net::Accepted accepted = net::accept_from(door);
-  if (accepted.out_of_room) fail(ErrorCode::system, "there is no room for the connections of other ranks");
+  if (accepted.out_of_room && guests_.empty())
+    fail(ErrorCode::system, "rank {} can't open another descriptor for the connections of other ranks", self_);
+  if (accepted.out_of_room || guests_.size() == kMostGuests) guests_.pop_front();
   if (!accepted.socket.valid()) return;
-  if (guests_.size() == kMostGuests) guests_.pop_front();
   guests_.emplace_back(std::move(accepted.socket));
   watch(guests_.back().fd(), EPOLLIN, true);
 }
@@ -105,13 +148,13 @@ void Carrier::hear_guest(std::list<Introduction>::iterator guest) {
 void Carrier::admit(Introduction& guest) {
   const Greeting& greeting = guest.heard();
   const auto found = peers_.find(RankId(greeting.from));
-  if (found == peers_.end() || found->first > self_ || found->second->is_lost) return;
+  if (found == peers_.end() || found->second->is_lost) return;
   Peer& peer = *found->second;
   if (greeting.session != peer.contact.session_here || greeting.channel < 0 ||
       static_cast<std::size_t>(greeting.channel) >= peer.channels.size())
     return;
   Channel& channel = peer.channels[static_cast<std::size_t>(greeting.channel)];
-  if (channel.state != Channel::State::awaited) return;
+  if (is_initiator(channel) || channel.state != Channel::State::awaited) return;
   if (!guest.say({peer.contact.session_there, self_.value, channel.index})) return lose(peer, "it hung up");
   channel.introduction = std::move(guest);
   channels_.emplace(channel.fd(), &channel);
@@ -121,7 +164,8 @@ void Carrier::admit(Introduction& guest) {
 void Carrier::open(Channel& channel) {
   Peer& peer = *channel.peer;
   channel.state = Channel::State::open;
-  channel.connection.emplace(channel.introduction.take_socket(), peer.contact.session_here, peer.contact.rank);
+  channel.connection =
+      std::make_unique<Connection>(channel.introduction.take_socket(), peer.contact.session_here, peer.contact.rank);
   if (!channel.is_for_messages() && options_.send_buffer_bytes > 0)
     (void)setsockopt(channel.fd(), SOL_SOCKET, SO_SNDBUF, &options_.send_buffer_bytes,
                      sizeof(options_.send_buffer_bytes));
@@ -132,6 +176,8 @@ void Carrier::open(Channel& channel) {
 }
 
 void Carrier::close_doors() {
+  for (const Introduction& guest : guests_) unwatch(guest.fd());
+  for (const net::Seat& seat : seats_) unwatch(seat.listener.get());
   guests_.clear();
   seats_.clear();
 }

@@ -6,7 +6,7 @@
 
 namespace shunt::tcp {
 
-/// One connection to a peer. Of two ranks the lower one connects.
+/// One connection to a peer.
 struct Carrier::Channel {
   enum class State { awaited, connecting, greeting, open, ended };
 
@@ -15,7 +15,7 @@ struct Carrier::Channel {
   State state = State::awaited;
   bool awaits_room = false;  // to write
   Introduction introduction{};
-  std::optional<Connection> connection{};  // once it is open
+  std::unique_ptr<Connection> connection{};  // once it is open
 
   [[nodiscard]] bool is_for_messages() const { return index == 0; }
   [[nodiscard]] int fd() const { return connection ? connection->fd() : introduction.fd(); }

@@ -69,15 +69,14 @@ Connection::Progress Connection::fill(std::span<std::byte> bytes, std::size_t& n
   return Progress::done;
 }
 
+// However many there are: then it is another one's turn.
 Connection::Progress Connection::skip(std::size_t bytes, std::size_t& num_received) {
   std::array<std::byte, 65536> scrap;
-  while (num_received < bytes) {
-    std::size_t num_scrapped = 0;
-    const Progress progress = fill(std::span(scrap).first(std::min(scrap.size(), bytes - num_received)), num_scrapped);
-    num_received += num_scrapped;
-    if (progress != Progress::done) return progress;
-  }
-  return Progress::done;
+  const auto piece = std::span(scrap).first(std::min(scrap.size(), bytes - num_received));
+  std::size_t num_scrapped = 0;
+  const Progress progress = fill(piece, num_scrapped);
+  num_received += num_scrapped;
+  return progress == Progress::done && num_received < bytes ? Progress::blocked : progress;
 }
 
 Connection::Progress Connection::fail_or_wait() {
