@@ -279,6 +279,18 @@ class Faults(Shuffling):
                 self.assertIn(status, (137, 3))  # of whoever ended first
                 self.expect_all_told(printed, set(range(6)) - {victim}, {victim})
 
+    def test_a_rank_that_is_killed_while_ranks_join_is_named_by_all(self):
+        for repeat in range(8):
+            with self.subTest(repeat=repeat):
+                job, _, permit = self.start_gated(SHUNT_JOIN_MS="4000")
+                permit(range(6))
+                pid = self.wait_for(lambda: self.processes(job).get(2))[0]
+                time.sleep(repeat * 0.02)
+                os.kill(pid, signal.SIGKILL)
+                printed, _ = self.finish(job, limit=20)
+                for rank in (0, 1, 3, 4, 5):
+                    self.assertRegex(printed, rf"(?m)^rank {rank}: (peer_lost: .*rank 2|deadline: .*in vain for these of 6 ranks: 2$)")
+
     def test_a_stopped_rank_is_named_by_all(self):
         job = self.shuffle()
         os.kill(self.processes(job)[3][0], signal.SIGSTOP)
@@ -320,11 +332,11 @@ class Faults(Shuffling):
         self.call_as_strangers(self.processes(job)[1][1])
         self.expect_to_go_on(job)
 
-    def start_gated(self):
+    def start_gated(self, **environment):
         """Ranks that wait for permission: (job, name of the cluster, how to permit)."""
         gates = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
         script = f"echo $NETCLUSTER_NAME > {gates}/name; until [ -e {gates}/$RANK ]; do sleep 0.02; done; exec {RANK} forever"
-        job = self.start("-c", script, program="sh")
+        job = self.start("-c", script, program="sh", **environment)
         self.wait_for(lambda: (gates / "name").exists() and (gates / "name").read_text().strip())
         return job, (gates / "name").read_text().strip(), lambda ranks: [(gates / str(rank)).touch() for rank in ranks]
 
