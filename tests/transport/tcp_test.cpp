@@ -57,7 +57,7 @@ class TcpDoor : public ::testing::Test {
     return is_hung_up_on(door_, std::as_bytes(std::span(&greeting, 1)));
   }
   static void hear(tcp::Introduction& link, std::int32_t channel) {
-    while (link.hear() == tcp::Introduction::Progress::blocked) std::this_thread::sleep_for(1ms);
+    while (link.hear() == tcp::Progress::blocked) std::this_thread::sleep_for(1ms);
     require(link.heard() == tcp::Greeting{kToGuest, 1, channel}, "the link says who it is");
   }
   [[nodiscard]] tcp::Introduction receive_for_messages() const {

@@ -28,11 +28,12 @@ RankId choose_host(const Seating& seating, const Losses& losses) {
   fail(ErrorCode::minority, "rank {} finds none of the {} other ranks", seating.rank, seating.places.size() - 1);
 }
 
-std::vector<Meeting::Guest> hold_or_visit(const MeetingOptions& options, const Descriptor& listener,
+std::vector<Meeting::Guest> hold_or_visit(const MeetingOptions& options, const Seat& seat,
                                           std::span<const std::byte> card) {
   if (options.rank != options.host) return Guest(options, card).meet();
+  expect_visitors(seat);
   std::vector<Descriptor> listeners;
-  listeners.push_back(copy_of(listener));
+  listeners.push_back(copy_of(seat.listener));
   return Host(options, card, std::move(listeners)).meet();
 }
 
@@ -56,7 +57,7 @@ Meeting meet_survivors(const Seating& seating, const Losses& losses, std::chrono
         .host = host,
         .is_gone = [&](RankId rank) { return is_gone(seating, losses, rank); }};
     try {
-      return {seating.token, hold_or_visit(meeting, seating.own.listener, card)};
+      return {seating.token, hold_or_visit(meeting, seating.own, card)};
     } catch (const Error& error) {
       // Another one was lost meanwhile: meet again without it.
       if (error.code() != ErrorCode::peer_lost || Clock::now() >= deadline) throw;

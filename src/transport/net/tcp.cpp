@@ -24,6 +24,9 @@ namespace {
 
 constexpr int kType = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
 
+// Of connections that wait at a seat before its rank looks: a stranger's cost memory of the system.
+constexpr int kSeatBacklog = 16;
+
 // An address that swallows packets may not keep a guest from trying the next one.
 constexpr std::chrono::seconds kConnectLimit{3};
 
@@ -150,14 +153,14 @@ void send_at_once(const Descriptor& socket) {
 }
 
 /// None, with the reason in errno, if this host does not have the address, or not yet, or if it is taken.
-Descriptor try_to_listen(const Address& address, bool also_v4) {
+Descriptor try_to_listen(const Address& address, bool also_v4, int backlog) {
   Descriptor listener(socket(address.family(), kType, 0));
   if (!listener.valid() && errno == EAFNOSUPPORT) return {};
   if (!listener.valid()) fail_errno("can't open a socket");
   // The job's next meeting follows at once, while the kernel still remembers connections of this one.
   if (!address.is_local()) set_option(listener, SOL_SOCKET, SO_REUSEADDR, 1);
   if (address.family() == AF_INET6) set_option(listener, IPPROTO_IPV6, IPV6_V6ONLY, also_v4 ? 0 : 1);
-  if (bind(listener.get(), address.get(), address.length) != 0 || listen(listener.get(), SOMAXCONN) != 0) {
+  if (bind(listener.get(), address.get(), address.length) != 0 || listen(listener.get(), backlog) != 0) {
     if (errno == EADDRNOTAVAIL || errno == EADDRINUSE) return {};
     fail_errno("can't listen at {}", address.text());
   }
@@ -165,8 +168,8 @@ Descriptor try_to_listen(const Address& address, bool also_v4) {
 }
 
 /// None if this host does not have the address, or not yet.
-Descriptor listen_on(const Address& address, bool also_v4) {
-  Descriptor listener = try_to_listen(address, also_v4);
+Descriptor listen_on(const Address& address, bool also_v4, int backlog = SOMAXCONN) {
+  Descriptor listener = try_to_listen(address, also_v4, backlog);
   if (!listener.valid() && errno == EADDRINUSE)
     fail_errno("can't listen at {} (does another job meet there?)", address.text());
   return listener;
@@ -280,7 +283,7 @@ Seat take_seat(const std::string& interface, const std::string& port_range) {
   bool is_taken = false;
   for (const std::uint16_t port : ports_of(port_range)) {
     for (const Address& address : addresses) {
-      Descriptor listener = try_to_listen(address.with_port(port), interface.empty());
+      Descriptor listener = try_to_listen(address.with_port(port), interface.empty(), kSeatBacklog);
       is_taken = is_taken || (!listener.valid() && errno == EADDRINUSE);
       if (!listener.valid()) continue;
       const std::uint16_t taken = end_of(listener, getsockname).value_or(address).port();
@@ -292,7 +295,11 @@ Seat take_seat(const std::string& interface, const std::string& port_range) {
 }
 
 Seat take_local_seat(const std::string& name) {
-  return {{fmt::format("@{}", name), 0, ""}, listen_on(Address::local(name), false)};
+  return {{fmt::format("@{}", name), 0, ""}, listen_on(Address::local(name), false, kSeatBacklog)};
+}
+
+void expect_visitors(const Seat& seat) {
+  if (listen(seat.listener.get(), SOMAXCONN) != 0) fail_errno("can't listen at {}", describe(seat.place));
 }
 
 bool is_loopback(const std::string& address) {

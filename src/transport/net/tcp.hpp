@@ -33,7 +33,7 @@ std::string peer_name(const Descriptor& socket);
 /// Its address alone, to connect to.
 std::string peer_address(const Descriptor& socket);
 
-/// Where a rank can be found, and what listens there.
+/// Where a rank can be found, and what listens there; few can wait there before expect_visitors().
 struct Seat {
   MeetingPlace place;  ///< the address is empty where the rank listens everywhere
   Descriptor listener;
@@ -42,6 +42,8 @@ struct Seat {
 Seat take_seat(const std::string& interface, const std::string& port_range);
 /// At "@name".
 Seat take_local_seat(const std::string& name);
+/// From now on many may come at once.
+void expect_visitors(const Seat& seat);
 
 struct Connected {
   Descriptor socket;    ///< none: could not connect

@@ -48,22 +48,20 @@ void Carrier::push(Channel& channel) {
       queue.pop_front();
     }
     switch (connection.push()) {
-      case Connection::Progress::done: receiver_->note_sent(*connection.finish()); break;
-      case Connection::Progress::blocked:
-        channel.awaits_room = true;
-        return watch(connection.fd(), EPOLLIN | EPOLLOUT, false);
-      case Connection::Progress::ended:
-      case Connection::Progress::lost: return lose(peer, connection.why_lost());
+      case Progress::done: receiver_->note_sent(*connection.finish()); break;
+      case Progress::blocked: channel.awaits_room = true; return watch(connection.fd(), EPOLLIN | EPOLLOUT, false);
+      case Progress::ended:
+      case Progress::lost: return lose(peer, connection.why_lost());
     }
   }
 }
 
 void Carrier::pull(Channel& channel) {
   for (int i = 0; i < kParcelsAtATime && !channel.peer->is_lost; ++i) {
-    const Connection::Progress progress = channel.connection->pull(*receiver_);
-    if (progress == Connection::Progress::lost) lose(*channel.peer, channel.connection->why_lost());
-    if (progress == Connection::Progress::ended) end(channel);
-    if (progress != Connection::Progress::done) return;
+    const Progress progress = channel.connection->pull(*receiver_);
+    if (progress == Progress::lost) lose(*channel.peer, channel.connection->why_lost());
+    if (progress == Progress::ended) end(channel);
+    if (progress != Progress::done) return;
   }
 }
 
@@ -140,7 +138,7 @@ bool Carrier::bury_lost() {
 void Carrier::hear_last_words(Peer& peer) {
   Channel& channel = peer.channels.front();
   if (channel.state != Channel::State::open) return;
-  for (int i = 0; i < kMostLastWords && channel.connection->pull(*receiver_) == Connection::Progress::done;) ++i;
+  for (int i = 0; i < kMostLastWords && channel.connection->pull(*receiver_) == Progress::done;) ++i;
 }
 
 // A child that this process has forked may hold the same sockets open.

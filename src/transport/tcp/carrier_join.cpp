@@ -41,7 +41,10 @@ Carrier::Carrier(const Options& options) : options_(options), events_(epoll_crea
   if (seats_.size() > kMostRails)
     fail(ErrorCode::invalid_argument, "SHUNT_NET_DEVICES='{}': expected at most {} interfaces", options_.interfaces,
          kMostRails);
-  for (const net::Seat& seat : seats_) places_.push_back(seat.place);
+  for (const net::Seat& seat : seats_) {
+    net::expect_visitors(seat);
+    places_.push_back(seat.place);
+  }
 }
 
 std::vector<std::byte> Carrier::address() const {
@@ -119,8 +122,8 @@ void Carrier::greet(Channel& channel) {
 void Carrier::hear_greeting(Channel& channel) {
   Peer& peer = *channel.peer;
   const auto progress = channel.introduction.hear();
-  if (progress == Introduction::Progress::blocked) return;
-  if (progress == Introduction::Progress::lost) return lose(peer, "it hung up");
+  if (progress == Progress::blocked) return;
+  if (progress != Progress::done) return lose(peer, "it hung up");
   if (channel.introduction.heard() != Greeting{peer.contact.session_here, peer.contact.rank.value, channel.index})
     return lose(peer, "somebody else answers in its place");
   open(channel);
@@ -138,10 +141,10 @@ void Carrier::accept_at(const Descriptor& door) {
 
 void Carrier::hear_guest(std::list<Introduction>::iterator guest) {
   const auto progress = guest->hear();
-  if (progress == Introduction::Progress::blocked) return;
+  if (progress == Progress::blocked) return;
   Introduction known = std::move(*guest);
   guests_.erase(guest);
-  if (progress == Introduction::Progress::done) admit(known);
+  if (progress == Progress::done) admit(known);
 }
 
 // Whoever is not awaited is a stranger, or a rank that came before.

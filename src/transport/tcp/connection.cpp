@@ -16,7 +16,7 @@ void Connection::begin(std::unique_ptr<far::Parcel> parcel) {
   num_sent_ = 0;
 }
 
-Connection::Progress Connection::push() {
+Progress Connection::push() {
   const auto frame = std::as_bytes(std::span(&sent_frame_, 1));
   const auto bytes = parcel_->bytes();
   while (num_sent_ < frame.size() + bytes.size()) {
@@ -32,12 +32,12 @@ Connection::Progress Connection::push() {
     if (taken >= 0)
       num_sent_ += static_cast<std::size_t>(taken);
     else if (errno != EINTR)
-      return fail_or_wait();
+      return blocked_or_lost() == Progress::blocked ? Progress::blocked : lose(std::strerror(errno));
   }
   return Progress::done;
 }
 
-Connection::Progress Connection::pull(far::Receiver& receiver) {
+Progress Connection::pull(far::Receiver& receiver) {
   if (num_frame_received_ < sizeof(frame_)) {
     const Progress progress = fill(std::as_writable_bytes(std::span(&frame_, 1)), num_frame_received_);
     if (progress != Progress::done) return progress;
@@ -56,21 +56,15 @@ Connection::Progress Connection::pull(far::Receiver& receiver) {
   return Progress::done;
 }
 
-Connection::Progress Connection::fill(std::span<std::byte> bytes, std::size_t& num_received) {
-  while (num_received < bytes.size()) {
-    const auto rest = bytes.subspan(num_received);
-    const ssize_t came = recv(socket_.get(), rest.data(), rest.size(), 0);
-    if (came == 0) return num_frame_received_ == 0 ? Progress::ended : lose("it hung up in the middle of a message");
-    if (came > 0)
-      num_received += static_cast<std::size_t>(came);
-    else if (errno != EINTR)
-      return fail_or_wait();
-  }
-  return Progress::done;
+Progress Connection::fill(std::span<std::byte> bytes, std::size_t& num_received) {
+  const Progress progress = receive(socket_.get(), bytes, num_received);
+  if (progress == Progress::lost) return lose(std::strerror(errno));
+  if (progress == Progress::ended && num_frame_received_ > 0) return lose("it hung up in the middle of a message");
+  return progress;
 }
 
 // However many there are: then it is another one's turn.
-Connection::Progress Connection::skip(std::size_t bytes, std::size_t& num_received) {
+Progress Connection::skip(std::size_t bytes, std::size_t& num_received) {
   std::array<std::byte, 65536> scrap;
   const auto piece = std::span(scrap).first(std::min(scrap.size(), bytes - num_received));
   std::size_t num_scrapped = 0;
@@ -79,11 +73,7 @@ Connection::Progress Connection::skip(std::size_t bytes, std::size_t& num_receiv
   return progress == Progress::done && num_received < bytes ? Progress::blocked : progress;
 }
 
-Connection::Progress Connection::fail_or_wait() {
-  return errno == EAGAIN || errno == EWOULDBLOCK ? Progress::blocked : lose(std::strerror(errno));
-}
-
-Connection::Progress Connection::lose(std::string why) {
+Progress Connection::lose(std::string why) {
   why_lost_ = std::move(why);
   return Progress::lost;
 }

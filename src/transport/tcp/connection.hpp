@@ -6,14 +6,13 @@
 
 #include "transport/descriptor.hpp"
 #include "transport/far/carrier.hpp"
+#include "transport/tcp/receive.hpp"
 
 namespace shunt::tcp {
 
 /// Never waits. Carries one parcel at a time in either direction.
 class Connection {
  public:
-  enum class Progress { done, blocked, ended, lost };
-
   /// Whatever comes has to bear this session and this rank.
   Connection(Descriptor socket, std::uint64_t session, RankId peer)
       : socket_(std::move(socket)), session_(session), peer_(peer) {}
@@ -41,7 +40,6 @@ class Connection {
   Progress fill(std::span<std::byte> bytes, std::size_t& num_received);
   Progress skip(std::size_t bytes, std::size_t& num_received);
   Progress lose(std::string why);
-  Progress fail_or_wait();
 
   Descriptor socket_;
   std::uint64_t session_;

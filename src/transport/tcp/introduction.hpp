@@ -5,7 +5,7 @@
 #include <span>
 
 #include "transport/descriptor.hpp"
-#include "transport/far/carrier.hpp"
+#include "transport/tcp/receive.hpp"
 
 namespace shunt::tcp {
 
@@ -22,8 +22,6 @@ struct Greeting {
 /// A connection whose other end has not said all of it.
 class Introduction {
  public:
-  enum class Progress { done, blocked, lost };
-
   Introduction() = default;
   explicit Introduction(Descriptor socket) : socket_(std::move(socket)) {}
 
@@ -33,7 +31,7 @@ class Introduction {
 
   /// False where the other end has gone. A greeting always fits into an empty connection.
   [[nodiscard]] bool say(const Greeting& greeting) const;
-  Progress hear();
+  Progress hear() { return receive(fd(), std::as_writable_bytes(std::span(&heard_, 1)), num_heard_); }
   /// Once hear() is done.
   [[nodiscard]] const Greeting& heard() const { return heard_; }
 
