@@ -96,7 +96,9 @@ bool should_start_anew(const ShuffleConfig& config) {
 void settle_nodes(ShuffleConfig& config, const World& world) {
   config.nodes = world.topology().num_nodes();
   if (world.topology().hash() != config.topology().hash())
-    fail(ErrorCode::unsupported, "hosts with ranks that are not consecutive, or with different numbers of ranks");
+    fail(ErrorCode::unsupported,
+         "this benchmark needs nodes of equally many ranks, numbered one after the other; {} are not so",
+         world.topology().num_nodes());
 }
 
 void run_under_launcher(const Arguments& arguments) {

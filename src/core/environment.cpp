@@ -132,7 +132,7 @@ Environment Environment::read() {
   environment.join = milliseconds("SHUNT_JOIN_MS", environment.join);
   environment.virtual_nodes = int32("SHUNT_VIRTUAL_NODES", environment.virtual_nodes, 1);
   if (const char* file = text("SHUNT_TOPOLOGY")) environment.topology_file = file;
-  environment.slice_bytes = int32("SHUNT_SLICE_BYTES", environment.slice_bytes, 1);
+  environment.slice_bytes = int32("SHUNT_SLICE_BYTES", environment.slice_bytes, 64);
   environment.ring_depth = int32("SHUNT_RING_DEPTH", environment.ring_depth, 0);
   environment.launch = find_launch();
   environment.network = read_network(environment.launch ? environment.launch->local_rank : 0);

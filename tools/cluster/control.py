@@ -74,6 +74,8 @@ class Control:
     def link(self, request):
         hosts = self.hosts if request["host"] == "all" else [self.find(request["host"])]
         nics = range(self.num_nics) if request["nic"] is None else [request["nic"]]
+        if not set(nics) <= set(range(self.num_nics)):
+            raise Refused(f"hosts have NICs 0 to {self.num_nics - 1}, not {request['nic']}")
         for host in hosts:
             for nic in nics:
                 if request["state"] in ("up", "down"):

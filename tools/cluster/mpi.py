@@ -12,7 +12,8 @@ exec {tool} exec --cluster {name} --host "$host" -- sh -c "$*"
 
 def prepare(folder, tool, num_hosts, ranks_per_host, num_nics):
     """Writes both, and returns the environment that makes mpirun use them."""
-    agent, hostfile = folder / "mpi_agent", folder / "hostfile"
+    agent, hostfile, sessions = folder / "mpi_agent", folder / "hostfile", folder / "mpi"
+    sessions.mkdir()
     agent.write_text(AGENT.format(tool=shlex.quote(tool), name=folder.name))
     agent.chmod(0o755)
     hostfile.write_text("".join(f"host{host} slots={ranks_per_host}\n" for host in range(num_hosts)))
@@ -22,6 +23,7 @@ def prepare(folder, tool, num_hosts, ranks_per_host, num_nics):
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "OMPI_MCA_plm_rsh_agent": str(agent),
         "OMPI_MCA_orte_default_hostfile": str(hostfile),
+        "OMPI_MCA_orte_tmpdir_base": str(sessions),  # goes with the cluster, however mpirun ends
         "OMPI_MCA_oob_tcp_if_include": network.nic_name(0),
         "OMPI_MCA_btl_tcp_if_include": nics,
         # All hosts share this machine's cores, which each of them takes for its own.

@@ -16,6 +16,7 @@ BITS = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 # the burst, became smaller, it would block the link for ever.
 BURST_SECONDS, MIN_BURST_BYTES = 1e-3, 96 << 10
 QUEUE = "20ms"
+MIN_RATE = 8 * 10**3  # what tc can express
 
 PROBE = """
 ip link add name bridge0 type bridge
@@ -43,9 +44,10 @@ def bits_per_second(rate):
     if rate in ("auto", "none"):
         return None
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmg]?bit)", rate.lower())
-    if not match or not float(match[1]):
-        raise ValueError(f"a rate is e.g. 1gbit, 250mbit or none, not {rate}")
-    return float(match[1]) * BITS[match[2]]
+    bits = float(match[1]) * BITS[match[2]] if match else 0
+    if bits < MIN_RATE:
+        raise ValueError(f"a rate is e.g. 1gbit, 250mbit, {MIN_RATE // 1000}kbit at least, or none, not {rate}")
+    return bits
 
 
 def address(host, nic):

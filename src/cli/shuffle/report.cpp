@@ -50,8 +50,10 @@ void print_report(const ShuffleConfig& config, const ShuffleResult& result, cons
   for (const auto& [name, why] : result.skipped) fmt::print("  {:<16}skipped: {}\n", name, why);
   fmt::print("\n  copy {:.1f} GB/s (read + written), write only {:.1f}, read only {:.1f}\n", result.copy_ceiling_gbps,
              result.write_ceiling_gbps, result.read_ceiling_gbps);
-  fmt::print("  efficiency against the copy rate: dispatch {:.2f}, combine {:.2f}; {}\n", result.dispatch_efficiency,
-             result.combine_efficiency, describe_planning(config, shunt));
+  if (config.ranks_here() == config.ranks)
+    fmt::print("  efficiency against the copy rate: dispatch {:.2f}, combine {:.2f}\n", result.dispatch_efficiency,
+               result.combine_efficiency);
+  fmt::print("  {}\n", describe_planning(config, shunt));
 }
 
 void write_json(const ShuffleConfig& config, const ShuffleResult& result, const std::string& world_name) {

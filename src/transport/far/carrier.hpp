@@ -51,6 +51,8 @@ class Carrier {
   /// Never blocks. What is for a peer that was lost is dropped. The first parcel arrives when all connections to the
   /// peer stand.
   virtual void send(std::unique_ptr<Parcel> parcel) = 0;
+  /// Hangs up on this one: nothing more is sent to it, or received.
+  virtual void forget(RankId peer) = 0;
   /// False where nothing was to do.
   virtual bool progress() = 0;
   /// Until there may be something to do.

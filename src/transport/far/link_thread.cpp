@@ -175,6 +175,8 @@ void Link::say_farewell() {
   auto deadline = Clock::now() + patience;
   while (send_queued()) {
   }
+  for (const auto& peer : peers_)
+    if (peer && peer->is_silent) carrier_->forget(peer->rank);
   // Answers to a peer that keeps asking are no progress.
   for (auto num_left = carrier_->num_leaving(); num_left > 0 && Clock::now() < deadline;) {
     if (!carrier_->progress()) std::this_thread::sleep_for(kPause);
@@ -191,7 +193,7 @@ void Link::say_farewell() {
 void Link::await_partings() {
   const auto deadline = Clock::now() + kFarewell;
   const auto is_awaited = [](const std::unique_ptr<Peer>& peer) {
-    return peer && peer->is_known && !peer->has_parted && !peer->has_left && !peer->is_broken;
+    return peer && peer->is_known && !peer->has_parted && !peer->has_left && !peer->is_broken && !peer->is_silent;
   };
   while (std::ranges::any_of(peers_, is_awaited) && Clock::now() < deadline)
     if (!carrier_->progress()) std::this_thread::sleep_for(kPause);

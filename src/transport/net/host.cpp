@@ -55,8 +55,8 @@ void Host::gather() {
     const std::vector<std::int32_t> missing = missing_ranks();
     if (missing.empty() || (options_.is_gone && Clock::now() >= deadline_)) return expect_majority();
     if (Clock::now() >= deadline_)
-      fail(ErrorCode::deadline, "rank {} waited {} ms in vain for these of {} ranks: {}", options_.rank,
-           options_.limit.count(), options_.size, list_some(missing));
+      fail(ErrorCode::deadline, "rank {} waited {} ms in vain for these of {} ranks: {}{}", options_.rank,
+           options_.limit.count(), options_.size, list_some(missing), describe_refusals());
     wait_for_visitors();
     drop_the_gone();
   }
@@ -164,6 +164,10 @@ void Host::hear(Visitor& visitor) {
   }
   if (!visitor.is_proven()) return;
   while (auto frame = visitor.frames().receive()) hear_frame(visitor, std::move(*frame));
+}
+
+std::string Host::describe_refusals() const {
+  return num_refusals_ == 0 ? "" : fmt::format(" (and refused {} who did not know the job's token)", num_refusals_);
 }
 
 void Host::report_refusal(const Visitor& visitor) {

@@ -40,6 +40,7 @@ class Host {
 
   void hear(Visitor& visitor);
   void report_refusal(const Visitor& visitor);
+  [[nodiscard]] std::string describe_refusals() const;
   void admit(Visitor& guest);
   void hear_frame(Visitor& guest, Frame frame);
 

@@ -174,12 +174,15 @@ std::int64_t Carrier::num_leaving() {
   return static_cast<std::int64_t>(count);
 }
 
+void Carrier::forget(RankId rank) {
+  Peer& peer = *peers_.at(rank);
+  peer.is_lost = peer.is_buried = true;
+  hang_up(peer);
+}
+
 void Carrier::close(std::chrono::milliseconds) {
   close_doors();
-  for (const auto& [rank, peer] : peers_) {
-    peer->is_lost = peer->is_buried = true;
-    hang_up(*peer);
-  }
+  for (const auto& [rank, peer] : peers_) forget(rank);
 }
 
 }  // namespace shunt::tcp

@@ -40,6 +40,7 @@ class Carrier final : public far::Carrier {
   /// Listening ends by itself, once all have come.
   void refuse_strangers() override {}
   void send(std::unique_ptr<far::Parcel> parcel) override;
+  void forget(RankId peer) override;
   bool progress() override { return handle_events(0); }
   void sleep() override { handle_events(-1); }
   [[nodiscard]] std::int64_t num_leaving() override;

@@ -97,6 +97,9 @@ void Carrier::on_sent(void* request, ucs_status_t, void* data) {
   ucp_request_free(request);
 }
 
+// What it was sent before comes back when the connection is closed.
+void Carrier::forget(RankId rank) { peer(rank).is_lost = true; }
+
 bool Carrier::progress() {
   for (void* data : releases_->take()) ucp_am_data_release(worker_.get(), data);
   // Bounded, so that peers who never pause can't keep this rank from sending or from leaving.

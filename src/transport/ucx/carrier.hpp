@@ -19,6 +19,7 @@ class Carrier final : public far::Carrier {
                std::shared_ptr<far::Wake> wake) override;
   void refuse_strangers() override { worker_.refuse_strangers(); }
   void send(std::unique_ptr<far::Parcel> parcel) override;
+  void forget(RankId rank) override;
   bool progress() override;
   void sleep() override;
   [[nodiscard]] std::int64_t num_leaving() override;
