@@ -107,6 +107,13 @@ while len(list(shared.iterdir())) < 4:
         runs = [subprocess.Popen(command("--hosts", 2, program=program), env=self.environment) for _ in range(2)]
         self.assertEqual([run.wait(timeout=30) for run in runs], [0, 0])
 
+    def test_refuses_what_makes_no_sense(self):
+        for option, value in (("--rate", "5bit"), ("--rate", "fast"), ("--grace", "-1"), ("--grace", "nan"), ("--hosts", "0"), ("--nics-per-host", "17")):
+            with self.subTest(f"{option} {value}"):
+                done = subprocess.run([TOOL, f"{option}={value}", "--", "true"], capture_output=True, text=True)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn(value, done.stderr.splitlines()[-1])
+
     def test_says_why_it_is_not_possible(self):
         done = subprocess.run(["setpriv", "--bounding-set=-sys_admin", *command(words=["true"])], capture_output=True, text=True)
         self.assertEqual(done.returncode, NOT_PERMITTED)
