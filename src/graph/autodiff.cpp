@@ -128,7 +128,9 @@ std::vector<bool> weight_gradients(const Graph& graph) {
     const bool is_update = op.origin.phase == Phase::update || op.kind == OpKind::all_reduce;
     result[i] = is_late && !is_update && op.origin.phase == Phase::backward && lane_of(op) == Lane::compute &&
                 std::none_of(op.results.begin(), op.results.end(), is_of_tokens);
-    if (result[i] || (is_late && is_update)) continue;
+    const bool is_view_of_one =
+        is_late && info(op.kind).is_view && std::none_of(op.results.begin(), op.results.end(), is_of_tokens);
+    if (result[i] || (is_late && is_update) || is_view_of_one) continue;
     for (const ValueId operand : op.operands) is_needed_early[operand.index()] = true;
   }
   return result;

@@ -18,6 +18,56 @@ bool is_legal(const CoverageProblem& problem, std::size_t item, std::int32_t gap
   return std::binary_search(problem.legal[item].begin(), problem.legal[item].end(), gap);
 }
 
+/// Moves items one by one while that covers more, or as much with earlier gaps filled: more items are legal for later
+/// ones, so a hole is best late.
+class Improvement {
+ public:
+  Improvement(const CoverageProblem& problem, Coverage& coverage)
+      : problem_(problem), coverage_(coverage), placed_(problem.gaps.size()) {
+    for (std::size_t item = 0; item < problem.items.size(); ++item)
+      if (coverage.gap_of[item] >= 0) placed_[static_cast<std::size_t>(coverage.gap_of[item])] += problem.items[item];
+  }
+
+  void run() {
+    constexpr int kMostSweeps = 100;
+    for (int sweep = 0; sweep < kMostSweeps && moves_something(); ++sweep) {
+    }
+    coverage_.covered_s = covered_seconds(problem_, coverage_.gap_of);
+  }
+
+ private:
+  [[nodiscard]] double covered(std::int32_t gap, double placed) const {
+    return std::min(placed, problem_.gaps[static_cast<std::size_t>(gap)]);
+  }
+  bool moves_something() {
+    bool has_moved = false;
+    for (std::size_t item = 0; item < problem_.items.size(); ++item)
+      for (const std::int32_t gap : problem_.legal[item]) has_moved |= moves(item, gap);
+    return has_moved;
+  }
+  bool moves(std::size_t item, std::int32_t to) {
+    const std::int32_t from = coverage_.gap_of[item];
+    if (from == to) return false;
+    const double length = problem_.items[item];
+    double& there = placed_[static_cast<std::size_t>(to)];
+    double gain = covered(to, there + length) - covered(to, there);
+    if (from >= 0) {
+      const double here = placed_[static_cast<std::size_t>(from)];
+      gain -= covered(from, here) - covered(from, here - length);
+    }
+    const bool fills_earlier = from > to && there + length <= problem_.gaps[static_cast<std::size_t>(to)];
+    if (gain <= kNothing && !(fills_earlier && gain > -kNothing)) return false;
+    if (from >= 0) placed_[static_cast<std::size_t>(from)] -= length;
+    there += length;
+    coverage_.gap_of[item] = to;
+    return true;
+  }
+
+  const CoverageProblem& problem_;
+  Coverage& coverage_;
+  std::vector<double> placed_;
+};
+
 class BranchAndBound {
  public:
   BranchAndBound(const CoverageProblem& problem, ExactCoverage& result, double seconds)
@@ -156,6 +206,7 @@ double coverage_bound(const CoverageProblem& problem) {
 
 ExactCoverage cover_exactly(const CoverageProblem& problem, double seconds) {
   ExactCoverage result{cover_greedily(problem), coverage_bound(problem), false};
+  Improvement(problem, result.best).run();
   BranchAndBound(problem, result, seconds).run();
   return result;
 }

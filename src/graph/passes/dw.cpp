@@ -4,6 +4,7 @@
 
 #include "graph/autodiff.hpp"
 #include "graph/list_schedule.hpp"
+#include "graph/passes/columns.hpp"
 
 namespace shunt::graph {
 namespace {
@@ -140,17 +141,51 @@ class Placement {
 
 }  // namespace
 
-Graph schedule_weight_gradients(const Graph& graph, PassContext& context) {
+namespace {
+
+struct Placed {
+  Graph graph;
+  double step_s;
+  double gap, gained;
+};
+
+Placed place_weight_gradients(const Graph& graph, const PassContext& context) {
   Placement placement(graph, context.cost);
   const CoverageProblem problem = placement.problem();
   const Coverage greedy = cover_greedily(problem);
   const ExactCoverage exact = cover_exactly(problem, context.dw_seconds);
-  context.dw_gap = exact.gap();
-  context.dw_gained = exact.bound_s > 0 ? (exact.best.covered_s - greedy.covered_s) / exact.bound_s : 0;
   Graph at_end = placement.place(exact.best.gap_of, true), when_ready = placement.place(exact.best.gap_of, false);
   const Outcome late = evaluate(at_end, context.cost), early = evaluate(when_ready, context.cost);
   const bool late_fits = context.memory_cap_bytes == 0 || late.memory.peak_bytes <= context.memory_cap_bytes;
-  return late_fits && late.timeline.step_s < early.timeline.step_s ? at_end : when_ready;
+  const bool is_late = late_fits && late.timeline.step_s < early.timeline.step_s;
+  return {is_late ? std::move(at_end) : std::move(when_ready), (is_late ? late : early).timeline.step_s, exact.gap(),
+          exact.bound_s > 0 ? (exact.best.covered_s - greedy.covered_s) / exact.bound_s : 0};
+}
+
+constexpr double kPiecesPerGap = 3;
+
+/// The middle one of the gaps that are no mere latency.
+double typical_gap(const Graph& graph, const PassContext& context) {
+  std::vector<double> gaps = Placement(graph, context.cost).problem().gaps;
+  std::erase_if(gaps, [&](double gap) { return gap <= 2 * context.cost.cluster().all_to_all_s; });
+  if (gaps.empty()) return 0;
+  std::nth_element(gaps.begin(), gaps.begin() + static_cast<std::ptrdiff_t>(gaps.size() / 2), gaps.end());
+  return gaps[gaps.size() / 2];
+}
+
+}  // namespace
+
+Graph schedule_weight_gradients(const Graph& graph, PassContext& context) {
+  Placed best = place_weight_gradients(graph, context);
+  // A long weight gradient fills more than a gap; in pieces it fills several.
+  if (const double gap = typical_gap(graph, context); gap > 0) {
+    const Graph pieces = cut_columns(graph, pieces_for(graph, context.cost, gap / kPiecesPerGap));
+    Placed cut = place_weight_gradients(pieces, context);
+    if (cut.step_s < best.step_s) best = std::move(cut);
+  }
+  context.dw_gap = best.gap;
+  context.dw_gained = best.gained;
+  return std::move(best.graph);
 }
 
 }  // namespace shunt::graph
