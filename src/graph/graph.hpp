@@ -70,6 +70,8 @@ class Graph {
   [[nodiscard]] std::optional<ValueId> find(const std::string& value_name) const;
   [[nodiscard]] std::int64_t bytes(ValueId id) const { return bytes_of(dims, type(id)); }
 
+  void set_origin(OpId id, const Origin& origin) { ops_[id.index()].origin = origin; }
+
   /// The same ops in another order. Values keep their ids.
   [[nodiscard]] Graph reordered(std::span<const OpId> order) const;
 

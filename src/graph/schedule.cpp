@@ -35,8 +35,11 @@ Schedule make_schedule(const Model& model, const CostModel& cost, const Schedule
   const auto start = Clock::now();
   const Graph step = build_training_step(model, cost.cluster().ranks());
   verify(step);
-  PassContext context{
-      .cost = cost, .memory_cap_bytes = options.memory_cap_bytes, .dw_seconds = options.dw_seconds, .notes = {}};
+  PassContext context{.cost = cost,
+                      .memory_cap_bytes = options.memory_cap_bytes,
+                      .interleaves_micro_batches = model.interleaves_micro_batches,
+                      .dw_seconds = options.dw_seconds,
+                      .notes = {}};
   std::vector<PassReport> reports;
   const auto is_on = [&](std::string_view name) {
     return options.passes.empty() || options.passes.contains(std::string(name));

@@ -177,6 +177,12 @@ DimId batch_of(const Graph& graph) {
   return batch;
 }
 
+bool is_split(const Graph& graph) {
+  const auto dims = graph.dims.dims();
+  return std::any_of(dims.begin(), dims.end(),
+                     [](const Dim& dim) { return dim.role == DimRole::batch && dim.whole.valid(); });
+}
+
 bool touches_rows(const Graph& graph, const Op& op) {
   bool touches = false;
   for_each_dim(graph, op, [&](DimId dim) { touches |= graph.dims[dim].role == DimRole::rows; });

@@ -24,6 +24,9 @@ SplitGraph split(const Graph& graph, const std::vector<std::int32_t>& parts);
 /// The one dimension of role batch. Throws Error(invalid_argument) where there is none, or several.
 DimId batch_of(const Graph& graph);
 
+/// Whether the batch has been cut already.
+bool is_split(const Graph& graph);
+
 /// Whether an op has anything to do with the batch and can be cut along it.
 bool is_cut_by_batch(const Graph& graph, const Op& op, DimId batch);
 

@@ -1,6 +1,11 @@
 #include "graph/small_models.hpp"
 
+#include <fmt/format.h>
+
+#include <random>
+
 #include "graph/presets.hpp"
+#include "support/dice.hpp"
 
 namespace shunt::graph::test {
 
@@ -23,6 +28,29 @@ std::vector<SmallModel> small_models() {
         "moe": {"first": 1, "experts": 8, "hidden": 3, "shared": 1, "gate": {"scores": "sigmoid", "topk": 2, "groups": 4,
         "groups_kept": 2, "bias": true, "normalise": true, "scale": 2.5}}, "optimizer": {"kind": "adam"}})"},
   };
+}
+
+SmallModel random_model(std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  shunt::test::Dice dice(random);
+  const std::string attention = dice.pick<std::string>(
+      {R"({"kind": "plain", "heads": 2})", R"({"kind": "fused", "heads": 1, "head_dim": 4})",
+       R"({"kind": "latent", "heads": 2, "head_dim": 2, "query_rank": 3, "kv_rank": 3, "rope_dim": 2})"});
+  const int groups = dice.pick({1, 2});
+  const std::string gate = fmt::format(
+      R"({{"scores": "{}", "topk": {}, "groups": {}, "bias": {}, "normalise": {}, "capacity_factor": {}, "balance_loss": {}}})",
+      dice.pick({"softmax", "sigmoid"}), dice.between(1, 2), groups, dice.one_in(2), dice.one_in(2),
+      dice.pick({0.0, 0.5, 1.0}), dice.pick({0.0, 0.01}));
+  const int layers = dice.between(1, 4);
+  const std::string json = fmt::format(
+      R"({{"name": "random", "layers": {}, "hidden": {}, "ffn_hidden": 3, "vocabulary": 5, "sequence": {}, "sequences_per_rank": {},
+          "dtype": "f32", "positions": "{}", "norm": "{}", "activation": "{}", "tied_embeddings": {}, "attention": {},
+          "moe": {{"every": {}, "first": {}, "experts_per_rank": 2, "hidden": 3, "shared": {}, "gate": {}}},
+          "optimizer": {{"kind": "{}"}}}})",
+      layers, 2 * dice.between(1, 3), dice.between(1, 3), dice.between(2, 9), dice.pick({"learned", "rope"}),
+      dice.pick({"layer", "rms"}), dice.pick({"gelu", "swiglu"}), dice.one_in(2), attention, dice.between(1, layers),
+      dice.between(0, layers - 1), dice.between(0, 1), gate, dice.pick({"sgd", "adam"}));
+  return {fmt::format("Random{}", seed), json};
 }
 
 Model model_of(const SmallModel& model) { return Model::from_json(model.name, model.json, "none"); }

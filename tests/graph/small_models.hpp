@@ -16,6 +16,8 @@ struct SmallModel {
 inline void PrintTo(const SmallModel& model, std::ostream* out) { *out << model.name; }
 
 std::vector<SmallModel> small_models();
+/// Any mixture of what descriptions offer; the same for the same seed.
+SmallModel random_model(std::uint64_t seed);
 Model model_of(const SmallModel& model);
 
 }  // namespace shunt::graph::test

@@ -1,7 +1,6 @@
 #include "graph/passes/coverage.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -13,6 +12,9 @@ namespace {
 
 constexpr double kNothing = 1e-12;  // seconds
 constexpr double kMostOvershoot = 2;
+/// Time is counted in items and gaps that were looked at, as ranks of different speed must come to the same schedule. A
+/// Zen 4 core looks at so many per second.
+constexpr double kLooksPerSecond = 8.5e7;
 
 bool is_legal(const CoverageProblem& problem, std::size_t item, std::int32_t gap) {
   return std::binary_search(problem.legal[item].begin(), problem.legal[item].end(), gap);
@@ -75,7 +77,8 @@ class BranchAndBound {
         result_(result),
         left_(problem.gaps),
         gap_of_(problem.items.size(), -1),
-        deadline_(Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds))) {
+        most_visits_(static_cast<std::uint64_t>(seconds * kLooksPerSecond /
+                                                static_cast<double>(problem.items.size() + problem.gaps.size() + 1))) {
     order_.resize(problem.items.size());
     std::iota(order_.begin(), order_.end(), 0);
     // Long items first: they decide most. Equal ones stand side by side.
@@ -92,12 +95,10 @@ class BranchAndBound {
   }
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   void visit(std::size_t depth, double covered) {
     if (covered > result_.best.covered_s + kNothing) result_.best = {gap_of_, covered};
     if (depth == order_.size() || result_.best.covered_s >= result_.bound_s - kNothing) return;
-    if ((++visits_ & 63) == 0 && Clock::now() > deadline_) is_late_ = true;
+    if (++visits_ > most_visits_) is_late_ = true;
     if (is_late_ || covered + most_from(depth) <= result_.best.covered_s + kNothing) return;
     const std::size_t item = order_[depth];
     for (const std::int32_t gap : promising(item, depth)) {
@@ -153,8 +154,7 @@ class BranchAndBound {
   std::vector<double> left_;
   std::vector<std::int32_t> gap_of_;
   std::vector<std::size_t> order_;
-  Clock::time_point deadline_;
-  std::uint64_t visits_ = 0;
+  std::uint64_t most_visits_, visits_ = 0;
   bool is_late_ = false;
 };
 

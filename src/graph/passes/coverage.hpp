@@ -35,8 +35,8 @@ struct ExactCoverage {
   [[nodiscard]] double gap() const { return bound_s > 0 ? (bound_s - best.covered_s) / bound_s : 0; }
 };
 
-/// Branch and bound from the greedy solution, improved item by item; items of equal length and equal legal gaps being
-/// one. Stops after `seconds`, then with what it has proven.
+/// Branch and bound from the greedy solution, improved item by item; items of equal length and equal legal gaps are
+/// one. Stops after about `seconds`, at the same place on every machine, with what it has proven until then.
 ExactCoverage cover_exactly(const CoverageProblem& problem, double seconds);
 
 }  // namespace shunt::graph

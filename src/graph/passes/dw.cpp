@@ -149,11 +149,11 @@ struct Placed {
   double gap, gained;
 };
 
-Placed place_weight_gradients(const Graph& graph, const PassContext& context) {
+Placed place_weight_gradients(const Graph& graph, const PassContext& context, double seconds) {
   Placement placement(graph, context.cost);
   const CoverageProblem problem = placement.problem();
   const Coverage greedy = cover_greedily(problem);
-  const ExactCoverage exact = cover_exactly(problem, context.dw_seconds);
+  const ExactCoverage exact = cover_exactly(problem, seconds);
   Graph at_end = placement.place(exact.best.gap_of, true), when_ready = placement.place(exact.best.gap_of, false);
   const Outcome late = evaluate(at_end, context.cost), early = evaluate(when_ready, context.cost);
   const bool late_fits = context.memory_cap_bytes == 0 || late.memory.peak_bytes <= context.memory_cap_bytes;
@@ -176,11 +176,12 @@ double typical_gap(const Graph& graph, const PassContext& context) {
 }  // namespace
 
 Graph schedule_weight_gradients(const Graph& graph, PassContext& context) {
-  Placed best = place_weight_gradients(graph, context);
+  const double seconds = context.dw_seconds / 2;
+  Placed best = place_weight_gradients(graph, context, seconds);
   // A long weight gradient fills more than a gap; in pieces it fills several.
   if (const double gap = typical_gap(graph, context); gap > 0) {
     const Graph pieces = cut_columns(graph, pieces_for(graph, context.cost, gap / kPiecesPerGap));
-    Placed cut = place_weight_gradients(pieces, context);
+    Placed cut = place_weight_gradients(pieces, context, seconds);
     if (cut.step_s < best.step_s) best = std::move(cut);
   }
   context.dw_gap = best.gap;

@@ -58,18 +58,8 @@ std::vector<Cut> choose_ranges(const Blocks& blocks, RangeCosts& costs, const st
 
 struct Candidate {
   std::vector<Cut> cuts;
-  std::int32_t window = 1;
-  Graph graph;
-  Outcome outcome;
+  Pipeline pipeline;
 };
-
-bool is_better(const Candidate& a, const Candidate& b, std::int64_t cap) {
-  const auto excess = [&](const Candidate& c) {
-    return cap == 0 ? 0 : std::max<std::int64_t>(0, c.outcome.memory.peak_bytes - cap);
-  };
-  if (excess(a) != excess(b)) return excess(a) < excess(b);
-  return a.outcome.timeline.step_s < b.outcome.timeline.step_s;
-}
 
 void note_layers(const Blocks& blocks, const Candidate& chosen, RangeCosts& costs, PassContext& context) {
   for (const Cut& cut : chosen.cuts) {
@@ -96,7 +86,7 @@ void note_layers(const Blocks& blocks, const Candidate& chosen, RangeCosts& cost
 
 Graph partition(const Graph& graph, PassContext& context) {
   const Blocks blocks = find_blocks(graph);
-  if (!has_shuffle(blocks)) return graph;
+  if (!has_shuffle(blocks) || is_split(graph)) return graph;
   const std::int64_t batch = graph.dims[batch_of(graph)].size;
   std::vector<std::int32_t> numbers;
   std::copy_if(std::begin(kParts), std::end(kParts), std::back_inserter(numbers),
@@ -111,19 +101,14 @@ Graph partition(const Graph& graph, PassContext& context) {
   std::optional<Candidate> best;
   for (const std::vector<Cut>& cuts : plans) {
     const SplitGraph cut = split(graph, parts_of_ops(graph, blocks, cuts));
-    const Program program = make_program(cut.graph, context.cost);
-    std::vector<TaskId> all(program.tasks.size());
-    for (TaskId task = 0; task < all.size(); ++task) all[task] = task;
     for (const std::int32_t window : {1, 2, 8}) {
-      const auto order =
-          list_schedule(program, context.cost.cluster(), pipeline_priorities(cut, program, window), all).order;
-      Candidate candidate{cuts, window, with_order(cut.graph, program, order), {}};
-      candidate.outcome = evaluate(candidate.graph, context.cost);
-      if (!best || is_better(candidate, *best, context.memory_cap_bytes)) best = std::move(candidate);
+      Candidate candidate{cuts, pipelined(cut, context.cost, window)};
+      if (!best || is_better(candidate.pipeline.outcome, best->pipeline.outcome, context.memory_cap_bytes))
+        best = std::move(candidate);
     }
   }
   note_layers(blocks, *best, costs, context);
-  return std::move(best->graph);
+  return std::move(best->pipeline.graph);
 }
 
 }  // namespace shunt::graph

@@ -4,6 +4,7 @@
 
 #include "core/fail.hpp"
 #include "graph/passes/dw.hpp"
+#include "graph/passes/interleave.hpp"
 #include "graph/passes/partition.hpp"
 #include "graph/passes/reduce_placement.hpp"
 #include "graph/verify.hpp"
@@ -13,6 +14,8 @@ namespace {
 
 // Lancet's order, turned round: pipelines first, then weight gradients and reductions into the gaps that they leave.
 constexpr Pass kPasses[] = {
+    {"interleave", "run one micro-batch's backward against the other's forward, where the model asks for it",
+     interleave},
     {"partition", "cut ranges of layers along the batch and pipeline their parts", partition},
     {"dw", "move weight gradients behind communication that nothing else hides", schedule_weight_gradients},
     {"all_reduce", "move reductions of gradients into gaps between all-to-alls", place_reductions},
@@ -20,7 +23,7 @@ constexpr Pass kPasses[] = {
 
 bool obeys(const Outcome& outcome, std::int64_t cap) { return cap == 0 || outcome.memory.peak_bytes <= cap; }
 
-bool is_better(const Outcome& now, const Outcome& before, std::int64_t cap) {
+bool is_no_worse(const Outcome& now, const Outcome& before, std::int64_t cap) {
   if (obeys(now, cap) != obeys(before, cap)) return obeys(now, cap);
   return now.timeline.step_s <= before.timeline.step_s;
 }
@@ -49,7 +52,7 @@ Graph run_passes(Graph graph, PassContext& context, const std::function<bool(std
     verify(changed);
     const Outcome outcome = evaluate(changed, context.cost);
     PassReport report{pass.name, 0, current.timeline.step_s, outcome.timeline.step_s,
-                      is_better(outcome, current, context.memory_cap_bytes)};
+                      is_no_worse(outcome, current, context.memory_cap_bytes)};
     if (report.is_kept) {
       graph = std::move(changed);
       current = outcome;

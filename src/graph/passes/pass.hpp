@@ -23,7 +23,8 @@ struct LayerNote {
 struct PassContext {
   const CostModel& cost;
   std::int64_t memory_cap_bytes = 0;  ///< for activations and buffers; 0: none
-  double dw_seconds = 1;              ///< how long the exact search for places of weight gradients may take
+  bool interleaves_micro_batches = false;
+  double dw_seconds = 1;  ///< how long the exact search for places of weight gradients may take
   std::vector<LayerNote> notes;
   double dw_gap = 0;     ///< of the last search, to its proven bound; 0: optimal
   double dw_gained = 0;  ///< coverage of the exact search over that of the greedy, relative to the bound

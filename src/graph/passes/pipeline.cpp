@@ -1,5 +1,8 @@
 #include "graph/passes/pipeline.hpp"
 
+#include <algorithm>
+#include <numeric>
+
 #include "graph/autodiff.hpp"
 
 namespace shunt::graph {
@@ -17,6 +20,24 @@ std::vector<Priority> pipeline_priorities(const SplitGraph& split, const Program
     if (origin.phase == Phase::update) priorities[task].rank = Priority::kFiller + 1;
   }
   return priorities;
+}
+
+Pipeline pipelined(const SplitGraph& split, const CostModel& cost, std::int32_t window) {
+  const Program program = make_program(split.graph, cost);
+  std::vector<TaskId> all(program.tasks.size());
+  std::iota(all.begin(), all.end(), TaskId{0});
+  const auto priorities = pipeline_priorities(split, program, window);
+  Pipeline made{with_order(split.graph, program, list_schedule(program, cost.cluster(), priorities, all).order), {}};
+  made.outcome = evaluate(made.graph, cost);
+  return made;
+}
+
+bool is_better(const Outcome& a, const Outcome& b, std::int64_t memory_cap_bytes) {
+  const auto excess = [&](const Outcome& outcome) {
+    return memory_cap_bytes == 0 ? 0 : std::max<std::int64_t>(0, outcome.memory.peak_bytes - memory_cap_bytes);
+  };
+  if (excess(a) != excess(b)) return excess(a) < excess(b);
+  return a.timeline.step_s < b.timeline.step_s;
 }
 
 }  // namespace shunt::graph
