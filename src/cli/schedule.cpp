@@ -71,8 +71,11 @@ void print_report(const graph::Schedule& schedule, const graph::Model& model, co
   for (const graph::PassReport& pass : schedule.passes)
     fmt::print("  {:<12}{:>10.2f} ms -> {:>10.2f} ms{}  ({:.2f} s)\n", pass.name, pass.step_before_s * kMs,
                pass.step_after_s * kMs, pass.is_kept ? "" : ", dropped", pass.seconds);
-  if (!schedule.notes.empty()) fmt::print("\nlayers\n");
-  for (const graph::LayerNote& note : schedule.notes) fmt::print("  {:<5}{}\n", note.layer, note.what);
+  if (!schedule.layers.empty())
+    fmt::print("\nlayers: exposed all-to-all in ms, forward and backward, and what was done\n");
+  for (const graph::LayerReport& layer : schedule.layers)
+    fmt::print("  {:<4}{:>7.2f} -> {:<7.2f}{:>7.2f} -> {:<7.2f}{}\n", layer.layer, layer.forward_before_s * kMs,
+               layer.forward_after_s * kMs, layer.backward_before_s * kMs, layer.backward_after_s * kMs, layer.what);
 }
 
 nlohmann::ordered_json json_of(const graph::Outcome& outcome) {
@@ -103,8 +106,13 @@ nlohmann::ordered_json json_of(const graph::Schedule& schedule) {
                               {"step_after_ms", pass.step_after_s * kMs},
                               {"kept", pass.is_kept},
                               {"seconds", pass.seconds}});
-  for (const graph::LayerNote& note : schedule.notes)
-    json["layers"].push_back({{"layer", note.layer}, {"what", note.what}});
+  for (const graph::LayerReport& layer : schedule.layers)
+    json["layers"].push_back({{"layer", layer.layer},
+                              {"forward_before_ms", layer.forward_before_s * kMs},
+                              {"forward_after_ms", layer.forward_after_s * kMs},
+                              {"backward_before_ms", layer.backward_before_s * kMs},
+                              {"backward_after_ms", layer.backward_after_s * kMs},
+                              {"what", layer.what}});
   json["plan_seconds"] = schedule.plan_seconds;
   return json;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 
 #include "core/fail.hpp"
 #include "graph/passes/tutel.hpp"
@@ -27,6 +28,37 @@ double plain_share_of(const Graph& graph, const CostModel& cost) {
   return all_to_all / (compute + all_to_all);
 }
 
+void add_exposed(const Graph& graph, const CostModel& cost, const Timeline& timeline, bool is_after,
+                 std::map<std::int32_t, LayerReport>& layers) {
+  const Program program = make_program(graph, cost);
+  for (TaskId task = 0; task < program.tasks.size(); ++task) {
+    if (!program.tasks[task].is_all_to_all) continue;
+    const Origin& origin = graph.op(program.tasks[task].op).origin;
+    LayerReport& layer = layers[origin.layer];
+    double& exposed = origin.phase == Phase::forward ? (is_after ? layer.forward_after_s : layer.forward_before_s)
+                                                     : (is_after ? layer.backward_after_s : layer.backward_before_s);
+    exposed += timeline.exposed_by[task];
+  }
+}
+
+std::vector<LayerReport> report_layers(const Graph& step, const Schedule& schedule, const std::vector<LayerNote>& notes,
+                                       const CostModel& cost) {
+  std::map<std::int32_t, LayerReport> layers;
+  add_exposed(step, cost, schedule.before.timeline, false, layers);
+  add_exposed(schedule.graph, cost, schedule.after.timeline, true, layers);
+  for (const LayerNote& note : notes) {
+    std::string& what = layers[note.layer].what;
+    what += (what.empty() ? "" : "; ") + note.what;
+  }
+  std::vector<LayerReport> reports;
+  for (auto& [number, layer] : layers) {
+    layer.layer = number;
+    if (layer.what.empty()) layer.what = "left as it is";
+    reports.push_back(std::move(layer));
+  }
+  return reports;
+}
+
 }  // namespace
 
 Schedule make_schedule(const Model& model, const CostModel& cost, const ScheduleOptions& options) {
@@ -49,7 +81,7 @@ Schedule make_schedule(const Model& model, const CostModel& cost, const Schedule
                     .tutel = {},
                     .after = {},
                     .passes = std::move(reports),
-                    .notes = std::move(context.notes),
+                    .layers = {},
                     .dw_gap = context.dw_gap,
                     .dw_gained = context.dw_gained};
   schedule.plan_seconds = std::chrono::duration<double>(Clock::now() - start).count();
@@ -57,6 +89,7 @@ Schedule make_schedule(const Model& model, const CostModel& cost, const Schedule
   schedule.tutel = evaluate(tutel(step, cost), cost);
   schedule.after = evaluate(schedule.graph, cost);
   schedule.plain_share = plain_share_of(step, cost);
+  schedule.layers = report_layers(step, schedule, context.notes, cost);
   return schedule;
 }
 

@@ -16,11 +16,18 @@ struct ScheduleOptions {
   double dw_seconds = 1;
 };
 
+/// A layer's shuffle: what it exposes before and after, and what was done about it.
+struct LayerReport {
+  std::int32_t layer = 0;
+  double forward_before_s = 0, forward_after_s = 0, backward_before_s = 0, backward_after_s = 0;
+  std::string what;
+};
+
 struct Schedule {
   Graph graph;
   Outcome before, tutel, after;
   std::vector<PassReport> passes;
-  std::vector<LayerNote> notes;
+  std::vector<LayerReport> layers;
   double dw_gap = 0, dw_gained = 0;
   double plain_share = 0;   ///< all-to-alls over compute and all-to-alls, each alone
   double plan_seconds = 0;  ///< building, differentiating and all passes; baselines are not in it

@@ -52,7 +52,8 @@ TEST(Schedule, PlansDeepSeekV3InSeconds) {
   const CostModel cost(Cluster::load("h100x64"));
   const Schedule schedule = make_schedule(Model::load("deepseek-v3", "h100"), cost, {});
   EXPECT_LT(schedule.after.timeline.step_s, schedule.tutel.timeline.step_s);
-  EXPECT_EQ(schedule.notes.size(), 58u) << "one for each layer with experts";
+  ASSERT_EQ(schedule.layers.size(), 58u) << "one for each layer with experts";
+  for (const LayerReport& layer : schedule.layers) EXPECT_THAT(layer.what, testing::HasSubstr("in 2 parts"));
 }
 
 TEST(Schedule, NamesAnUnknownPass) {

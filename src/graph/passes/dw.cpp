@@ -1,6 +1,9 @@
 #include "graph/passes/dw.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <map>
 
 #include "graph/autodiff.hpp"
 #include "graph/list_schedule.hpp"
@@ -58,6 +61,25 @@ class Placement {
         if (gaps_[gap] >= ready_[item]) problem.legal.back().push_back(static_cast<std::int32_t>(gap));
     }
     return problem;
+  }
+
+  /// By layer: how much of what its all-to-alls expose is hidden now.
+  [[nodiscard]] std::vector<LayerNote> notes(const CoverageProblem& problem, const Coverage& coverage) const {
+    std::map<std::int32_t, std::pair<double, double>> by_layer;  // exposed, hidden
+    std::vector<double> placed(problem.gaps.size());
+    for (std::size_t item = 0; item < coverage.gap_of.size(); ++item)
+      if (coverage.gap_of[item] >= 0) placed[static_cast<std::size_t>(coverage.gap_of[item])] += problem.items[item];
+    for (std::size_t gap = 0; gap < gaps_.size(); ++gap) {
+      auto& [exposed, hidden] = by_layer[graph_.op(program_.tasks[rest_[gaps_[gap]]].op).origin.layer];
+      exposed += problem.gaps[gap];
+      hidden += std::min(problem.gaps[gap], placed[gap]);
+    }
+    std::vector<LayerNote> notes;
+    for (const auto& [layer, seconds] : by_layer)
+      if (seconds.second > 0)
+        notes.push_back({layer, fmt::format("weight gradients hide {:.2f} of {:.2f} ms", seconds.second * 1e3,
+                                            seconds.first * 1e3)});
+    return notes;
   }
 
   /// What hides nothing goes to the end, or where it becomes ready.
@@ -147,6 +169,7 @@ struct Placed {
   Graph graph;
   double step_s;
   double gap, gained;
+  std::vector<LayerNote> notes;
 };
 
 Placed place_weight_gradients(const Graph& graph, const PassContext& context, double seconds) {
@@ -159,7 +182,8 @@ Placed place_weight_gradients(const Graph& graph, const PassContext& context, do
   const bool late_fits = context.memory_cap_bytes == 0 || late.memory.peak_bytes <= context.memory_cap_bytes;
   const bool is_late = late_fits && late.timeline.step_s < early.timeline.step_s;
   return {is_late ? std::move(at_end) : std::move(when_ready), (is_late ? late : early).timeline.step_s, exact.gap(),
-          exact.bound_s > 0 ? (exact.best.covered_s - greedy.covered_s) / exact.bound_s : 0};
+          exact.bound_s > 0 ? (exact.best.covered_s - greedy.covered_s) / exact.bound_s : 0,
+          placement.notes(problem, exact.best)};
 }
 
 constexpr double kPiecesPerGap = 3;
@@ -184,6 +208,7 @@ Graph schedule_weight_gradients(const Graph& graph, PassContext& context) {
     Placed cut = place_weight_gradients(pieces, context, seconds);
     if (cut.step_s < best.step_s) best = std::move(cut);
   }
+  context.notes.insert(context.notes.end(), best.notes.begin(), best.notes.end());
   context.dw_gap = best.gap;
   context.dw_gained = best.gained;
   return std::move(best.graph);

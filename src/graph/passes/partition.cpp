@@ -61,24 +61,36 @@ struct Candidate {
   Pipeline pipeline;
 };
 
-void note_layers(const Blocks& blocks, const Candidate& chosen, RangeCosts& costs, PassContext& context) {
+/// The layers whose ops a range of blocks holds, as people would say it.
+std::string layers_of(const Graph& graph, const Blocks& blocks, const Cut& cut) {
+  std::int32_t first = std::numeric_limits<std::int32_t>::max(), last = -1;
+  for (std::size_t i = 0; i < graph.ops().size(); ++i) {
+    const std::int32_t layer = graph.op(OpId(i)).origin.layer;
+    if (blocks.of_op[i] < cut.begin || blocks.of_op[i] >= cut.end || layer < 0) continue;
+    first = std::min(first, layer);
+    last = std::max(last, layer);
+  }
+  const std::string layers =
+      first == last ? fmt::format("inside layer {}", first) : fmt::format("layers {} to {}", first, last);
+  return layers + (cut.begin == 0 ? ", embedding" : "") + (cut.end == blocks.count ? ", head" : "");
+}
+
+void note_layers(const Graph& graph, const Blocks& blocks, const Candidate& chosen, RangeCosts& costs,
+                 PassContext& context) {
   for (const Cut& cut : chosen.cuts) {
     double uncut = 0;
     for (std::int32_t block = cut.begin; block < cut.end; ++block)
       uncut += costs.seconds({block, block + 1, 1, BackwardReach::range}).value_or(0);
-    for (std::int32_t block = cut.begin; block < cut.end; ++block) {
-      const std::int32_t layer = blocks.moe_layer[static_cast<std::size_t>(block)];
-      if (layer < 0) continue;
-      const double seconds = costs.seconds(cut).value_or(uncut);
-      context.notes.push_back(
-          {layer, cut.parts == 1
-                      ? fmt::format("not cut: no range around it is faster than {:.2f} ms", uncut * 1e3)
-                      : fmt::format("blocks {} to {} in {} parts forward; backward {}, in the same parts: {:.2f} ms "
-                                    "instead of {:.2f} alone",
-                                    cut.begin, cut.end - 1, cut.parts,
-                                    cut.backward == BackwardReach::range ? "mirrored" : "shuffle and experts only",
-                                    seconds * 1e3, uncut * 1e3)});
-    }
+    const double seconds = costs.seconds(cut).value_or(uncut);
+    const std::string what =
+        cut.parts == 1
+            ? fmt::format("not cut: no range around it is faster than {:.2f} ms", uncut * 1e3)
+            : fmt::format("{} in {} parts: {:.2f} ms instead of {:.2f}, forward and backward; backward {}",
+                          layers_of(graph, blocks, cut), cut.parts, seconds * 1e3, uncut * 1e3,
+                          cut.backward == BackwardReach::range ? "mirrors forward" : "cuts shuffle and experts only");
+    for (std::int32_t block = cut.begin; block < cut.end; ++block)
+      if (const std::int32_t layer = blocks.moe_layer[static_cast<std::size_t>(block)]; layer >= 0)
+        context.notes.push_back({layer, what});
   }
 }
 
@@ -107,7 +119,7 @@ Graph partition(const Graph& graph, PassContext& context) {
         best = std::move(candidate);
     }
   }
-  note_layers(blocks, *best, costs, context);
+  note_layers(graph, blocks, *best, costs, context);
   return std::move(best->pipeline.graph);
 }
 

@@ -48,6 +48,7 @@ Graph run_passes(Graph graph, PassContext& context, const std::function<bool(std
   for (const Pass& pass : kPasses) {
     if (!is_on(pass.name)) continue;
     const auto start = Clock::now();
+    const std::size_t notes_before = context.notes.size();
     Graph changed = pass.apply(graph, context);
     verify(changed);
     const Outcome outcome = evaluate(changed, context.cost);
@@ -56,6 +57,8 @@ Graph run_passes(Graph graph, PassContext& context, const std::function<bool(std
     if (report.is_kept) {
       graph = std::move(changed);
       current = outcome;
+    } else {
+      context.notes.resize(notes_before);
     }
     report.seconds = std::chrono::duration<double>(Clock::now() - start).count();
     reports.push_back(report);
