@@ -8,6 +8,7 @@
 #include "cli/write_file.hpp"
 #include "graph/schedule.hpp"
 #include "graph/text.hpp"
+#include "graph/variations.hpp"
 
 namespace shunt::cli {
 namespace {
@@ -31,6 +32,7 @@ struct Arguments {
   double memory_gib = 0;
   std::vector<std::string> passes;
   double dw_seconds = 1;
+  double vary_percent = 0;
 };
 
 constexpr double kMs = 1e3;
@@ -43,6 +45,20 @@ void print_row(const char* name, const graph::Outcome& outcome) {
              static_cast<double>(outcome.memory.peak_bytes) / kGiB);
 }
 
+struct Gains {
+  double less_than_before, less_than_tutel;  // exposed all-to-all, as a share
+  double speedup;
+};
+
+Gains gains_of(const graph::Schedule& schedule) {
+  const auto less = [&](const graph::Outcome& than) {
+    const double exposed = than.timeline.exposed_all_to_all_s;
+    return exposed > 0 ? 1 - schedule.after.timeline.exposed_all_to_all_s / exposed : 0;
+  };
+  return {less(schedule.before), less(schedule.tutel),
+          schedule.before.timeline.step_s / schedule.after.timeline.step_s};
+}
+
 void print_report(const graph::Schedule& schedule, const graph::Model& model, const graph::Cluster& cluster) {
   fmt::print("{} on {} ({} ranks, {} nodes), hash {:016x}\n\n", model.name, cluster.name, cluster.ranks(),
              cluster.nodes, schedule.graph.hash());
@@ -52,14 +68,10 @@ void print_report(const graph::Schedule& schedule, const graph::Model& model, co
   print_row("before", schedule.before);
   print_row("tutel", schedule.tutel);
   print_row("after", schedule.after);
-  const double after = schedule.after.timeline.exposed_all_to_all_s;
-  const auto less = [&](const graph::Outcome& than) {
-    const double exposed = than.timeline.exposed_all_to_all_s;
-    return exposed > 0 ? 100 * (1 - after / exposed) : 0;
-  };
+  const Gains gains = gains_of(schedule);
   fmt::print(
       "\nexposed all-to-all: {:.1f} % less than before, {:.1f} % less than tutel; step {:.2f}x and {:.2f}x faster\n",
-      less(schedule.before), less(schedule.tutel), schedule.before.timeline.step_s / schedule.after.timeline.step_s,
+      100 * gains.less_than_before, 100 * gains.less_than_tutel, gains.speedup,
       schedule.tutel.timeline.step_s / schedule.after.timeline.step_s);
   fmt::print("alone, all-to-alls are {:.1f} % of compute and all-to-alls\n", 100 * schedule.plain_share);
   fmt::print(
@@ -76,6 +88,28 @@ void print_report(const graph::Schedule& schedule, const graph::Model& model, co
   for (const graph::LayerReport& layer : schedule.layers)
     fmt::print("  {:<4}{:>7.2f} -> {:<7.2f}{:>7.2f} -> {:<7.2f}{}\n", layer.layer, layer.forward_before_s * kMs,
                layer.forward_after_s * kMs, layer.backward_before_s * kMs, layer.backward_after_s * kMs, layer.what);
+}
+
+nlohmann::ordered_json vary(const graph::Model& model, const graph::Cluster& cluster, const graph::CostTable& table,
+                            const graph::ScheduleOptions& options, double percent) {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  fmt::print(
+      "\neach assumption {:.0f} % less and more: exposed all-to-all less than before, than tutel; step faster than "
+      "before\n",
+      percent);
+  for (const graph::Variation& each : graph::vary(cluster, percent / 100)) {
+    const graph::CostModel cost(each.cluster, nullptr, &table);
+    const Gains gains = gains_of(graph::make_schedule(model, cost, options));
+    fmt::print("  {:<22}x {:<6.2f}{:>8.1f} %{:>8.1f} %{:>8.2f}x\n", each.assumption, each.factor,
+               100 * gains.less_than_before, 100 * gains.less_than_tutel, gains.speedup);
+    flush_stdout();
+    rows.push_back({{"assumption", each.assumption},
+                    {"factor", each.factor},
+                    {"less_exposed_than_before", gains.less_than_before},
+                    {"less_exposed_than_tutel", gains.less_than_tutel},
+                    {"speedup", gains.speedup}});
+  }
+  return rows;
 }
 
 nlohmann::ordered_json json_of(const graph::Outcome& outcome) {
@@ -128,13 +162,14 @@ void run(const Arguments& arguments) {
                                   fmt::print(stderr, "shunt: warning: {}\n", text);
                                 });
   const graph::CostModel cost(cluster, nullptr, &table);
-  const graph::Schedule schedule =
-      graph::make_schedule(model, cost,
-                           {.memory_cap_bytes = static_cast<std::int64_t>(arguments.memory_gib * kGiB),
-                            .passes = {arguments.passes.begin(), arguments.passes.end()},
-                            .dw_seconds = arguments.dw_seconds});
+  const graph::ScheduleOptions options = {.memory_cap_bytes = static_cast<std::int64_t>(arguments.memory_gib * kGiB),
+                                          .passes = {arguments.passes.begin(), arguments.passes.end()},
+                                          .dw_seconds = arguments.dw_seconds};
+  const graph::Schedule schedule = graph::make_schedule(model, cost, options);
   print_report(schedule, model, cluster);
-  if (!arguments.json.empty()) write_file(arguments.json, json_of(schedule).dump(2) + "\n");
+  nlohmann::ordered_json json = json_of(schedule);
+  if (arguments.vary_percent > 0) json["variations"] = vary(model, cluster, table, options, arguments.vary_percent);
+  if (!arguments.json.empty()) write_file(arguments.json, json.dump(2) + "\n");
   if (!arguments.graph.empty()) write_file(arguments.graph, graph::print(schedule.graph));
   if (!arguments.trace.empty())
     write_file(arguments.trace,
@@ -161,6 +196,10 @@ void add_schedule(CLI::App& app) {
   schedule->add_option("--dw-seconds", arguments->dw_seconds, "How long to search for places of weight gradients")
       ->check(CLI::Range(0.0, 3600.0))
       ->capture_default_str();
+  schedule
+      ->add_option("--vary", arguments->vary_percent,
+                   "Also schedule with each assumption so many percent less and more")
+      ->check(CLI::Range(0.0, 90.0));
   schedule->add_option("--costs", arguments->costs, "A file of measured times of ops");
   schedule->add_option("--json", arguments->json, "Write the figures to this file");
   schedule->add_option("--graph", arguments->graph, "Write the scheduled graph to this file");
