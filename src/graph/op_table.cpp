@@ -130,9 +130,9 @@ void check_attributes(const OpInfo& op, const Attributes& attributes) {
       fail(ErrorCode::invalid_argument, "{}: attribute {} is of kind {}, expected {}", op.name, each.name,
            kKinds[given->index()], each.kind);
   }
-  for (const auto& [name, value] : attributes.entries())
-    if (std::none_of(wanted.begin(), wanted.end(), [&](const Wanted& each) { return each.name == name; }))
-      fail(ErrorCode::invalid_argument, "{}: unknown attribute {}; expected {}", op.name, name,
+  for (const Attributes::Entry& entry : attributes.entries())
+    if (std::none_of(wanted.begin(), wanted.end(), [&](const Wanted& each) { return each.name == entry.first; }))
+      fail(ErrorCode::invalid_argument, "{}: unknown attribute {}; expected {}", op.name, entry.first,
            op.attributes.empty() ? "none" : op.attributes);
 }
 
