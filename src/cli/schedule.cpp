@@ -4,6 +4,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "cli/this_cluster.hpp"
 #include "cli/verbs.hpp"
 #include "cli/write_file.hpp"
 #include "graph/schedule.hpp"
@@ -120,6 +121,8 @@ nlohmann::ordered_json json_of(const graph::Outcome& outcome) {
           {"exposed_all_to_all_ms", t.exposed_all_to_all_s * kMs},
           {"exposed_all_reduce_ms", t.exposed_all_reduce_s * kMs},
           {"late_peer_ms", t.late_peer_s * kMs},
+          {"compute_utilisation", t.compute_s / t.step_s},
+          {"comm_utilisation", t.comm_s / t.step_s},
           {"peak_bytes", outcome.memory.peak_bytes},
           {"fixed_bytes", outcome.memory.fixed_bytes}};
 }
@@ -154,7 +157,8 @@ nlohmann::ordered_json json_of(const graph::Schedule& schedule) {
 void run(const Arguments& arguments) {
   for (const std::string* path : {&arguments.json, &arguments.graph, &arguments.trace})
     if (!path->empty()) check_writable(*path);
-  const graph::Cluster cluster = graph::Cluster::load(arguments.cluster);
+  const graph::Cluster cluster =
+      arguments.cluster == "this" ? measure_this_cluster() : graph::Cluster::load(arguments.cluster);
   const graph::Model model = graph::Model::load(arguments.model, cluster.device);
   const graph::CostTable table =
       arguments.costs.empty() ? graph::CostTable(cluster.device)
@@ -187,8 +191,9 @@ void add_schedule(CLI::App& app) {
                    "A preset (gpt2-s-moe, gpt2-l-moe, olmoe, deepseek-v3, tiny) or a JSON file")
       ->required();
   schedule
-      ->add_option("--cluster", arguments->cluster,
-                   "A preset with a number of ranks (v100xN, a100xN, h100xN) or a JSON file")
+      ->add_option(
+          "--cluster", arguments->cluster,
+          "A preset with a number of ranks (v100xN, a100xN, h100xN), a JSON file, or this, which measures this machine")
       ->required();
   schedule->add_option("--memory", arguments->memory_gib, "GiB that activations and buffers may take")
       ->check(CLI::Range(0.0, 1e6));

@@ -66,6 +66,16 @@ OpId Graph::declare(OpKind kind, std::vector<ValueId> operands, Attributes attri
   return id;
 }
 
+OpId Graph::adopt(const Graph& from, const Op& op, std::vector<ValueId> operands) {
+  std::vector<std::string> names;
+  std::vector<Type> types;
+  for (const ValueId result : op.results) {
+    names.push_back(from.value(result).name);
+    types.push_back(from.type(result));
+  }
+  return declare(op.kind, std::move(operands), op.attributes, names, std::move(types), op.origin);
+}
+
 std::optional<ValueId> Graph::find(const std::string& value_name) const {
   const auto found = by_name_.find(value_name);
   return found == by_name_.end() ? std::nullopt : std::optional(found->second);

@@ -62,6 +62,9 @@ class Graph {
   OpId declare(OpKind kind, std::vector<ValueId> operands, Attributes attributes, const std::vector<std::string>& names,
                std::vector<Type> types, const Origin& origin);
 
+  /// An op of another graph with the same dimensions, whose types need no second look, on these operands.
+  OpId adopt(const Graph& from, const Op& op, std::vector<ValueId> operands);
+
   [[nodiscard]] std::span<const Op> ops() const { return ops_; }
   [[nodiscard]] const Op& op(OpId id) const { return ops_[id.index()]; }
   [[nodiscard]] std::span<const Value> values() const { return values_; }

@@ -54,13 +54,7 @@ class Splitter {
   void copy(const Op& op) {
     std::vector<ValueId> operands;
     for (const ValueId operand : op.operands) operands.push_back(whole(operand));
-    std::vector<std::string> names;
-    std::vector<Type> types;
-    for (const ValueId result : op.results) {
-      names.push_back(from_.value(result).name);
-      types.push_back(from_.type(result));
-    }
-    const OpId made = made_.graph.declare(op.kind, operands, op.attributes, names, types, op.origin);
+    const OpId made = made_.graph.adopt(from_, op, std::move(operands));
     made_.source.push_back(source_);
     made_.part.push_back(part_);
     for (std::size_t i = 0; i < op.results.size(); ++i) whole_[op.results[i].index()] = made_.graph.op(made).results[i];

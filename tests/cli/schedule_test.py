@@ -73,6 +73,12 @@ class Schedule(unittest.TestCase):
         with open(self.path("plan.json")) as file:
             self.assertEqual([each["name"] for each in json.load(file)["passes"]], ["dw", "all_reduce"])
 
+    def test_measures_this_machine(self):
+        done = shunt("--model", "tiny", "--cluster", "this", "--json", self.path("plan.json"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(self.path("plan.json")) as file:
+            self.assertGreater(json.load(file)["before"]["step_ms"], 0)
+
     def test_varies_each_assumption(self):
         done = shunt("--model", "tiny", "--cluster", "v100x16", "--vary", "25", "--json", self.path("plan.json"))
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -49,13 +49,7 @@ class ColumnCutter {
   }
 
   void copy(const Op& op) {
-    std::vector<std::string> names;
-    std::vector<Type> types;
-    for (const ValueId result : op.results) {
-      names.push_back(from_.value(result).name);
-      types.push_back(from_.type(result));
-    }
-    const OpId copied = to_.declare(op.kind, operands_of(op), op.attributes, names, types, op.origin);
+    const OpId copied = to_.adopt(from_, op, operands_of(op));
     for (std::size_t i = 0; i < op.results.size(); ++i) made_[op.results[i].index()] = to_.op(copied).results[i];
   }
 

@@ -49,7 +49,8 @@ double MaxFlow::run(std::size_t source, std::size_t sink) {
   double total = 0;
   while (find_levels(source, sink)) {
     next_.assign(edges_of_.size(), 0);
-    while (const double pushed = push(source, sink, std::numeric_limits<double>::infinity())) total += pushed;
+    for (double pushed = 1; pushed > 0; total += pushed)
+      pushed = push(source, sink, std::numeric_limits<double>::infinity());
   }
   return total;
 }
