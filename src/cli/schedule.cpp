@@ -74,6 +74,9 @@ void print_report(const graph::Schedule& schedule, const graph::Model& model, co
       "\nexposed all-to-all: {:.1f} % less than before, {:.1f} % less than tutel; step {:.2f}x and {:.2f}x faster\n",
       100 * gains.less_than_before, 100 * gains.less_than_tutel, gains.speedup,
       schedule.tutel.timeline.step_s / schedule.after.timeline.step_s);
+  fmt::print("critical path: {:.2f} ms of compute, {:.2f} of all-to-alls, {:.2f} of all-reduces\n",
+             schedule.after.critical_compute_s * kMs, schedule.after.critical_all_to_all_s * kMs,
+             schedule.after.critical_all_reduce_s * kMs);
   fmt::print("alone, all-to-alls are {:.1f} % of compute and all-to-alls\n", 100 * schedule.plain_share);
   fmt::print(
       "step {:.2f} % above what no order of these ops can beat; weight gradients hide {:.2f} % less than the bound, "
@@ -123,6 +126,10 @@ nlohmann::ordered_json json_of(const graph::Outcome& outcome) {
           {"late_peer_ms", t.late_peer_s * kMs},
           {"compute_utilisation", t.compute_s / t.step_s},
           {"comm_utilisation", t.comm_s / t.step_s},
+          {"critical_path_ms",
+           {{"compute", outcome.critical_compute_s * kMs},
+            {"all_to_all", outcome.critical_all_to_all_s * kMs},
+            {"all_reduce", outcome.critical_all_reduce_s * kMs}}},
           {"peak_bytes", outcome.memory.peak_bytes},
           {"fixed_bytes", outcome.memory.fixed_bytes}};
 }

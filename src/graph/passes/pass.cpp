@@ -38,6 +38,13 @@ Outcome evaluate(const Graph& graph, const CostModel& cost) {
   outcome.timeline = simulate(program, cost.cluster());
   outcome.memory = memory_of(graph, program, outcome.timeline);
   outcome.least_step_s = least_step_s(program);
+  for (const TaskId id : outcome.timeline.critical_path) {
+    const Task& task = program.tasks[id];
+    double& share = task.lane == Lane::compute ? outcome.critical_compute_s
+                    : task.is_all_to_all       ? outcome.critical_all_to_all_s
+                                               : outcome.critical_all_reduce_s;
+    share += outcome.timeline.spans[id].end_s - outcome.timeline.spans[id].begin_s;
+  }
   return outcome;
 }
 

@@ -41,6 +41,8 @@ struct Outcome {
   Timeline timeline;
   Memory memory;
   double least_step_s = 0;
+  /// What the critical path consists of.
+  double critical_compute_s = 0, critical_all_to_all_s = 0, critical_all_reduce_s = 0;
 };
 Outcome evaluate(const Graph& graph, const CostModel& cost);
 
