@@ -35,7 +35,7 @@ void matmul(Backward& b, const Op& op) {
   for (const std::size_t i : {0u, 1u}) {
     if (!b.is_wanted(op.operands[i])) continue;
     const ValueId other = op.operands[1 - i];
-    const auto& mine = b.graph.type(op.operands[i]).dims;
+    const std::vector<DimId> mine = b.graph.type(op.operands[i]).dims;
     // What only the other operand and the result have is summed; what this operand alone lacks is broadcast.
     const std::vector<DimId> summed = without(shared(b.graph.type(dy).dims, b.graph.type(other).dims), mine);
     if (summed.empty()) {
@@ -49,7 +49,7 @@ void matmul(Backward& b, const Op& op) {
 
 void grouped_matmul(Backward& b, const Op& op) {
   const ValueId dy = *b.gradient(op.results[0]), rows = op.operands[0], weights = op.operands[1], plan = op.operands[2];
-  const auto& row_dims = b.graph.type(rows).dims;
+  const std::vector<DimId> row_dims = b.graph.type(rows).dims;  // a copy: emitting moves types
   if (b.is_wanted(rows)) {
     const std::vector<DimId> features = without(b.graph.type(dy).dims, row_dims);
     b.contribute(rows, b.emit(OpKind::grouped_matmul, {dy, weights, plan}, over(features), rows));

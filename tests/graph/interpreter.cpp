@@ -234,8 +234,9 @@ class Interpreter {
     const std::int64_t half = graph_.dims[over].size / 2;
     const double sign = op.attributes.integer("inverse") ? -1 : 1;
     pointwise(op, 0, [&](Index& i) {
-      const std::int64_t feature = i.at(over), pair = feature % half;
-      if (feature >= 2 * half) return at(in(op, 0), i);
+      const std::int64_t feature = i.at(over);
+      if (feature >= 2 * half) return at(in(op, 0), i);  // without a partner
+      const std::int64_t pair = feature % half;
       const auto position = static_cast<double>(i.at(sequence) + begin_of(sequence));
       const double angle = sign * position *
                            std::pow(op.attributes.real("base"), -static_cast<double>(pair) / static_cast<double>(half));
