@@ -2,6 +2,7 @@
 
 option(SHUNT_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
 option(SHUNT_BENCHMARKS "Build the micro benchmarks" ${PROJECT_IS_TOP_LEVEL})
+option(SHUNT_FUZZ "Build the fuzzers; needs clang" OFF)
 option(SHUNT_WERROR "Treat warnings as errors" OFF)
 set(SHUNT_SANITIZE "" CACHE STRING "Sanitizers, as -fsanitize takes them: address,undefined or thread")
 

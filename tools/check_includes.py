@@ -19,7 +19,7 @@ ALLOWED["cli"] = set(ALLOWED)
 
 PUBLIC_HEADERS = {
     "core": ["dtype.hpp", "environment.hpp", "error.hpp", "expert_map.hpp", "float_formats.hpp", "ids.hpp",
-             "machine.hpp", "routing.hpp", "tensor.hpp", "topology.hpp"],
+             "machine.hpp", "routing.hpp", "shuffle_volume.hpp", "tensor.hpp", "topology.hpp"],
     "plan": ["plan.hpp", "traffic.hpp"],
     "engine": ["engine.hpp", "rows.hpp", "ticket.hpp", "world.hpp"],
     "capi": ["shunt.h"],

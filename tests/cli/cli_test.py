@@ -119,6 +119,7 @@ class FullDisk(unittest.TestCase):
 
     def test_is_an_error_of_every_verb(self):
         self.expect_error("info")
+        self.expect_error("schedule", "--model", "tiny", "--cluster", "v100x8")
         self.expect_error("--help")
 
     def test_is_an_error_however_ranks_are_started(self):

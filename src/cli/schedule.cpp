@@ -1,0 +1,223 @@
+// shunt schedule: what splitting, reordering and pipelining makes of a training step on a cluster.
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/this_cluster.hpp"
+#include "cli/verbs.hpp"
+#include "cli/write_file.hpp"
+#include "graph/schedule.hpp"
+#include "graph/text.hpp"
+#include "graph/variations.hpp"
+
+namespace shunt::cli {
+namespace {
+
+constexpr const char* kFooter = R"(
+Steps that are compared, all simulated on the same cluster:
+  before  program order: a weight gradient beside its data gradient, an all-reduce once its gradient is ready
+  tutel   all-to-alls and experts pipelined, the best of 1, 2, 4 and 8 parts; the rest as before
+  after   what the passes make of it
+
+Times come from the figures of the cluster's description unless --costs names measured ones.
+
+Examples:
+  shunt schedule --model gpt2-s-moe --cluster v100x64
+  shunt schedule --model deepseek-v3 --cluster h100x64 --json plan.json --trace trace.json
+  shunt schedule --model my_model.json --cluster my_cluster.json --memory 30 --passes partition,dw
+)";
+
+struct Arguments {
+  std::string model, cluster, json, graph, trace, costs;
+  double memory_gib = 0;
+  std::vector<std::string> passes;
+  double dw_seconds = 1;
+  double vary_percent = 0;
+};
+
+constexpr double kMs = 1e3;
+constexpr double kGiB = 1 << 30;
+
+void print_row(const char* name, const graph::Outcome& outcome) {
+  const graph::Timeline& t = outcome.timeline;
+  fmt::print("  {:<8}{:>10.2f}{:>12.2f}{:>14.2f}{:>14.2f}{:>12.2f}{:>12.2f}\n", name, t.step_s * kMs, t.compute_s * kMs,
+             t.exposed_all_to_all_s * kMs, t.exposed_all_reduce_s * kMs, t.late_peer_s * kMs,
+             static_cast<double>(outcome.memory.peak_bytes) / kGiB);
+}
+
+struct Gains {
+  double less_than_before, less_than_tutel;  // exposed all-to-all, as a share
+  double speedup;
+};
+
+Gains gains_of(const graph::Schedule& schedule) {
+  const auto less = [&](const graph::Outcome& than) {
+    const double exposed = than.timeline.exposed_all_to_all_s;
+    return exposed > 0 ? 1 - schedule.after.timeline.exposed_all_to_all_s / exposed : 0;
+  };
+  return {less(schedule.before), less(schedule.tutel),
+          schedule.before.timeline.step_s / schedule.after.timeline.step_s};
+}
+
+void print_report(const graph::Schedule& schedule, const graph::Model& model, const graph::Cluster& cluster) {
+  fmt::print("{} on {} ({} ranks, {} nodes), hash {:016x}\n\n", model.name, cluster.name, cluster.ranks(),
+             cluster.nodes, schedule.graph.hash());
+  fmt::print("  {:<8}{:>10}{:>12}{:>14}{:>14}{:>12}{:>12}\n", "ms", "step", "compute", "all-to-all", "all-reduce",
+             "late peer", "peak GiB");
+  fmt::print("  {:<8}{:>10}{:>12}{:>28}\n", "", "", "", "exposed");
+  print_row("before", schedule.before);
+  print_row("tutel", schedule.tutel);
+  print_row("after", schedule.after);
+  const Gains gains = gains_of(schedule);
+  fmt::print(
+      "\nexposed all-to-all: {:.1f} % less than before, {:.1f} % less than tutel; step {:.2f}x and {:.2f}x faster\n",
+      100 * gains.less_than_before, 100 * gains.less_than_tutel, gains.speedup,
+      schedule.tutel.timeline.step_s / schedule.after.timeline.step_s);
+  fmt::print("critical path: {:.2f} ms of compute, {:.2f} of all-to-alls, {:.2f} of all-reduces\n",
+             schedule.after.critical_compute_s * kMs, schedule.after.critical_all_to_all_s * kMs,
+             schedule.after.critical_all_reduce_s * kMs);
+  fmt::print("alone, all-to-alls are {:.1f} % of compute and all-to-alls\n", 100 * schedule.plain_share);
+  fmt::print(
+      "step {:.2f} % above what no order of these ops can beat; weight gradients hide {:.2f} % less than the bound, "
+      "{:.2f} % more than greedily\n",
+      100 * schedule.step_gap(), 100 * schedule.dw_gap, 100 * schedule.dw_gained);
+  fmt::print("parameters and states {:.2f} GiB\nplanned in {:.2f} s\n\npasses\n",
+             static_cast<double>(schedule.after.memory.fixed_bytes) / kGiB, schedule.plan_seconds);
+  for (const graph::PassReport& pass : schedule.passes)
+    fmt::print("  {:<12}{:>10.2f} ms -> {:>10.2f} ms{}  ({:.2f} s)\n", pass.name, pass.step_before_s * kMs,
+               pass.step_after_s * kMs, pass.is_kept ? "" : ", dropped", pass.seconds);
+  if (!schedule.layers.empty())
+    fmt::print("\nlayers: exposed all-to-all in ms, forward and backward, and what was done\n");
+  for (const graph::LayerReport& layer : schedule.layers)
+    fmt::print("  {:<4}{:>7.2f} -> {:<7.2f}{:>7.2f} -> {:<7.2f}{}\n", layer.layer, layer.forward_before_s * kMs,
+               layer.forward_after_s * kMs, layer.backward_before_s * kMs, layer.backward_after_s * kMs, layer.what);
+}
+
+nlohmann::ordered_json vary(const graph::Model& model, const graph::Cluster& cluster, const graph::CostTable& table,
+                            const graph::ScheduleOptions& options, double percent) {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  fmt::print(
+      "\neach assumption {:.0f} % less and more: exposed all-to-all less than before, than tutel; step faster than "
+      "before\n",
+      percent);
+  for (const graph::Variation& each : graph::vary(cluster, percent / 100)) {
+    const graph::CostModel cost(each.cluster, nullptr, &table);
+    const Gains gains = gains_of(graph::make_schedule(model, cost, options));
+    fmt::print("  {:<22}x {:<6.2f}{:>8.1f} %{:>8.1f} %{:>8.2f}x\n", each.assumption, each.factor,
+               100 * gains.less_than_before, 100 * gains.less_than_tutel, gains.speedup);
+    flush_stdout();
+    rows.push_back({{"assumption", each.assumption},
+                    {"factor", each.factor},
+                    {"less_exposed_than_before", gains.less_than_before},
+                    {"less_exposed_than_tutel", gains.less_than_tutel},
+                    {"speedup", gains.speedup}});
+  }
+  return rows;
+}
+
+nlohmann::ordered_json json_of(const graph::Outcome& outcome) {
+  const graph::Timeline& t = outcome.timeline;
+  return {{"step_ms", t.step_s * kMs},
+          {"compute_ms", t.compute_s * kMs},
+          {"exposed_comm_ms", t.exposed_s() * kMs},
+          {"exposed_all_to_all_ms", t.exposed_all_to_all_s * kMs},
+          {"exposed_all_reduce_ms", t.exposed_all_reduce_s * kMs},
+          {"late_peer_ms", t.late_peer_s * kMs},
+          {"compute_utilisation", t.compute_s / t.step_s},
+          {"comm_utilisation", t.comm_s / t.step_s},
+          {"critical_path_ms",
+           {{"compute", outcome.critical_compute_s * kMs},
+            {"all_to_all", outcome.critical_all_to_all_s * kMs},
+            {"all_reduce", outcome.critical_all_reduce_s * kMs}}},
+          {"peak_bytes", outcome.memory.peak_bytes},
+          {"fixed_bytes", outcome.memory.fixed_bytes}};
+}
+
+nlohmann::ordered_json json_of(const graph::Schedule& schedule) {
+  nlohmann::ordered_json json;
+  json["before"] = json_of(schedule.before);
+  json["tutel"] = json_of(schedule.tutel);
+  json["after"] = json_of(schedule.after);
+  json["after"]["dw_gap"] = schedule.dw_gap;
+  json["after"]["dw_gained"] = schedule.dw_gained;
+  json["after"]["step_gap"] = schedule.step_gap();
+  json["plain_all_to_all_share"] = schedule.plain_share;
+  json["hash"] = fmt::format("{:016x}", schedule.graph.hash());
+  for (const graph::PassReport& pass : schedule.passes)
+    json["passes"].push_back({{"name", pass.name},
+                              {"step_before_ms", pass.step_before_s * kMs},
+                              {"step_after_ms", pass.step_after_s * kMs},
+                              {"kept", pass.is_kept},
+                              {"seconds", pass.seconds}});
+  for (const graph::LayerReport& layer : schedule.layers)
+    json["layers"].push_back({{"layer", layer.layer},
+                              {"forward_before_ms", layer.forward_before_s * kMs},
+                              {"forward_after_ms", layer.forward_after_s * kMs},
+                              {"backward_before_ms", layer.backward_before_s * kMs},
+                              {"backward_after_ms", layer.backward_after_s * kMs},
+                              {"what", layer.what}});
+  json["plan_seconds"] = schedule.plan_seconds;
+  return json;
+}
+
+void run(const Arguments& arguments) {
+  for (const std::string* path : {&arguments.json, &arguments.graph, &arguments.trace})
+    if (!path->empty()) check_writable(*path);
+  const graph::Cluster cluster =
+      arguments.cluster == "this" ? measure_this_cluster() : graph::Cluster::load(arguments.cluster);
+  const graph::Model model = graph::Model::load(arguments.model, cluster.device);
+  const graph::CostTable table =
+      arguments.costs.empty() ? graph::CostTable(cluster.device)
+                              : graph::CostTable::load(arguments.costs, cluster.device, [](const std::string& text) {
+                                  fmt::print(stderr, "shunt: warning: {}\n", text);
+                                });
+  const graph::CostModel cost(cluster, nullptr, &table);
+  const graph::ScheduleOptions options = {.memory_cap_bytes = static_cast<std::int64_t>(arguments.memory_gib * kGiB),
+                                          .passes = {arguments.passes.begin(), arguments.passes.end()},
+                                          .dw_seconds = arguments.dw_seconds};
+  const graph::Schedule schedule = graph::make_schedule(model, cost, options);
+  print_report(schedule, model, cluster);
+  nlohmann::ordered_json json = json_of(schedule);
+  if (arguments.vary_percent > 0) json["variations"] = vary(model, cluster, table, options, arguments.vary_percent);
+  if (!arguments.json.empty()) write_file(arguments.json, json.dump(2) + "\n");
+  if (!arguments.graph.empty()) write_file(arguments.graph, graph::print(schedule.graph));
+  if (!arguments.trace.empty())
+    write_file(arguments.trace,
+               graph::chrome_trace(schedule.graph, graph::make_program(schedule.graph, cost), schedule.after.timeline));
+}
+
+}  // namespace
+
+void add_schedule(CLI::App& app) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* schedule =
+      app.add_subcommand("schedule", "Split, reorder and pipeline a training step so that its shuffle disappears");
+  schedule
+      ->add_option("--model", arguments->model,
+                   "A preset (gpt2-s-moe, gpt2-l-moe, olmoe, deepseek-v3, tiny) or a JSON file")
+      ->required();
+  schedule
+      ->add_option(
+          "--cluster", arguments->cluster,
+          "A preset with a number of ranks (v100xN, a100xN, h100xN), a JSON file, or this, which measures this machine")
+      ->required();
+  schedule->add_option("--memory", arguments->memory_gib, "GiB that activations and buffers may take")
+      ->check(CLI::Range(0.0, 1e6));
+  schedule->add_option("--passes", arguments->passes, "Only these, of partition, dw and all_reduce")->delimiter(',');
+  schedule->add_option("--dw-seconds", arguments->dw_seconds, "How long to search for places of weight gradients")
+      ->check(CLI::Range(0.0, 3600.0))
+      ->capture_default_str();
+  schedule
+      ->add_option("--vary", arguments->vary_percent,
+                   "Also schedule with each assumption so many percent less and more")
+      ->check(CLI::Range(0.0, 90.0));
+  schedule->add_option("--costs", arguments->costs, "A file of measured times of ops");
+  schedule->add_option("--json", arguments->json, "Write the figures to this file");
+  schedule->add_option("--graph", arguments->graph, "Write the scheduled graph to this file");
+  schedule->add_option("--trace", arguments->trace, "Write a trace for chrome://tracing or Perfetto to this file");
+  schedule->footer(kFooter);
+  schedule->callback([arguments] { run(*arguments); });
+}
+
+}  // namespace shunt::cli

@@ -1,0 +1,158 @@
+#include "graph/cost.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "core/fail.hpp"
+
+namespace shunt::graph {
+namespace {
+
+constexpr double kMicrosecond = 1e-6;
+/// Partial sums cost memory traffic, so libraries cut the inner dimension into few pieces.
+constexpr std::int64_t kMostPiecesOfK = 16;
+
+/// Libraries pick the tile that wastes least; smaller ones read more for each product. The efficiencies are our
+/// assumption.
+struct TileShape {
+  std::int64_t rows_divisor, columns_divisor;
+  double efficiency;
+};
+constexpr TileShape kTileShapes[] = {{1, 1, 1.0}, {1, 2, 0.97}, {2, 1, 0.97}, {2, 2, 0.9}};
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+/// The chance that none of `topk` distinct experts, drawn evenly, is among `there` of `experts`.
+double none_among(std::int64_t there, std::int64_t experts, std::int64_t topk) {
+  double chance = 1;
+  for (std::int64_t i = 0; i < topk; ++i)
+    chance *= std::max(0.0, static_cast<double>(experts - there - i) / static_cast<double>(experts - i));
+  return chance;
+}
+
+ShufflePart part_of(const Graph& graph, const Op& op, ValueId plan) {
+  ShufflePart part{.layer = op.origin.layer, .tokens = 1};
+  for (const DimId dim : graph.type(plan).dims) {
+    const Dim& each = graph.dims[dim];
+    if (each.role == DimRole::choice)
+      part.topk = each.size;
+    else if (each.role == DimRole::rows)
+      part.experts = graph.dims[each.groups].size * graph.ranks;
+    else
+      part.tokens *= each.size;
+  }
+  return part;
+}
+
+}  // namespace
+
+ShuffleRows UniformVolume::rows(const ShufflePart& part) const {
+  const auto tokens = static_cast<double>(part.tokens), choices = static_cast<double>(part.topk);
+  const double nodes_reached = 1 - none_among(part.experts / nodes_, part.experts, part.topk);
+  ShuffleRows rows;
+  rows.mean = rows.heaviest = tokens * choices;
+  rows.near = tokens * choices * (ranks_per_node_ - 1) / ranks_per_node_;
+  rows.far = tokens * ranks_per_node_ * (nodes_ - 1) * nodes_reached;
+  return rows;
+}
+
+CostModel::CostModel(Cluster cluster, const ShuffleVolume* volume, const CostTable* table)
+    : cluster_(std::move(cluster)), uniform_(cluster_), volume_(volume ? volume : &uniform_), table_(table) {}
+
+OpCost CostModel::of(const Graph& graph, const Op& op) const {
+  OpCost cost;
+  switch (lane_of(op)) {
+    case Lane::none: break;
+    case Lane::compute: {
+      cost.compute_s = cost.heaviest_compute_s = compute(graph, op);
+      for (const ValueId operand : op.operands) {
+        if (graph.type(operand).element != Element::plan) continue;
+        const ShuffleRows rows = volume_->rows(part_of(graph, op, operand));
+        if (rows.mean > 0) cost.heaviest_compute_s = cost.compute_s * std::max(1.0, rows.heaviest / rows.mean);
+      }
+      break;
+    }
+    case Lane::comm:
+      if (op.kind == OpKind::all_reduce)
+        cost.comm = all_reduce(static_cast<double>(graph.bytes(op.operands[0])));
+      else if (op.kind == OpKind::plan)
+        cost.comm.latency_s = cluster_.ranks() > 1 ? cluster_.all_to_all_s : 0;
+      else
+        cost.comm = shuffle(graph, op);
+  }
+  return cost;
+}
+
+double CostModel::compute(const Graph& graph, const Op& op) const {
+  if (op.kind == OpKind::opaque) return op.attributes.real("cost_us") * kMicrosecond;
+  if (table_)
+    if (const auto measured = table_->find(cost_key(graph, op))) return *measured;
+  const Work work = work_of(graph, op);
+  const Element element = graph.type(op.results.front()).element;
+  const double flops_per_s = size_of(element) == 2 ? cluster_.half_flops : cluster_.f32_flops;
+  const double arithmetic = work.batch > 0 ? product_seconds(cluster_, work, flops_per_s) : work.flops / flops_per_s;
+  return std::max(arithmetic, work.bytes / cluster_.memory_bytes_per_s) + cluster_.kernel_s;
+}
+
+double product_seconds(const Cluster& cluster, const Work& work, double flops_per_s) {
+  const double processor_flops = flops_per_s / static_cast<double>(cluster.processors);
+  double best = std::numeric_limits<double>::infinity();
+  for (const TileShape& shape : kTileShapes) {
+    const std::int64_t rows = std::max<std::int64_t>(1, cluster.tile / shape.rows_divisor);
+    const std::int64_t columns = std::max<std::int64_t>(1, cluster.tile / shape.columns_divisor);
+    const std::int64_t tiles = ceil_div(work.m, rows) * ceil_div(work.n, columns) * work.batch;
+    const double tile_s = 2 * static_cast<double>(rows * columns * work.k) / processor_flops / shape.efficiency;
+    const std::int64_t most = std::clamp(work.k / cluster.tile, std::int64_t{1}, kMostPiecesOfK);
+    for (std::int64_t pieces = 1; pieces <= most; ++pieces) {
+      const auto waves = static_cast<double>(ceil_div(tiles * pieces, cluster.processors));
+      best = std::min(best, waves * tile_s / static_cast<double>(pieces));
+    }
+  }
+  return best;
+}
+
+CommCost CostModel::shuffle(const Graph& graph, const Op& op) const {
+  const ValueId moved = op.operands[0], plan = op.operands[1];
+  std::int64_t width = 1;
+  for (const DimId dim : graph.type(moved).dims)
+    if (!graph.type(plan).has(dim)) width *= graph.dims[dim].size;
+  const double row_bytes = static_cast<double>(width * size_of(graph.type(moved).element));
+  const ShuffleRows rows = volume_->rows(part_of(graph, op, plan));
+  CommCost cost;
+  if (cluster_.ranks() == 1) return cost;
+  if (!cluster_.all_to_all.empty()) {
+    cost.far_s = interpolate(cluster_.all_to_all, rows.heaviest * row_bytes);
+    return cost;
+  }
+  cost.latency_s = cluster_.all_to_all_s;
+  cost.near_s = rows.near * row_bytes / cluster_.near_bytes_per_s;
+  cost.far_s = cluster_.nodes > 1 ? rows.far * row_bytes / cluster_.far_bytes_per_s : 0;
+  return cost;
+}
+
+/// Reduced and gathered inside nodes, around a ring of nodes between them.
+CommCost CostModel::all_reduce(double bytes) const {
+  CommCost cost;
+  if (cluster_.ranks() == 1) return cost;
+  if (!cluster_.all_reduce.empty()) {
+    cost.far_s = interpolate(cluster_.all_reduce, bytes);
+    return cost;
+  }
+  const auto ring = [](std::int32_t members) { return 2.0 * (members - 1) / members; };
+  cost.latency_s = cluster_.all_reduce_s;
+  cost.near_s = ring(cluster_.ranks_per_node) * bytes / cluster_.near_bytes_per_s;
+  cost.far_s = ring(cluster_.nodes) * bytes / cluster_.far_bytes_per_s;
+  return cost;
+}
+
+double interpolate(const Curve& curve, double bytes) {
+  if (bytes <= curve.front().first) return curve.front().second;
+  std::size_t right = 1;
+  while (right + 1 < curve.size() && curve[right].first < bytes) ++right;
+  const auto& [x0, y0] = curve[right - 1];
+  const auto& [x1, y1] = curve[right];
+  return std::max(0.0, y0 + (y1 - y0) * (bytes - x0) / (x1 - x0));
+}
+
+}  // namespace shunt::graph

@@ -1,0 +1,36 @@
+// Measured times of compute ops, kept on disk between runs.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "graph/graph.hpp"
+
+namespace shunt::graph {
+
+/// Ops with equal keys take equally long: kind, sizes and element types, whatever their dimensions are called.
+std::string cost_key(const Graph& graph, const Op& op);
+
+class CostTable {
+ public:
+  explicit CostTable(std::string device) : device_(std::move(device)) {}
+
+  [[nodiscard]] std::optional<double> find(const std::string& key) const;
+  void set(const std::string& key, double seconds) { seconds_[key] = seconds; }
+  [[nodiscard]] std::size_t size() const { return seconds_.size(); }
+
+  /// A file that is missing gives an empty table; one that is broken, of another version or another device does too,
+  /// and `warn` is told.
+  static CostTable load(const std::string& path, const std::string& device,
+                        const std::function<void(const std::string&)>& warn);
+  /// Whole or not at all: written beside and renamed. Throws Error(system).
+  void save(const std::string& path) const;
+
+ private:
+  std::string device_;
+  std::map<std::string, double> seconds_;
+};
+
+}  // namespace shunt::graph

@@ -1,0 +1,47 @@
+// Reads JSON descriptions: every key is asked for by name, and what nobody asked for is an error.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace shunt::graph {
+
+/// Throws Error(invalid_argument) with source and line where the text is no JSON.
+nlohmann::json parse_json(const std::string& source, const std::string& text);
+
+/// The keys of one object. Every message names the source and the key with its path ("tiny.json: moe.topk: …").
+class Fields {
+ public:
+  Fields(std::string source, std::string path, const nlohmann::json& object);
+
+  [[nodiscard]] bool has(const std::string& key);
+  std::string text(const std::string& key, std::optional<std::string> fallback = {});
+  std::string choice(const std::string& key, std::initializer_list<const char*> known,
+                     std::optional<std::string> fallback = {});
+  std::int64_t integer(const std::string& key, std::int64_t least, std::int64_t most,
+                       std::optional<std::int64_t> fallback = {});
+  double real(const std::string& key, double least, double most, std::optional<double> fallback = {});
+  bool boolean(const std::string& key, bool fallback);
+  Fields object(const std::string& key);
+  /// Pairs of numbers that ascend in the first: [[size, time], …]. Empty where the key is missing.
+  std::vector<std::pair<double, double>> points(const std::string& key);
+
+  /// Throws for keys that nobody asked for.
+  void end() const;
+
+  [[noreturn]] void refuse(const std::string& key, const std::string& what) const;
+
+ private:
+  const nlohmann::json* find(const std::string& key, bool must);
+
+  std::string source_, path_;
+  nlohmann::json object_;
+  std::set<std::string> asked_;
+};
+
+}  // namespace shunt::graph

@@ -1,0 +1,67 @@
+// A Mixture-of-Experts transformer in a few numbers, and its training step as a graph.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "graph/autodiff.hpp"
+#include "graph/graph.hpp"
+#include "shunt/dtype.hpp"
+
+namespace shunt::graph {
+
+struct Attention {
+  enum class Kind : std::uint8_t {
+    plain,   ///< scores, softmax and their product with the values are ops, and scores are kept
+    fused,   ///< one op that keeps no scores
+    latent,  ///< multi-head latent attention (DeepSeek-V2): queries and keys from low ranks, fused
+  } kind = Kind::plain;
+  std::int64_t heads = 1, head_dim = 1;
+  std::int64_t query_rank = 0, kv_rank = 0, rope_dim = 0;  ///< latent only
+};
+
+struct Gate {
+  enum class Scores : std::uint8_t { softmax, sigmoid } scores = Scores::softmax;
+  std::int64_t topk = 1;
+  std::int64_t groups = 1, groups_kept = 1;  ///< experts are chosen within so many groups
+  bool has_bias = false;                     ///< balanced by a bias on the choice
+  bool normalise = false;                    ///< a token's weights sum to `scale`
+  double scale = 1;
+  double capacity_factor = 0;  ///< 0: no token is dropped
+  double balance_loss = 0;     ///< its factor; 0: none
+};
+
+struct Moe {
+  std::int64_t every = 1, first = 0;  ///< layers first, first + every, … have experts
+  std::int64_t experts = 0;           ///< or experts_per_rank
+  std::int64_t experts_per_rank = 0;
+  std::int64_t hidden = 1, shared = 0;
+  Gate gate;
+};
+
+struct Model {
+  std::string name, origin;
+  std::int64_t layers = 1, hidden = 1, vocabulary = 1, sequence = 1, sequences_per_rank = 1, ffn_hidden = 1;
+  DType dtype = DType::f32;
+  bool has_rope = false, is_tied = false, is_gated = false, has_rms_norm = false;
+  bool interleaves_micro_batches = false;
+  Attention attention;
+  std::optional<Moe> moe;
+  Optimizer optimizer;
+
+  /// Reads a description. Where a number differs by device, "default" counts unless `device` is named. Throws
+  /// Error(invalid_argument) with source and key.
+  static Model from_json(const std::string& source, const std::string& text, const std::string& device);
+  /// A preset's name or a file.
+  static Model load(const std::string& name_or_file, const std::string& device);
+};
+
+/// The forward pass on one of `ranks` ranks; the only output is the loss.
+Graph build_forward(const Model& model, std::int32_t ranks);
+
+/// Forward, backward and updates in program order: dW beside its dX, an all-reduce once its gradient is ready.
+Graph build_training_step(const Model& model, std::int32_t ranks);
+
+}  // namespace shunt::graph

@@ -1,0 +1,124 @@
+// One table for everything that is known of an op: its operands and attributes, how types follow, along which
+// dimensions it can be cut, its gradient, its work, and where it runs.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "graph/attributes.hpp"
+#include "graph/type.hpp"
+
+namespace shunt::graph {
+
+// clang-format off: a line for each family
+enum class OpKind : std::uint8_t {
+  input,
+  param,
+  state,
+  constant,
+  opaque,
+  rename,
+  part,
+  join,
+  embedding,
+  embedding_dw,
+  rope,
+  matmul,
+  grouped_matmul,
+  softmax,
+  softmax_dx,
+  attention,
+  attention_dx,
+  norm,
+  norm_dx,
+  norm_dw,
+  map,
+  map_dx,
+  swiglu,
+  swiglu_dx,
+  add,
+  mul,
+  scale,
+  reduce,
+  expand,
+  topk,
+  pick,
+  pick_dx,
+  limit,
+  count,
+  balance_loss,
+  balance_loss_dx,
+  plan,
+  dispatch,
+  combine,
+  combine_dx,
+  all_reduce,
+  cross_entropy,
+  cross_entropy_dx,
+  sgd,
+  adam,
+  bias_update,
+};
+// clang-format on
+
+/// Where an op spends its time. `none`: declarations and views, which cost nothing.
+enum class Lane : std::uint8_t { none, compute, comm };
+
+/// What becomes of an op when a dimension is cut into parts.
+enum class Split : std::uint8_t {
+  free,   ///< each part gives its part of the results
+  sum,    ///< each part gives a partial sum of the results
+  chain,  ///< a part needs what the parts before it have used up
+  never,
+};
+
+/// What rules see of an op.
+struct OpView {
+  const DimTable& dims;
+  std::span<const Type> operands;
+  const Attributes& attributes;
+  std::span<const Type> results;  ///< empty while they are inferred
+};
+
+struct Work {
+  double flops = 0;
+  double bytes = 0;  ///< read and written by a compute op
+  /// The matrix product inside, if there is one: what a device cuts into tiles.
+  std::int64_t m = 0, n = 0, k = 0, batch = 0;
+};
+
+class Backward;
+struct Op;
+
+using TypeRule = std::vector<Type> (*)(const OpView&);
+using SplitRule = Split (*)(const OpView&, DimId);
+using WorkRule = Work (*)(const OpView&);
+using GradientRule = void (*)(Backward&, const Op&);
+
+struct OpInfo {
+  OpKind kind;
+  std::string_view name;
+  Lane lane;
+  std::int32_t least_operands, most_operands;
+  std::int32_t num_results;
+  /// "over:dims eps:real?": names, kinds, and ? for what may be left out.
+  std::string_view attributes;
+  TypeRule types;  ///< null: the types of results are declared
+  SplitRule split;
+  WorkRule work;
+  GradientRule gradient;  ///< null: none flows through it
+  bool is_view = false;   ///< results live in the memory of operands
+  unsigned writes = 0;    ///< bit i: operand i is overwritten, so that nobody may read it afterwards
+};
+
+const OpInfo& info(OpKind kind);
+std::span<const OpInfo> op_table();
+/// Null where no op has this name.
+const OpInfo* find_op(std::string_view name);
+
+/// Throws Error(invalid_argument) that says which attribute is missing, unknown or of the wrong kind.
+void check_attributes(const OpInfo& op, const Attributes& attributes);
+
+}  // namespace shunt::graph

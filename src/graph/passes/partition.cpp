@@ -1,0 +1,126 @@
+#include "graph/passes/partition.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "graph/passes/blocks.hpp"
+#include "graph/passes/pipeline.hpp"
+#include "graph/passes/range_costs.hpp"
+#include "graph/split.hpp"
+
+namespace shunt::graph {
+namespace {
+
+constexpr std::int32_t kParts[] = {2, 3, 4, 6, 8};
+constexpr std::int32_t kMostShufflesInRange =
+    3;  // longer ranges repeat themselves; the longest of all is tried as well
+
+bool has_shuffle(const Blocks& blocks) {
+  return std::any_of(blocks.moe_layer.begin(), blocks.moe_layer.end(), [](std::int32_t layer) { return layer >= 0; });
+}
+
+struct Best {
+  double seconds = std::numeric_limits<double>::infinity();
+  Cut cut;
+};
+
+/// T(n) = min over i and k of T(i) + P(i, n, k), as in Lancet's section 5.3; P covers forward and backward.
+std::vector<Cut> choose_ranges(const Blocks& blocks, RangeCosts& costs, const std::vector<std::int32_t>& numbers) {
+  std::vector<Best> best(static_cast<std::size_t>(blocks.count) + 1);
+  best[0].seconds = 0;
+  const auto consider = [&](const Cut& cut) {
+    const auto seconds = costs.seconds(cut);
+    Best& end = best[static_cast<std::size_t>(cut.end)];
+    const double total = best[static_cast<std::size_t>(cut.begin)].seconds + seconds.value_or(end.seconds);
+    if (seconds && total < end.seconds) end = {total, cut};
+  };
+  for (std::int32_t end = 1; end <= blocks.count; ++end) {
+    consider({end - 1, end, 1, BackwardReach::range});
+    std::int32_t shuffles = 0;
+    for (std::int32_t begin = end - 1; begin >= 0; --begin) {
+      shuffles += blocks.moe_layer[static_cast<std::size_t>(begin)] >= 0;
+      if (shuffles == 0) continue;
+      const bool is_everything = begin == 0 && end == blocks.count;
+      if (shuffles > kMostShufflesInRange && !is_everything) continue;
+      for (const std::int32_t parts : numbers)
+        for (const BackwardReach reach : {BackwardReach::shuffle, BackwardReach::range})
+          consider({begin, end, parts, reach});
+    }
+  }
+  std::vector<Cut> cuts;
+  for (std::int32_t end = blocks.count; end > 0; end = cuts.back().begin)
+    cuts.push_back(best[static_cast<std::size_t>(end)].cut);
+  std::reverse(cuts.begin(), cuts.end());
+  return cuts;
+}
+
+struct Candidate {
+  std::vector<Cut> cuts;
+  Pipeline pipeline;
+};
+
+/// The layers whose ops a range of blocks holds, as people would say it.
+std::string layers_of(const Graph& graph, const Blocks& blocks, const Cut& cut) {
+  std::int32_t first = std::numeric_limits<std::int32_t>::max(), last = -1;
+  for (std::size_t i = 0; i < graph.ops().size(); ++i) {
+    const std::int32_t layer = graph.op(OpId(i)).origin.layer;
+    if (blocks.of_op[i] < cut.begin || blocks.of_op[i] >= cut.end || layer < 0) continue;
+    first = std::min(first, layer);
+    last = std::max(last, layer);
+  }
+  const std::string layers =
+      first == last ? fmt::format("inside layer {}", first) : fmt::format("layers {} to {}", first, last);
+  return layers + (cut.begin == 0 ? ", embedding" : "") + (cut.end == blocks.count ? ", head" : "");
+}
+
+void note_layers(const Graph& graph, const Blocks& blocks, const Candidate& chosen, RangeCosts& costs,
+                 PassContext& context) {
+  for (const Cut& cut : chosen.cuts) {
+    double uncut = 0;
+    for (std::int32_t block = cut.begin; block < cut.end; ++block)
+      uncut += costs.seconds({block, block + 1, 1, BackwardReach::range}).value_or(0);
+    const double seconds = costs.seconds(cut).value_or(uncut);
+    const std::string what =
+        cut.parts == 1
+            ? fmt::format("not cut: no range around it is faster than {:.2f} ms", uncut * 1e3)
+            : fmt::format("{} in {} parts: {:.2f} ms instead of {:.2f}, forward and backward; backward {}",
+                          layers_of(graph, blocks, cut), cut.parts, seconds * 1e3, uncut * 1e3,
+                          cut.backward == BackwardReach::range ? "mirrors forward" : "cuts shuffle and experts only");
+    for (std::int32_t block = cut.begin; block < cut.end; ++block)
+      if (const std::int32_t layer = blocks.moe_layer[static_cast<std::size_t>(block)]; layer >= 0)
+        context.notes.push_back({layer, what});
+  }
+}
+
+}  // namespace
+
+Graph partition(const Graph& graph, PassContext& context) {
+  const Blocks blocks = find_blocks(graph);
+  if (!has_shuffle(blocks) || is_split(graph)) return graph;
+  const std::int64_t batch = graph.dims[batch_of(graph)].size;
+  std::vector<std::int32_t> numbers;
+  std::copy_if(std::begin(kParts), std::end(kParts), std::back_inserter(numbers),
+               [&](std::int32_t parts) { return parts <= batch; });
+
+  RangeCosts costs(graph, blocks, context.cost);
+  std::vector<std::vector<Cut>> plans = {choose_ranges(blocks, costs, numbers), {}};
+  for (const std::int32_t parts : numbers)
+    for (const BackwardReach reach : {BackwardReach::shuffle, BackwardReach::range})
+      if (costs.seconds({0, blocks.count, parts, reach})) plans.push_back({{0, blocks.count, parts, reach}});
+
+  std::optional<Candidate> best;
+  for (const std::vector<Cut>& cuts : plans) {
+    const SplitGraph cut = split(graph, parts_of_ops(graph, blocks, cuts));
+    for (const std::int32_t window : {1, 2, 8}) {
+      Candidate candidate{cuts, pipelined(cut, context.cost, window)};
+      if (!best || is_better(candidate.pipeline.outcome, best->pipeline.outcome, context.memory_cap_bytes))
+        best = std::move(candidate);
+    }
+  }
+  note_layers(graph, blocks, *best, costs, context);
+  return std::move(best->pipeline.graph);
+}
+
+}  // namespace shunt::graph

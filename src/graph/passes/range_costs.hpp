@@ -1,0 +1,57 @@
+// Simulated times of ranges of blocks, cut into parts. Ranges of equal blocks are simulated once.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "graph/list_schedule.hpp"
+#include "graph/passes/blocks.hpp"
+#include "graph/passes/pass.hpp"
+#include "graph/split.hpp"
+
+namespace shunt::graph {
+
+/// How far the parts of a range reach back: the shuffle and its experts are always cut as they are forward.
+enum class BackwardReach : std::uint8_t { shuffle, range };
+
+/// A range of blocks [begin, end) in `parts` parts.
+struct Cut {
+  std::int32_t begin = 0, end = 0;
+  std::int32_t parts = 1;
+  BackwardReach backward = BackwardReach::range;
+};
+
+/// By op: in how many parts these cuts make of it.
+std::vector<std::int32_t> parts_of_ops(const Graph& graph, const Blocks& blocks, const std::vector<Cut>& cuts);
+
+class RangeCosts {
+ public:
+  RangeCosts(const Graph& graph, const Blocks& blocks, const CostModel& cost);
+
+  /// Forward and backward of the range; nothing where it can't be cut so.
+  [[nodiscard]] std::optional<double> seconds(const Cut& cut);
+
+ private:
+  /// The step with every block cut alike.
+  struct Variant {
+    Program program;
+    std::vector<Priority> priorities;
+    std::vector<std::vector<TaskId>> forward, backward;  // by block
+  };
+  const Variant* variant(std::int32_t parts, BackwardReach reach);
+  double simulate_range(const Variant& variant, const std::vector<std::vector<TaskId>>& by_block, const Cut& cut) const;
+  [[nodiscard]] std::string key_of(const Cut& cut) const;
+  void name_equal_blocks();
+
+  const Graph& graph_;
+  const Blocks& blocks_;
+  const CostModel& cost_;
+  std::map<std::pair<std::int32_t, BackwardReach>, std::optional<Variant>> variants_;
+  std::vector<std::int32_t> block_type_;  // equal blocks have equal numbers
+  std::map<std::string, std::optional<double>> known_;
+};
+
+}  // namespace shunt::graph

@@ -1,0 +1,112 @@
+#include "graph/passes/reduce_placement.hpp"
+
+#include <algorithm>
+
+#include "graph/list_schedule.hpp"
+
+namespace shunt::graph {
+namespace {
+
+struct Gap {
+  std::size_t before;  // the place in the order of the communication that ends the gap
+  double begin_s, left_s;
+};
+
+class Reductions {
+ public:
+  Reductions(const Graph& graph, const CostModel& cost)
+      : graph_(graph), program_(make_program(graph, cost)), timeline_(simulate(program_, cost.cluster())) {
+    for (TaskId task = 0; task < program_.tasks.size(); ++task) {
+      const Op& op = graph.op(program_.tasks[task].op);
+      const bool is_reduction = op.kind == OpKind::all_reduce && op.origin.phase == Phase::backward;
+      const bool is_update = op.origin.phase == Phase::update && program_.tasks[task].lane == Lane::compute;
+      (is_reduction ? reductions_ : is_update ? updates_ : rest_).push_back(task);
+    }
+  }
+
+  [[nodiscard]] Graph behind_all_to_alls() const {
+    std::size_t last = 0;
+    for (std::size_t i = 0; i < rest_.size(); ++i)
+      if (program_.tasks[rest_[i]].is_all_to_all) last = i + 1;
+    return ordered([&](TaskId task) { return std::max(last, ready_place(task)); });
+  }
+
+  [[nodiscard]] Graph in_gaps() const {
+    std::vector<Gap> gaps = find_gaps();
+    return ordered([&](TaskId task) {
+      const double length = program_.tasks[task].cost.comm.alone_s();
+      const std::size_t earliest = ready_place(task);
+      for (Gap& gap : gaps)
+        if (gap.before >= earliest && gap.left_s >= length && gap.begin_s + gap.left_s >= ready_s(task) + length) {
+          gap.left_s -= length;
+          return gap.before;
+        }
+      return rest_.size();
+    });
+  }
+
+ private:
+  [[nodiscard]] double ready_s(TaskId task) const {
+    double ready = 0;
+    for (const TaskId need : program_.tasks[task].needs) ready = std::max(ready, timeline_.spans[need].end_s);
+    return ready;
+  }
+  /// The place in rest_ behind everything that the reduction needs.
+  [[nodiscard]] std::size_t ready_place(TaskId task) const {
+    std::size_t place = 0;
+    for (const TaskId need : program_.tasks[task].needs) {
+      const auto at = std::lower_bound(rest_.begin(), rest_.end(), need) - rest_.begin();
+      place = std::max(place, static_cast<std::size_t>(at) + 1);
+    }
+    return place;
+  }
+
+  /// Of the links, between transfers that are no reductions.
+  [[nodiscard]] std::vector<Gap> find_gaps() const {
+    std::vector<Gap> gaps;
+    double idle_from = 0;
+    for (std::size_t i = 0; i < rest_.size(); ++i) {
+      if (program_.tasks[rest_[i]].lane != Lane::comm) continue;
+      const Timeline::Span& span = timeline_.spans[rest_[i]];
+      if (span.begin_s > idle_from) gaps.push_back({i, idle_from, span.begin_s - idle_from});
+      idle_from = std::max(idle_from, span.end_s);
+    }
+    return gaps;
+  }
+
+  template <class Place>
+  [[nodiscard]] Graph ordered(const Place& place) const {
+    std::vector<std::vector<TaskId>> before(rest_.size() + 1);
+    for (const TaskId task : reductions_) before[place(task)].push_back(task);
+    std::vector<TaskId> order;
+    for (std::size_t i = 0; i <= rest_.size(); ++i) {
+      order.insert(order.end(), before[i].begin(), before[i].end());
+      if (i < rest_.size()) order.push_back(rest_[i]);
+    }
+    order.insert(order.end(), updates_.begin(), updates_.end());
+    return with_order(graph_, program_, order);
+  }
+
+  const Graph& graph_;
+  Program program_;
+  Timeline timeline_;
+  std::vector<TaskId> reductions_, updates_, rest_;
+};
+
+}  // namespace
+
+Graph place_reductions(const Graph& graph, PassContext& context) {
+  const Reductions reductions(graph, context.cost);
+  Graph best = graph;
+  double best_s = evaluate(graph, context.cost).timeline.step_s;
+  for (Graph& candidate : std::vector{reductions.behind_all_to_alls(), reductions.in_gaps()}) {
+    const Outcome outcome = evaluate(candidate, context.cost);
+    const bool fits = context.memory_cap_bytes == 0 || outcome.memory.peak_bytes <= context.memory_cap_bytes;
+    if (!fits || outcome.timeline.step_s >= best_s) continue;
+    best_s = outcome.timeline.step_s;
+    best = std::move(candidate);
+  }
+  return best;
+}
+
+}  // namespace shunt::graph

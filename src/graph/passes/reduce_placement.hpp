@@ -1,0 +1,12 @@
+// Puts reductions of gradients where the links are idle.
+#pragma once
+
+#include "graph/passes/pass.hpp"
+
+namespace shunt::graph {
+
+/// Tries, by simulation: as they are; behind the last all-to-all; and each in the first gap of the links that is long
+/// enough for it.
+Graph place_reductions(const Graph& graph, PassContext& context);
+
+}  // namespace shunt::graph

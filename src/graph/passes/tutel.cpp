@@ -1,0 +1,85 @@
+#include "graph/passes/tutel.hpp"
+
+#include <map>
+#include <queue>
+#include <tuple>
+
+#include "graph/passes/blocks.hpp"
+#include "graph/passes/pass.hpp"
+#include "graph/program_order.hpp"
+#include "graph/split.hpp"
+
+namespace shunt::graph {
+namespace {
+
+constexpr std::int32_t kDegrees[] = {1, 2, 4, 8};
+
+/// Ops that are cut: those that touch rows.
+std::vector<std::int32_t> parts_by_layer(const Graph& graph, const Blocks& blocks, std::int32_t degree) {
+  std::vector<std::int32_t> parts(graph.ops().size(), 1);
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    if (blocks.plan_of_op[i] >= 0 && is_cut_by_batch(graph, graph.op(OpId(i)), batch_of(graph))) parts[i] = degree;
+  return parts;
+}
+
+/// Inside a layer's shuffle: what starts it for all parts, then the rest part by part.
+Graph pipelined(const SplitGraph& split, const std::vector<std::int32_t>& parts, const Graph& graph) {
+  std::map<std::pair<std::int32_t, Phase>, std::int64_t> region;  // where a layer's first op that is cut stands
+  std::map<std::pair<std::int32_t, Phase>, bool> has_computed;
+  std::map<OpId, int> stage;  // by source op: 0 leading communication, 2 the rest of the shuffle
+  for (std::size_t i = 0; i < graph.ops().size(); ++i) {
+    if (parts[i] <= 1) continue;
+    const Op& op = graph.op(OpId(i));
+    const std::pair key(op.origin.layer, op.origin.phase);
+    region.try_emplace(key, static_cast<std::int64_t>(i));
+    if (lane_of(op) == Lane::compute) has_computed[key] = true;
+    stage[OpId(i)] = has_computed[key] ? 2 : 0;
+  }
+  using Key = std::tuple<std::int64_t, int, std::int32_t, std::int64_t, std::int32_t>;
+  const auto key_of = [&](std::size_t op) -> Key {
+    const OpId source = split.source[op];
+    const Origin& origin = graph.op(source).origin;
+    const auto found = region.find({origin.layer, origin.phase});
+    const auto number = static_cast<std::int32_t>(op);
+    if (parts[source.index()] > 1) return {found->second, stage.at(source), split.part[op], source.value, number};
+    return {source.value, 0, 0, source.value, number};
+  };
+  const std::vector<std::vector<OpId>> needs = dependencies(split.graph);
+  std::vector<std::size_t> missing(needs.size());
+  std::vector<std::vector<OpId>> users(needs.size());
+  std::priority_queue<Key, std::vector<Key>, std::greater<>> ready;
+  for (std::size_t op = 0; op < needs.size(); ++op) {
+    missing[op] = needs[op].size();
+    for (const OpId need : needs[op]) users[need.index()].emplace_back(op);
+    if (missing[op] == 0) ready.push(key_of(op));
+  }
+  std::vector<OpId> order;
+  while (!ready.empty()) {
+    order.emplace_back(std::get<4>(ready.top()));
+    ready.pop();
+    for (const OpId user : users[order.back().index()])
+      if (--missing[user.index()] == 0) ready.push(key_of(user.index()));
+  }
+  return split.graph.reordered(order);
+}
+
+}  // namespace
+
+Graph tutel(const Graph& graph, const CostModel& cost) {
+  const Blocks blocks = find_blocks(graph);
+  const std::int64_t batch = graph.dims[batch_of(graph)].size;
+  Graph best = graph;
+  double best_s = evaluate(graph, cost).timeline.step_s;
+  for (const std::int32_t degree : kDegrees) {
+    if (degree == 1 || degree > batch) continue;
+    const std::vector<std::int32_t> parts = parts_by_layer(graph, blocks, degree);
+    Graph candidate = pipelined(split(graph, parts), parts, graph);
+    const double seconds = evaluate(candidate, cost).timeline.step_s;
+    if (seconds >= best_s) continue;
+    best_s = seconds;
+    best = std::move(candidate);
+  }
+  return best;
+}
+
+}  // namespace shunt::graph

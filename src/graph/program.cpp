@@ -1,0 +1,49 @@
+#include "graph/program.hpp"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "graph/program_order.hpp"
+
+namespace shunt::graph {
+
+void Program::find_users() {
+  users.assign(tasks.size(), {});
+  for (TaskId task = 0; task < tasks.size(); ++task)
+    for (const TaskId need : tasks[task].needs) users[need].push_back(task);
+}
+
+Program make_program(const Graph& graph, const CostModel& cost) {
+  const std::vector<std::vector<OpId>> waits = dependencies(graph);
+  std::unordered_map<std::string, OpCost> known;  // equal ops of equal layers
+  Program program;
+  std::vector<std::vector<TaskId>> reached_by(graph.ops().size());  // what a user of the op waits for
+  for (std::size_t i = 0; i < graph.ops().size(); ++i) {
+    const Op& op = graph.op(OpId(i));
+    std::vector<TaskId> needs;
+    for (const OpId wait : waits[i])
+      needs.insert(needs.end(), reached_by[wait.index()].begin(), reached_by[wait.index()].end());
+    std::sort(needs.begin(), needs.end());
+    needs.erase(std::unique(needs.begin(), needs.end()), needs.end());
+    if (lane_of(op) == Lane::none) {
+      reached_by[i] = std::move(needs);
+      continue;
+    }
+    reached_by[i] = {static_cast<TaskId>(program.tasks.size())};
+    program.tasks.push_back(
+        {OpId(i), lane_of(op), is_all_to_all(op) || op.kind == OpKind::plan, cost.of(graph, op), std::move(needs)});
+  }
+  program.find_users();
+  return program;
+}
+
+std::vector<double> longest_tails(const Program& program) {
+  std::vector<double> tails(program.tasks.size());
+  for (std::size_t i = program.tasks.size(); i-- > 0;) {
+    for (const TaskId user : program.users[i]) tails[i] = std::max(tails[i], tails[user]);
+    tails[i] += program.tasks[i].cost.alone_s();
+  }
+  return tails;
+}
+
+}  // namespace shunt::graph

@@ -1,0 +1,35 @@
+// A graph reduced to what takes time: tasks on lanes, and who waits for whom.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "graph/cost.hpp"
+#include "graph/graph.hpp"
+
+namespace shunt::graph {
+
+using TaskId = std::uint32_t;
+
+struct Task {
+  OpId op;
+  Lane lane = Lane::compute;
+  bool is_all_to_all = false;  ///< or the exchange of counts before it; other communication is an all-reduce
+  OpCost cost;
+  std::vector<TaskId> needs;
+};
+
+/// Tasks stand in program order.
+struct Program {
+  std::vector<Task> tasks;
+  std::vector<std::vector<TaskId>> users;  ///< by task
+
+  void find_users();
+};
+
+Program make_program(const Graph& graph, const CostModel& cost);
+
+/// By task: how long the longest chain from its start to the end takes, each op alone.
+std::vector<double> longest_tails(const Program& program);
+
+}  // namespace shunt::graph

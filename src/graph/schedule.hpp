@@ -1,0 +1,42 @@
+// From a model and a cluster to a scheduled training step, beside the ones it is compared with.
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "graph/model.hpp"
+#include "graph/passes/pass.hpp"
+
+namespace shunt::graph {
+
+struct ScheduleOptions {
+  std::int64_t memory_cap_bytes = 0;  ///< for activations and buffers; 0: none
+  std::set<std::string> passes;       ///< by name; empty: all
+  double dw_seconds = 1;
+};
+
+/// A layer's shuffle: what it exposes before and after, and what was done about it.
+struct LayerReport {
+  std::int32_t layer = 0;
+  double forward_before_s = 0, forward_after_s = 0, backward_before_s = 0, backward_after_s = 0;
+  std::string what;
+};
+
+struct Schedule {
+  Graph graph;
+  Outcome before, tutel, after;
+  std::vector<PassReport> passes;
+  std::vector<LayerReport> layers;
+  double dw_gap = 0, dw_gained = 0;
+  double plain_share = 0;   ///< all-to-alls over compute and all-to-alls, each alone
+  double plan_seconds = 0;  ///< building, differentiating and all passes; baselines are not in it
+
+  /// How far the step is from what no schedule of the same ops can beat.
+  [[nodiscard]] double step_gap() const { return after.timeline.step_s / after.least_step_s - 1; }
+};
+
+/// Throws Error(invalid_argument) for an unknown pass, and for a cap that no schedule obeys.
+Schedule make_schedule(const Model& model, const CostModel& cost, const ScheduleOptions& options);
+
+}  // namespace shunt::graph

@@ -1,0 +1,202 @@
+#include "graph/split.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/fail.hpp"
+
+namespace shunt::graph {
+namespace {
+
+template <class Visit>
+void for_each_dim(const Graph& graph, const Op& op, const Visit& visit) {
+  for (const ValueId operand : op.operands)
+    for (const DimId dim : graph.type(operand).dims) visit(dim);
+  for (const ValueId result : op.results)
+    for (const DimId dim : graph.type(result).dims) visit(dim);
+}
+
+class Splitter {
+ public:
+  Splitter(const Graph& graph, const std::vector<std::int32_t>& parts)
+      : from_(graph),
+        parts_(parts),
+        batch_(batch_of(graph)),
+        made_{Graph(graph.name, graph.ranks), {}, {}},
+        whole_(graph.values().size()),
+        cut_(graph.values().size()),
+        views_(graph.values().size()) {
+    made_.graph.dims = graph.dims;
+  }
+
+  SplitGraph run() {
+    for (std::size_t i = 0; i < from_.ops().size(); ++i) {
+      source_ = OpId(i);
+      part_ = 0;
+      if (parts_[i] > 1)
+        cut(from_.op(source_), parts_[i]);
+      else
+        copy(from_.op(source_));
+    }
+    for (const ValueId output : from_.outputs) made_.graph.outputs.push_back(whole(output));
+    return std::move(made_);
+  }
+
+ private:
+  std::vector<ValueId> append(OpKind kind, std::vector<ValueId> operands, Attributes attributes,
+                              const std::vector<std::string>& names, const Origin& origin) {
+    const OpId op = made_.graph.append(kind, std::move(operands), std::move(attributes), names, origin);
+    made_.source.push_back(source_);
+    made_.part.push_back(part_);
+    return made_.graph.op(op).results;
+  }
+
+  void copy(const Op& op) {
+    std::vector<ValueId> operands;
+    for (const ValueId operand : op.operands) operands.push_back(whole(operand));
+    const OpId made = made_.graph.adopt(from_, op, std::move(operands));
+    made_.source.push_back(source_);
+    made_.part.push_back(part_);
+    for (std::size_t i = 0; i < op.results.size(); ++i) whole_[op.results[i].index()] = made_.graph.op(made).results[i];
+  }
+
+  [[nodiscard]] bool is_cut(DimId dim) const { return dim == batch_ || from_.dims[dim].role == DimRole::rows; }
+  [[nodiscard]] bool has_cut_dim(ValueId value) const {
+    const auto& dims = from_.type(value).dims;
+    return std::any_of(dims.begin(), dims.end(), [&](DimId dim) { return is_cut(dim); });
+  }
+
+  ValueId whole(ValueId value) {
+    ValueId& known = whole_[value.index()];
+    if (known.valid()) return known;
+    if (!from_.type(value).has(batch_))
+      fail(ErrorCode::invalid_argument, "%{} is cut by rows, so all its users must be cut alike",
+           from_.value(value).name);
+    const std::int32_t part = std::exchange(part_, 0);
+    known = append(OpKind::join, cut_[value.index()], {{"to", std::vector{batch_}}}, {from_.value(value).name},
+                   from_.op(from_.value(value).producer).origin)
+                .front();
+    part_ = part;
+    return known;
+  }
+
+  ValueId part_of(ValueId value, std::int32_t part, std::int32_t parts) {
+    if (!has_cut_dim(value)) return whole(value);
+    auto& cut = cut_[value.index()];
+    if (static_cast<std::int32_t>(cut.size()) == parts) return cut[static_cast<std::size_t>(part)];
+    auto& views = views_[value.index()];
+    if (static_cast<std::int32_t>(views.size()) != parts) views.assign(static_cast<std::size_t>(parts), {});
+    ValueId& view = views[static_cast<std::size_t>(part)];
+    if (view.valid()) return view;
+    for (const DimId dim : from_.type(value).dims)
+      if (from_.dims[dim].role == DimRole::rows)
+        fail(ErrorCode::invalid_argument, "%{} has rows that come from another plan", from_.value(value).name);
+    return view =
+               append(OpKind::part, {whole(value)}, {{"to", std::vector{made_.graph.dims.part(batch_, part, parts)}}},
+                      {part_name(value, part)}, from_.op(from_.value(value).producer).origin)
+                   .front();
+  }
+
+  [[nodiscard]] std::string part_name(ValueId value, std::int32_t part) const {
+    return fmt::format("{}.p{}", from_.value(value).name, part);
+  }
+
+  Attributes cut_attributes(const Attributes& all, std::int32_t part, std::int32_t parts) {
+    Attributes result = all;
+    for (const auto& [name, value] : all.entries()) {
+      const auto* dims = std::get_if<std::vector<DimId>>(&value);
+      if (!dims) continue;
+      std::vector<DimId> mapped;
+      for (const DimId dim : *dims) mapped.push_back(is_cut(dim) ? made_.graph.dims.part(dim, part, parts) : dim);
+      result.set(name, mapped);
+    }
+    return result;
+  }
+
+  void cut(const Op& op, std::int32_t parts) {
+    const Split rule = batch_split(from_, op, batch_);
+    if (rule == Split::never)
+      fail(ErrorCode::invalid_argument, "{} can't be cut along {}", info(op.kind).name, from_.dims[batch_].name);
+    std::vector<std::vector<ValueId>> results(op.results.size());  // by result and part
+    for (std::int32_t part = 0; part < parts; ++part) {
+      part_ = part;
+      std::vector<ValueId> operands;
+      for (const ValueId operand : op.operands) operands.push_back(part_of(operand, part, parts));
+      if (rule == Split::chain && part > 0) {
+        operands.resize(1);
+        operands.push_back(results[1].back());
+      }
+      std::vector<std::string> names;
+      for (const ValueId result : op.results) names.push_back(part_name(result, part));
+      const std::vector<ValueId> made =
+          append(op.kind, operands, cut_attributes(op.attributes, part, parts), names, op.origin);
+      for (std::size_t i = 0; i < made.size(); ++i) results[i].push_back(made[i]);
+    }
+    part_ = 0;
+    for (std::size_t i = 0; i < op.results.size(); ++i) {
+      if (has_cut_dim(op.results[i]))
+        cut_[op.results[i].index()] = results[i];
+      else if (rule == Split::chain)
+        whole_[op.results[i].index()] = results[i].back();
+      else
+        whole_[op.results[i].index()] =
+            append(OpKind::add, results[i], {}, {from_.value(op.results[i]).name}, op.origin).front();
+    }
+  }
+
+  const Graph& from_;
+  const std::vector<std::int32_t>& parts_;
+  DimId batch_;
+  SplitGraph made_;
+  OpId source_;
+  std::int32_t part_ = 0;
+  std::vector<ValueId> whole_;               // by old value
+  std::vector<std::vector<ValueId>> cut_;    // by old value and part
+  std::vector<std::vector<ValueId>> views_;  // by old value and part, of whole values
+};
+
+}  // namespace
+
+SplitGraph split(const Graph& graph, const std::vector<std::int32_t>& parts) { return Splitter(graph, parts).run(); }
+
+DimId batch_of(const Graph& graph) {
+  DimId batch;
+  for (std::size_t i = 0; i < graph.dims.dims().size(); ++i) {
+    const Dim& dim = graph.dims.dims()[i];
+    if (dim.role != DimRole::batch || dim.whole.valid()) continue;
+    if (batch.valid()) fail(ErrorCode::invalid_argument, "{} has two dimensions of role batch", graph.name);
+    batch = DimId(i);
+  }
+  if (!batch.valid()) fail(ErrorCode::invalid_argument, "{} has no dimension of role batch", graph.name);
+  return batch;
+}
+
+bool is_split(const Graph& graph) {
+  const auto dims = graph.dims.dims();
+  return std::any_of(dims.begin(), dims.end(),
+                     [](const Dim& dim) { return dim.role == DimRole::batch && dim.whole.valid(); });
+}
+
+bool touches_rows(const Graph& graph, const Op& op) {
+  bool touches = false;
+  for_each_dim(graph, op, [&](DimId dim) { touches |= graph.dims[dim].role == DimRole::rows; });
+  return touches;
+}
+
+bool is_cut_by_batch(const Graph& graph, const Op& op, DimId batch) {
+  if (lane_of(op) == Lane::none && !info(op.kind).is_view) return false;
+  bool touches = false;
+  for_each_dim(graph, op, [&](DimId dim) { touches |= dim == batch || graph.dims[dim].role == DimRole::rows; });
+  return touches && batch_split(graph, op, batch) != Split::never;
+}
+
+Split batch_split(const Graph& graph, const Op& op, DimId batch) {
+  Split worst = Split::free;
+  for_each_dim(graph, op, [&](DimId dim) {
+    if (dim != batch && graph.dims[dim].role != DimRole::rows) return;
+    worst = std::max(worst, split_of(graph, op, dim));
+  });
+  return worst;
+}
+
+}  // namespace shunt::graph

@@ -1,0 +1,72 @@
+#include "graph/verify.hpp"
+
+#include "core/fail.hpp"
+#include "graph/text.hpp"
+
+namespace shunt::graph {
+namespace {
+
+class Verifier {
+ public:
+  explicit Verifier(const Graph& graph) : graph_(graph), known_(graph.values().size()), overwritten_(known_.size()) {}
+
+  void run() {
+    for (std::size_t i = 0; i < graph_.ops().size(); ++i) check(OpId(i));
+    for (const ValueId output : graph_.outputs) check_defined(output, "return");
+  }
+
+ private:
+  void check(OpId id) {
+    const Op& op = graph_.op(id);
+    const OpInfo& kind = info(op.kind);
+    for (const ValueId operand : op.operands) check_defined(operand, kind.name);
+    check_types(op);
+    for (std::size_t i = 0; i < op.operands.size(); ++i)
+      if (i < 32 && (kind.writes >> i & 1)) overwrite(op, op.operands[i]);
+    for (const ValueId result : op.results) {
+      if (graph_.value(result).producer != id || known_[result.index()])
+        fail(ErrorCode::invalid_argument, "%{} is defined twice", graph_.value(result).name);
+      known_[result.index()] = true;
+    }
+  }
+
+  void check_defined(ValueId value, std::string_view user) const {
+    if (!known_[value.index()])
+      fail(ErrorCode::invalid_argument, "{} uses %{} before its definition", user, graph_.value(value).name);
+    if (overwritten_[value.index()])
+      fail(ErrorCode::invalid_argument, "{} reads %{}, which an update has overwritten", user,
+           graph_.value(value).name);
+  }
+
+  void check_types(const Op& op) const {
+    const OpInfo& kind = info(op.kind);
+    check_attributes(kind, op.attributes);
+    if (!kind.types) return;
+    const OpTypes types(graph_, op);
+    OpView view = types.view();
+    const std::span<const Type> given = view.results;
+    view.results = {};
+    const std::vector<Type> inferred = kind.types(view);
+    for (std::size_t i = 0; i < given.size(); ++i)
+      if (inferred.size() != given.size() || inferred[i] != given[i])
+        fail(ErrorCode::invalid_argument, "%{} is {}, but {} gives {}", graph_.value(op.results[i]).name,
+             print(graph_.dims, given[i]), kind.name, print(graph_.dims, inferred[i]));
+  }
+
+  void overwrite(const Op& op, ValueId value) {
+    const OpKind source = graph_.op(graph_.value(value).producer).kind;
+    if (source != OpKind::param && source != OpKind::state)
+      fail(ErrorCode::invalid_argument, "{} overwrites %{}, which is neither a parameter nor a state",
+           info(op.kind).name, graph_.value(value).name);
+    overwritten_[value.index()] = true;
+  }
+
+  const Graph& graph_;
+  std::vector<bool> known_, overwritten_;
+};
+
+}  // namespace
+
+void verify(const Graph& graph) { Verifier(graph).run(); }
+
+}  // namespace shunt::graph

@@ -1,0 +1,110 @@
+"""Runs `shunt schedule` as users do."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SHUNT = sys.argv.pop(1)
+
+
+def shunt(*arguments):
+    return subprocess.run([SHUNT, "schedule", *arguments], capture_output=True, text=True, timeout=120)
+
+
+class Schedule(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def path(self, name, text=None):
+        path = os.path.join(self.folder, name)
+        if text is not None:
+            with open(path, "w") as file:
+                file.write(text)
+        return path
+
+    def test_writes_figures_graph_and_trace(self):
+        done = shunt("--model", "gpt2-s-moe", "--cluster", "v100x64", "--json", self.path("plan.json"),
+                     "--graph", self.path("graph.txt"), "--trace", self.path("trace.json"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for word in ["before", "tutel", "after", "partition", "layers", "hash"]:
+            self.assertIn(word, done.stdout)
+        with open(self.path("plan.json")) as file:
+            plan = json.load(file)
+        for step in ["before", "tutel", "after"]:
+            self.assertLessEqual({"step_ms", "compute_ms", "exposed_comm_ms", "peak_bytes"}, plan[step].keys())
+        self.assertLessEqual({"dw_gap", "step_gap"}, plan["after"].keys())
+        self.assertLess(plan["after"]["step_ms"] * 1.3, plan["before"]["step_ms"])
+        self.assertGreaterEqual(plan["after"]["step_gap"], 0)
+        self.assertLess(plan["plan_seconds"], 60)
+        self.assertEqual([layer["layer"] for layer in plan["layers"]], [1, 3, 5, 7, 9, 11])
+        with open(self.path("graph.txt")) as file:
+            self.assertEqual(file.readline(), "graph gpt2-s-moe ranks 64\n")
+        with open(self.path("trace.json")) as file:
+            spans = [event for event in json.load(file)["traceEvents"] if event["ph"] == "X"]
+        self.assertAlmostEqual(max(span["ts"] + span["dur"] for span in spans) / 1000, plan["after"]["step_ms"], places=3)
+
+    def test_says_the_same_every_time(self):
+        first, second = (shunt("--model", "tiny", "--cluster", "a100x16").stdout.splitlines()[:8] for _ in range(2))
+        self.assertEqual(first, second)
+
+    def test_obeys_the_memory_cap(self):
+        free = shunt("--model", "gpt2-s-moe", "--cluster", "v100x64", "--json", self.path("free.json"))
+        self.assertEqual(free.returncode, 0, free.stderr)
+        with open(self.path("free.json")) as file:
+            before = json.load(file)["before"]
+        cap = 1.05 * before["peak_bytes"] / 2**30
+        capped = shunt("--model", "gpt2-s-moe", "--cluster", "v100x64", "--memory", str(cap), "--json", self.path("capped.json"))
+        self.assertEqual(capped.returncode, 0, capped.stderr)
+        with open(self.path("capped.json")) as file:
+            after = json.load(file)["after"]
+        self.assertLessEqual(after["peak_bytes"], cap * 2**30)
+        self.assertLess(after["exposed_all_to_all_ms"], before["exposed_all_to_all_ms"] / 2)
+        hopeless = shunt("--model", "gpt2-s-moe", "--cluster", "v100x64", "--memory", "0.5")
+        self.assertEqual(hopeless.returncode, 1)
+        self.assertIn("no schedule was found", hopeless.stderr)
+
+    def test_runs_only_the_passes_that_are_named(self):
+        done = shunt("--model", "tiny", "--cluster", "v100x16", "--passes", "dw,all_reduce", "--json", self.path("plan.json"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(self.path("plan.json")) as file:
+            self.assertEqual([each["name"] for each in json.load(file)["passes"]], ["dw", "all_reduce"])
+
+    def test_measures_this_machine(self):
+        done = shunt("--model", "tiny", "--cluster", "this", "--json", self.path("plan.json"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(self.path("plan.json")) as file:
+            self.assertGreater(json.load(file)["before"]["step_ms"], 0)
+
+    def test_varies_each_assumption(self):
+        done = shunt("--model", "tiny", "--cluster", "v100x16", "--vary", "25", "--json", self.path("plan.json"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(self.path("plan.json")) as file:
+            variations = json.load(file)["variations"]
+        self.assertEqual({each["factor"] for each in variations}, {0.75, 1.25})
+        self.assertIn("rate between nodes", done.stdout)
+
+    def test_names_what_is_wrong_once(self):
+        broken = self.path("broken.json", '{"name": "x",\n "layers": }')
+        strange = self.path("strange.json", '{"name": "x", "layers": 1, "colour": 3}')
+        for arguments, message in [
+            (["--model", "nothing", "--cluster", "v100x8"], "no model 'nothing'"),
+            (["--model", "tiny", "--cluster", "v100x12"], "fill no whole nodes of 8"),
+            (["--model", broken, "--cluster", "v100x8"], "broken.json:2: no JSON"),
+            (["--model", strange, "--cluster", "v100x8"], "strange.json: hidden: is missing"),
+            (["--model", "tiny", "--cluster", "v100x8", "--passes", "magic"], "no pass 'magic'"),
+            (["--model", "tiny", "--cluster", "v100x8", "--json", "/nonexistent/x.json"], "can't write /nonexistent/x.json"),
+        ]:
+            with self.subTest(arguments=arguments):
+                done = shunt(*arguments)
+                self.assertEqual(done.returncode, 1)
+                self.assertEqual(done.stdout, "")
+                self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+                self.assertIn(message, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

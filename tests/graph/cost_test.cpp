@@ -1,0 +1,122 @@
+#include "graph/cost.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "graph/model.hpp"
+#include "graph/text.hpp"
+#include "shunt/error.hpp"
+
+namespace shunt::graph {
+namespace {
+
+TEST(Interpolation, IsLinearBetweenPointsAndBeyondThem) {
+  const Curve curve = {{100, 1}, {200, 3}, {400, 4}};
+  EXPECT_DOUBLE_EQ(interpolate(curve, 50), 1);
+  EXPECT_DOUBLE_EQ(interpolate(curve, 100), 1);
+  EXPECT_DOUBLE_EQ(interpolate(curve, 150), 2);
+  EXPECT_DOUBLE_EQ(interpolate(curve, 200), 3);
+  EXPECT_DOUBLE_EQ(interpolate(curve, 300), 3.5);
+  EXPECT_DOUBLE_EQ(interpolate(curve, 800), 6);
+}
+
+TEST(Cost, PartsOfAProductTakeLongerThanTheWhole) {
+  const Cluster cluster = Cluster::load("v100x8");
+  const Work whole{.m = 4096, .n = 1024, .k = 1024, .batch = 1};
+  for (const std::int64_t parts : {2, 3, 7, 64}) {
+    Work part = whole;
+    part.m = whole.m / parts;
+    EXPECT_GE(static_cast<double>(parts) * product_seconds(cluster, part, 1e12),
+              0.999 * product_seconds(cluster, whole, 1e12) * static_cast<double>(parts * part.m) / 4096);
+  }
+  Work sliver = whole;
+  sliver.m = 1;
+  EXPECT_GT(4096 * product_seconds(cluster, sliver, 1e12), 10 * product_seconds(cluster, whole, 1e12));
+}
+
+TEST(Cost, UniformVolumeSendsATokenOncePerNode) {
+  const ShuffleRows top1 = UniformVolume(Cluster::load("v100x64")).rows({0, 1000, 1, 128});
+  EXPECT_NEAR(top1.far, 8 * 1000 * 7.0 / 8, 1e-9);
+  const ShuffleRows top8 = UniformVolume(Cluster::load("h100x64")).rows({0, 1000, 8, 256});
+  EXPECT_NEAR(top8.far / 8000, 5.3 * 7 / 8, 0.05);  // a token touches 5.3 of 8 nodes
+  EXPECT_DOUBLE_EQ(top8.mean, 8000);
+}
+
+TEST(Cost, AnAllToAllTakesAsLongAsTheNodesLinkNeeds) {
+  const Cluster cluster = Cluster::load("v100x64");
+  const Graph graph = build_training_step(Model::load("gpt2-s-moe", "v100"), 64);
+  const CostModel cost(cluster);
+  for (const Op& op : graph.ops())
+    if (op.kind == OpKind::dispatch) {
+      const double bytes = 8 * 16 * 512 * 768 * 4 * 7.0 / 8;
+      EXPECT_NEAR(cost.of(graph, op).alone_s(), 40e-6 + bytes / (100e9 / 8 * 0.85), 1e-9);
+    }
+}
+
+class CostFile : public testing::Test {
+ protected:
+  void SetUp() override {
+    path_ = std::filesystem::temp_directory_path() / ("shunt-costs-" + std::to_string(getpid()));
+  }
+  void TearDown() override { std::filesystem::remove(path_); }
+  CostTable load() {
+    return CostTable::load(path_, "v100", [this](const std::string& text) { warning_ = text; });
+  }
+  std::string path_, warning_;
+};
+
+TEST_F(CostFile, KeepsMeasuredTimes) {
+  const Graph graph = build_forward(Model::load("tiny", "v100"), 1);
+  CostTable table("v100");
+  const Op* product = nullptr;
+  for (const Op& op : graph.ops())
+    if (op.kind == OpKind::matmul) product = &op;
+  table.set(cost_key(graph, *product), 0.25);
+  table.save(path_);
+  const CostTable again = load();
+  EXPECT_EQ(warning_, "");
+  EXPECT_EQ(CostModel(Cluster::load("v100x8"), nullptr, &again).of(graph, *product).compute_s, 0.25);
+}
+
+TEST_F(CostFile, IsEmptyWhereThereIsNone) {
+  EXPECT_EQ(load().size(), 0u);
+  EXPECT_EQ(warning_, "");
+}
+
+TEST_F(CostFile, IsIgnoredWithAWarningWhereItIsBroken) {
+  for (const char* text : {"", "{", "[]", R"({"version": 9, "device": "v100", "seconds": {}})",
+                           R"({"version": 1, "device": "a100", "seconds": {}})",
+                           R"({"version": 1, "device": "v100", "seconds": {"x": -1}})",
+                           R"({"version": 1, "device": "v100", "seconds": {"x": "y"}})"}) {
+    std::ofstream(path_) << text;
+    warning_ = "";
+    EXPECT_EQ(load().size(), 0u) << text;
+    EXPECT_THAT(warning_, testing::HasSubstr("are ignored")) << text;
+  }
+}
+
+TEST(ClusterDescription, IsCheckedKeyByKey) {
+  const auto error_of = [](const std::string& text) -> std::string {
+    try {
+      (void)Cluster::from_json("c.json", text);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(error_of("{\n\"name\": }"), testing::HasSubstr("c.json:2: no JSON"));
+  EXPECT_THAT(error_of("{}"), testing::HasSubstr("c.json: name: is missing"));
+  EXPECT_THAT(error_of(R"({"name": "x", "device": "d", "nodes": 0})"),
+              testing::HasSubstr("nodes: expected a whole number"));
+  EXPECT_THROW((void)Cluster::load("a100x12"), Error);
+  EXPECT_THROW((void)Cluster::load("nothing"), Error);
+  EXPECT_EQ(Cluster::load("a100x4").ranks(), 4);
+  EXPECT_EQ(Cluster::load("a100x64").nodes, 8);
+}
+
+}  // namespace
+}  // namespace shunt::graph

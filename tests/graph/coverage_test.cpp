@@ -1,0 +1,81 @@
+#include "graph/passes/coverage.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "support/dice.hpp"
+
+namespace shunt::graph {
+namespace {
+
+/// Items that sum up to about the gaps; half of the instances with nested legal gaps, as backward passes have them.
+CoverageProblem random_problem(std::uint64_t seed, std::int32_t num_gaps, std::int32_t num_items) {
+  std::mt19937_64 random(seed);
+  shunt::test::Dice dice(random);
+  CoverageProblem problem;
+  for (std::int32_t gap = 0; gap < num_gaps; ++gap) problem.gaps.push_back(dice.between(50, 150));
+  const double total = std::accumulate(problem.gaps.begin(), problem.gaps.end(), 0.0);
+  for (std::int32_t item = 0; item < num_items; ++item) {
+    problem.items.push_back(total / num_items * dice.between(40, 160) / 100);
+    problem.legal.emplace_back();
+    const std::int32_t first = dice.between(0, num_gaps - 1);
+    for (std::int32_t gap = 0; gap < num_gaps; ++gap)
+      if (seed % 2 == 0 ? gap >= first : dice.one_in(2)) problem.legal.back().push_back(gap);
+  }
+  return problem;
+}
+
+double best_by_trying_all(const CoverageProblem& problem, std::vector<std::int32_t>& gap_of, std::size_t item) {
+  if (item == problem.items.size()) return covered_seconds(problem, gap_of);
+  gap_of[item] = -1;
+  double best = best_by_trying_all(problem, gap_of, item + 1);
+  for (const std::int32_t gap : problem.legal[item]) {
+    gap_of[item] = gap;
+    best = std::max(best, best_by_trying_all(problem, gap_of, item + 1));
+  }
+  return best;
+}
+
+void expect_legal(const CoverageProblem& problem, const Coverage& coverage) {
+  for (std::size_t item = 0; item < problem.items.size(); ++item)
+    if (coverage.gap_of[item] >= 0) {
+      EXPECT_TRUE(std::count(problem.legal[item].begin(), problem.legal[item].end(), coverage.gap_of[item]));
+    }
+  EXPECT_NEAR(coverage.covered_s, covered_seconds(problem, coverage.gap_of), 1e-9);
+}
+
+TEST(Coverage, ExactSearchEqualsTryingEverything) {
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    const CoverageProblem problem = random_problem(seed, 4, 7);
+    const ExactCoverage exact = cover_exactly(problem, 10);
+    std::vector<std::int32_t> gap_of(problem.items.size(), -1);
+    ASSERT_TRUE(exact.is_optimal) << seed;
+    ASSERT_NEAR(exact.best.covered_s, best_by_trying_all(problem, gap_of, 0), 1e-9) << seed;
+    expect_legal(problem, exact.best);
+  }
+}
+
+TEST(Coverage, ExactSearchIsNeverWorseThanGreedyNorBetterThanTheBound) {
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    const CoverageProblem problem = random_problem(seed, 10, 30);
+    const Coverage greedy = cover_greedily(problem);
+    const ExactCoverage exact = cover_exactly(problem, 0.01);
+    const double bound = coverage_bound(problem);
+    expect_legal(problem, greedy);
+    expect_legal(problem, exact.best);
+    ASSERT_GE(exact.best.covered_s, greedy.covered_s - 1e-9) << seed;
+    ASSERT_LE(exact.best.covered_s, bound + 1e-9) << seed;
+    ASSERT_LE(exact.best.covered_s, exact.bound_s + 1e-9) << seed;
+    ASSERT_LE(exact.bound_s, bound + 1e-9) << seed;
+  }
+}
+
+TEST(Coverage, GreedyPutsTheBestFitIntoEachGap) {
+  const CoverageProblem problem = {{10, 4}, {4, 9, 2}, {{0, 1}, {0, 1}, {0}}};
+  EXPECT_EQ(cover_greedily(problem).gap_of, (std::vector<std::int32_t>{1, 0, 0}));
+}
+
+}  // namespace
+}  // namespace shunt::graph

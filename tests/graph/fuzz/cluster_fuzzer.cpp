@@ -1,0 +1,22 @@
+// Any text is a cluster that a step can be simulated on, or one Error(invalid_argument).
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+
+#include "graph/model.hpp"
+#include "graph/simulate.hpp"
+#include "shunt/error.hpp"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace shunt::graph;
+  static const Graph graph = build_training_step(Model::load("tiny", "none"), 4);
+  try {
+    const Cluster cluster = Cluster::from_json("fuzz", {reinterpret_cast<const char*>(data), size});
+    const double step = simulate(make_program(graph, CostModel(cluster)), cluster).step_s;
+    if (!(std::isfinite(step) && step >= 0)) std::abort();
+  } catch (const shunt::Error& error) {
+    if (error.code() != shunt::ErrorCode::invalid_argument) std::abort();
+  }
+  return 0;
+}

@@ -1,0 +1,83 @@
+// What the schedules of the presets must achieve.
+#include "graph/schedule.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "graph/text.hpp"
+#include "shunt/error.hpp"
+
+namespace shunt::graph {
+namespace {
+
+struct Case {
+  std::string model, cluster;
+};
+
+void PrintTo(const Case& each, std::ostream* out) { *out << each.model << " on " << each.cluster; }
+
+class Presets : public testing::TestWithParam<Case> {};
+
+TEST_P(Presets, HideTheShuffle) {
+  const Cluster cluster = Cluster::load(GetParam().cluster);
+  const CostModel cost(cluster);
+  const Schedule schedule = make_schedule(Model::load(GetParam().model, cluster.device), cost, {});
+  const auto exposed = [](const Outcome& outcome) { return outcome.timeline.exposed_all_to_all_s; };
+  EXPECT_LE(exposed(schedule.after), 0.23 * exposed(schedule.before));
+  EXPECT_LE(exposed(schedule.after), 0.40 * exposed(schedule.tutel));
+  EXPECT_LE(schedule.tutel.timeline.step_s, schedule.before.timeline.step_s);
+  EXPECT_GE(schedule.step_gap(), 0);
+  EXPECT_LE(schedule.dw_gap, 0.01);
+  if (cluster.device == "v100") {
+    EXPECT_GE(schedule.before.timeline.step_s, 1.3 * schedule.after.timeline.step_s);
+    EXPECT_GE(schedule.plain_share, 0.38);
+    EXPECT_LE(schedule.plain_share, 0.45);
+  }
+  EXPECT_EQ(parse(print(schedule.graph)).hash(), schedule.graph.hash());
+}
+
+TEST_P(Presets, AreScheduledAlikeOnEveryRank) {
+  const Cluster cluster = Cluster::load(GetParam().cluster);
+  const Model model = Model::load(GetParam().model, cluster.device);
+  const CostModel cost(cluster);
+  EXPECT_EQ(make_schedule(model, cost, {}).graph.hash(), make_schedule(model, cost, {}).graph.hash());
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Presets,
+                         testing::Values(Case{"gpt2-s-moe", "v100x64"}, Case{"gpt2-s-moe", "a100x64"},
+                                         Case{"gpt2-l-moe", "v100x64"}, Case{"gpt2-l-moe", "a100x64"}));
+
+TEST(Schedule, PlansDeepSeekV3InSeconds) {
+  const CostModel cost(Cluster::load("h100x64"));
+  const Schedule schedule = make_schedule(Model::load("deepseek-v3", "h100"), cost, {});
+  EXPECT_LT(schedule.after.timeline.step_s, schedule.tutel.timeline.step_s);
+  ASSERT_EQ(schedule.layers.size(), 58u) << "one for each layer with experts";
+  for (const LayerReport& layer : schedule.layers) EXPECT_THAT(layer.what, testing::HasSubstr("in 2 parts"));
+}
+
+TEST(Schedule, NamesAnUnknownPass) {
+  const CostModel cost(Cluster::load("v100x8"));
+  EXPECT_THROW(make_schedule(Model::load("tiny", "v100"), cost, {.passes = {"magic"}}), Error);
+}
+
+TEST(ModelDescription, IsCheckedKeyByKey) {
+  const auto error_of = [](const std::string& text) -> std::string {
+    try {
+      (void)Model::from_json("m.json", text, "v100");
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(error_of("{\n}"), testing::HasSubstr("m.json: name: is missing"));
+  EXPECT_THAT(error_of("[1]"), testing::HasSubstr("m.json: expected an object"));
+  EXPECT_THAT(error_of("{\"name\": \"a b\"}"), testing::HasSubstr("m.json: name: expected letters"));
+  EXPECT_THAT(error_of("{\"name\": \"a\", \"layers\": 1.5}"),
+              testing::HasSubstr("m.json: layers: expected a whole number"));
+  EXPECT_THROW((void)Model::load("no-such-model", "v100"), Error);
+  const CostModel cost(Cluster::load("a100x24"));
+  EXPECT_THROW(make_schedule(Model::load("olmoe", "a100"), cost, {}), Error) << "64 experts on 24 ranks";
+}
+
+}  // namespace
+}  // namespace shunt::graph
