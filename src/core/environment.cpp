@@ -8,6 +8,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "core/comma_list.hpp"
 #include "core/fail.hpp"
 #include "shunt/topology.hpp"
 
@@ -103,10 +104,8 @@ std::optional<Environment::Launch> find_launch() {
 
 /// The n-th of a list that is separated by commas, counted round.
 std::string nth_of(const std::string& list, std::int32_t n) {
-  const auto count = static_cast<std::int32_t>(std::count(list.begin(), list.end(), ',')) + 1;
-  std::size_t begin = 0;
-  for (std::int32_t i = n % count; i > 0; --i) begin = list.find(',', begin) + 1;
-  return list.substr(begin, list.find(',', begin) - begin);
+  const std::vector<std::string> items = items_of(list);
+  return items.empty() ? "" : items[static_cast<std::size_t>(n) % items.size()];
 }
 
 Environment::Network read_network(std::int32_t local_rank) {

@@ -348,6 +348,11 @@ class Mpi(Netcluster):
                          [("host0", "0")] * 2 + [("host1", "1")] * 2)
         self.assertEqual(len({line.split()[1] for line in lines}), 2)
 
+    def test_what_mpirun_leaves_behind_goes_with_the_cluster(self):
+        words = ["mpirun", "sh", "-c", "echo $PMIX_SERVER_TMPDIR"]
+        for folder in self.run_cluster("--hosts", 2, "--mpi", words=words).splitlines():
+            self.assertTrue(pathlib.Path(folder).is_relative_to(CLUSTERS), folder)
+
 
 def setUpModule():
     probe = subprocess.run(command("--hosts", 1, words=["true"]), stderr=subprocess.PIPE, text=True)

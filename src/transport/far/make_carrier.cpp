@@ -6,6 +6,7 @@
 #include "transport/ucx/make_carrier.hpp"
 
 namespace shunt::far {
+
 const char* name_of(Network network) { return network == Network::tcp ? "tcp" : "ucx"; }
 
 Network choose_network(const CarrierOptions& options) {

@@ -1,8 +1,9 @@
 #include "transport/far/rdma.hpp"
 
 #include <fstream>
-#include <sstream>
 #include <vector>
+
+#include "core/comma_list.hpp"
 
 namespace shunt::far {
 namespace {
@@ -45,9 +46,7 @@ std::vector<std::string> ports_of(const fs::path& classes, const std::string& na
 }  // namespace
 
 std::string rdma_devices(const std::string& devices, const fs::path& classes) {
-  std::vector<std::string> names;
-  std::istringstream list(devices);
-  for (std::string name; std::getline(list, name, ',');) names.push_back(name);
+  std::vector<std::string> names = items_of(devices);
   if (names.empty()) names = entries_of(classes / "infiniband");
   std::string found;
   for (const std::string& name : names)

@@ -6,10 +6,12 @@
 #include <cerrno>
 #include <utility>
 
+#include "transport/net/receive.hpp"
+
 namespace shunt::net {
 namespace {
 
-bool must_wait() { return errno == EAGAIN || errno == EWOULDBLOCK; }
+bool must_wait() { return blocked_or_lost() == Progress::blocked; }
 
 }  // namespace
 
@@ -36,17 +38,11 @@ void Stream::flush() {
 }
 
 std::optional<Bytes> Stream::receive(std::size_t num_bytes) {
-  partial_.resize(num_bytes);
-  while (!is_lost_ && num_received_ < num_bytes) {
-    const ssize_t came = recv(socket_.get(), partial_.data() + num_received_, num_bytes - num_received_, 0);
-    if (came < 0 && errno == EINTR) continue;
-    if (came < 0 && must_wait()) return std::nullopt;
-    if (came <= 0)
-      is_lost_ = true;
-    else
-      num_received_ += static_cast<std::size_t>(came);
-  }
   if (is_lost_) return std::nullopt;
+  partial_.resize(num_bytes);
+  const Progress progress = net::receive(socket_.get(), partial_, num_received_);
+  is_lost_ = progress == Progress::ended || progress == Progress::lost;
+  if (progress != Progress::done) return std::nullopt;
   num_received_ = 0;
   return std::exchange(partial_, {});
 }

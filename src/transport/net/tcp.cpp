@@ -14,8 +14,8 @@
 #include <array>
 #include <cstring>
 #include <memory>
-#include <sstream>
 
+#include "core/comma_list.hpp"
 #include "core/fail.hpp"
 #include "transport/net/ports.hpp"
 
@@ -335,8 +335,7 @@ std::string why_not_connected(const Descriptor& socket) {
 
 Connected connect_to(const MeetingPlace& place, Deadline deadline) {
   Connected last;
-  std::istringstream names(place.address);
-  for (std::string name; std::getline(names, name, ',');) {
+  for (const std::string& name : items_of(place.address)) {
     const auto [addresses, why_not] = resolve(name, 0);
     if (addresses.empty()) last.why_not = why_not;
     for (const Address& address : addresses) {

@@ -71,7 +71,7 @@ void Carrier::end(Channel& channel) {
   channel.state = Channel::State::ended;
   channels_.erase(channel.fd());
   unwatch(channel.fd());
-  if (++peer.num_ended == peer.channels.size()) lose(peer, "it hung up");
+  if (peer.has_hung_up()) lose(peer, "it hung up");
 }
 
 bool Carrier::handle_events(int timeout_ms) {

@@ -4,8 +4,8 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <sstream>
 
+#include "core/comma_list.hpp"
 #include "core/fail.hpp"
 #include "transport/net/places.hpp"
 #include "transport/tcp/carrier.hpp"
@@ -35,8 +35,8 @@ void make_room_for(std::size_t num_connections, RankId self) {
 
 Carrier::Carrier(const Options& options) : options_(options), events_(epoll_create1(EPOLL_CLOEXEC)) {
   if (!events_.valid()) fail_errno("can't watch connections");
-  std::istringstream names(options_.interfaces);
-  for (std::string name; std::getline(names, name, ',');) seats_.push_back(net::take_seat(name, options_.port_range));
+  for (const std::string& name : items_of(options_.interfaces))
+    seats_.push_back(net::take_seat(name, options_.port_range));
   if (seats_.empty()) seats_.push_back(net::take_seat("", options_.port_range));
   if (seats_.size() > kMostRails)
     fail(ErrorCode::invalid_argument, "SHUNT_NET_DEVICES='{}': expected at most {} interfaces", options_.interfaces,
@@ -172,7 +172,6 @@ void Carrier::open(Channel& channel) {
   if (!channel.is_for_messages() && options_.send_buffer_bytes > 0)
     (void)setsockopt(channel.fd(), SOL_SOCKET, SO_SNDBUF, &options_.send_buffer_bytes,
                      sizeof(options_.send_buffer_bytes));
-  ++peer.num_open;
   if (peer.is_reached())
     for (Channel& each : peer.channels) push(each);
   if (--num_closed_ == 0) close_doors();

@@ -1,6 +1,8 @@
 // What a carrier keeps of its peers and of its connections to them.
 #pragma once
 
+#include <algorithm>
+
 #include "transport/tcp/carrier.hpp"
 #include "transport/tcp/introduction.hpp"
 
@@ -25,8 +27,6 @@ struct Carrier::Peer {
   far::Contact contact;
   std::vector<net::MeetingPlace> places;
   std::vector<Channel> channels{};
-  std::size_t num_open = 0;   // since when they may have ended
-  std::size_t num_ended = 0;  // by the peer
   std::size_t next_rail = 0;
   std::deque<std::unique_ptr<far::Parcel>> messages{};
   std::deque<std::unique_ptr<far::Parcel>> slices{};
@@ -34,7 +34,13 @@ struct Carrier::Peer {
   bool is_buried = false;  // and the receiver knows
   std::string why_lost{};
 
-  [[nodiscard]] bool is_reached() const { return num_open == channels.size() && !is_lost; }
+  /// All of its channels stand, or have stood.
+  [[nodiscard]] bool is_reached() const {
+    return !is_lost && std::ranges::all_of(channels, [](const Channel& each) { return each.connection != nullptr; });
+  }
+  [[nodiscard]] bool has_hung_up() const {
+    return std::ranges::all_of(channels, [](const Channel& each) { return each.state == Channel::State::ended; });
+  }
 };
 
 }  // namespace shunt::tcp

@@ -32,7 +32,7 @@ Progress Connection::push() {
     if (taken >= 0)
       num_sent_ += static_cast<std::size_t>(taken);
     else if (errno != EINTR)
-      return blocked_or_lost() == Progress::blocked ? Progress::blocked : lose(std::strerror(errno));
+      return net::blocked_or_lost() == Progress::blocked ? Progress::blocked : lose(std::strerror(errno));
   }
   return Progress::done;
 }
@@ -57,7 +57,7 @@ Progress Connection::pull(far::Receiver& receiver) {
 }
 
 Progress Connection::fill(std::span<std::byte> bytes, std::size_t& num_received) {
-  const Progress progress = receive(socket_.get(), bytes, num_received);
+  const Progress progress = net::receive(socket_.get(), bytes, num_received);
   if (progress == Progress::lost) return lose(std::strerror(errno));
   if (progress == Progress::ended && num_frame_received_ > 0) return lose("it hung up in the middle of a message");
   return progress;

@@ -6,9 +6,11 @@
 
 #include "transport/descriptor.hpp"
 #include "transport/far/carrier.hpp"
-#include "transport/tcp/receive.hpp"
+#include "transport/net/receive.hpp"
 
 namespace shunt::tcp {
+
+using net::Progress;
 
 /// Never waits. Carries one parcel at a time in either direction.
 class Connection {

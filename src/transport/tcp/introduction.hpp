@@ -5,9 +5,11 @@
 #include <span>
 
 #include "transport/descriptor.hpp"
-#include "transport/tcp/receive.hpp"
+#include "transport/net/receive.hpp"
 
 namespace shunt::tcp {
+
+using net::Progress;
 
 /// The first bytes in either direction. Whoever knows the session belongs to the job: it was agreed on where both ranks
 /// proved that they know the token.
@@ -31,7 +33,7 @@ class Introduction {
 
   /// False where the other end has gone. A greeting always fits into an empty connection.
   [[nodiscard]] bool say(const Greeting& greeting) const;
-  Progress hear() { return receive(fd(), std::as_writable_bytes(std::span(&heard_, 1)), num_heard_); }
+  Progress hear() { return net::receive(fd(), std::as_writable_bytes(std::span(&heard_, 1)), num_heard_); }
   /// Once hear() is done.
   [[nodiscard]] const Greeting& heard() const { return heard_; }
 

@@ -1,10 +1,10 @@
-#include "transport/tcp/receive.hpp"
+#include "transport/net/receive.hpp"
 
 #include <sys/socket.h>
 
 #include <cerrno>
 
-namespace shunt::tcp {
+namespace shunt::net {
 
 Progress receive(int socket, std::span<std::byte> bytes, std::size_t& num_received) {
   while (num_received < bytes.size()) {
@@ -21,4 +21,4 @@ Progress receive(int socket, std::span<std::byte> bytes, std::size_t& num_receiv
 
 Progress blocked_or_lost() { return errno == EAGAIN || errno == EWOULDBLOCK ? Progress::blocked : Progress::lost; }
 
-}  // namespace shunt::tcp
+}  // namespace shunt::net

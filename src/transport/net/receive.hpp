@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <span>
 
-namespace shunt::tcp {
+namespace shunt::net {
 
 /// Of something that takes several attempts. `ended`: the other side has hung up; `lost`: errno says why.
 enum class Progress { done, blocked, ended, lost };
@@ -15,4 +15,4 @@ Progress receive(int socket, std::span<std::byte> bytes, std::size_t& num_receiv
 /// What errno says of a call that took nothing.
 Progress blocked_or_lost();
 
-}  // namespace shunt::tcp
+}  // namespace shunt::net
