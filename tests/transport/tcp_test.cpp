@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <optional>
 #include <thread>
 
@@ -49,9 +50,14 @@ class TcpDoor : public ::testing::Test {
     net::Bytes address;
     net::append(address, guest_.place);
     const far::Contact contact{RankId(0), address, "", kToGuest, kToHost};
+    FarLink::Listener listener = heard_.listener();
+    listener.on_arrival = [this] {
+      ++num_arrivals_;
+      while (is_held_) std::this_thread::sleep_for(1ms);
+    };
     link_ = std::make_unique<far::Link>(
         std::move(carrier), far::LinkOptions{.rank = RankId(1), .size = 2, .contacts = {contact}, .liveness = 5000ms},
-        heard_.listener());
+        std::move(listener));
   }
   [[nodiscard]] bool refuses(const tcp::Greeting& greeting) const {
     return is_hung_up_on(door_, std::as_bytes(std::span(&greeting, 1)));
@@ -81,6 +87,8 @@ class TcpDoor : public ::testing::Test {
     return *heard_.fault();
   }
 
+  std::atomic<int> num_arrivals_ = 0;
+  std::atomic<bool> is_held_ = false;  // the link's thread, at the next arrival
   LinkListener heard_;
   net::Seat guest_ = net::take_seat("lo", "");
   net::MeetingPlace door_;
@@ -185,25 +193,34 @@ TEST_F(TcpDoor, FindsOutThatARankIsGoneBeforeItCame) {
   EXPECT_EQ(fault.culprit, RankId(0));
 }
 
-// A reset rail may not swallow why it was reset.
+// A reset rail may not swallow why it was reset, though the link hears of the reset first.
 TEST_F(TcpDoor, HearsTheLastWordsOfALostRank) {
   struct {
     far::Header header;
     std::uint64_t bytes;
     std::int32_t code, culprit;
     char text[8];
-  } const frame{{.session = kToHost, .from = 0, .kind = far::Kind::fault},
-                16,
-                static_cast<std::int32_t>(ErrorCode::peer_failed),
-                0,
-                {'t', 'r', 'i', 'p', 'p', 'e', 'd', '.'}};
+  } const last_words{{.session = kToHost, .from = 0, .kind = far::Kind::fault},
+                     16,
+                     static_cast<std::int32_t>(ErrorCode::peer_failed),
+                     0,
+                     {'t', 'r', 'i', 'p', 'p', 'e', 'd', '.'}};
+  struct {
+    far::Header header;
+    std::uint64_t bytes;
+  } const slice{{.session = kToHost, .from = 0, .kind = far::Kind::slice}, 0};
   const auto messages = receive_for_messages();
-  {
-    const auto slices = enter_for_slices();
-    const linger at_once{1, 0};
-    ASSERT_EQ(setsockopt(slices.fd(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once)), 0);
-    ASSERT_EQ(::send(messages.fd(), &frame, sizeof(frame), MSG_NOSIGNAL), static_cast<ssize_t>(sizeof(frame)));
-  }
+  auto slices = std::make_optional(enter_for_slices());
+  link_->slices().expect(RankId(0), 1, 8);
+  is_held_ = true;
+  ASSERT_EQ(::send(slices->fd(), &slice, sizeof(slice), MSG_NOSIGNAL), static_cast<ssize_t>(sizeof(slice)));
+  while (num_arrivals_ == 0) std::this_thread::sleep_for(1ms);
+  ASSERT_EQ(::send(messages.fd(), &last_words, sizeof(last_words), MSG_NOSIGNAL),
+            static_cast<ssize_t>(sizeof(last_words)));
+  const linger at_once{1, 0};
+  ASSERT_EQ(setsockopt(slices->fd(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once)), 0);
+  slices.reset();
+  is_held_ = false;
   EXPECT_EQ(await_fault().text, "tripped.");
 }
 
