@@ -31,11 +31,11 @@ Graph interleave(const Graph& graph, PassContext& context) {
   if (!context.interleaves_micro_batches || is_split(graph)) return graph;
   const Blocks blocks = find_blocks(graph);
   const std::int64_t batch = graph.dims[batch_of(graph)].size;
-  std::optional<Pipeline> best;
+  std::optional<Ordered> best;
   std::int32_t best_parts = 0;
   for (const std::int32_t parts : kPartsOfMicroBatch) {
     if (2 * parts > batch) continue;
-    Pipeline candidate = pipelined(in_micro_batches(graph, blocks, parts), context.cost, parts);
+    Ordered candidate = pipelined(in_micro_batches(graph, blocks, parts), context, parts);
     if (best && !is_better(candidate.outcome, best->outcome, context.memory_cap_bytes)) continue;
     best = std::move(candidate);
     best_parts = parts;

@@ -18,9 +18,8 @@ class Reductions {
       : graph_(graph), program_(make_program(graph, cost)), timeline_(simulate(program_, cost.cluster())) {
     for (TaskId task = 0; task < program_.tasks.size(); ++task) {
       const Op& op = graph.op(program_.tasks[task].op);
-      const bool is_reduction = op.kind == OpKind::all_reduce && op.origin.phase == Phase::backward;
       const bool is_update = op.origin.phase == Phase::update && program_.tasks[task].lane == Lane::compute;
-      (is_reduction ? reductions_ : is_update ? updates_ : rest_).push_back(task);
+      (reduces_gradient(op) ? reductions_ : is_update ? updates_ : rest_).push_back(task);
     }
   }
 
