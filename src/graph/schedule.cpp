@@ -97,4 +97,11 @@ Schedule make_schedule(const Model& model, const CostModel& cost, const Schedule
   return schedule;
 }
 
+void check_same_schedule(std::span<const std::uint64_t> hashes) {
+  for (std::size_t rank = 1; rank < hashes.size(); ++rank)
+    if (hashes[rank] != hashes[0])
+      fail(ErrorCode::mismatch, "rank {} has schedule {:016x}, rank 0 has {:016x}: model, cluster or version differ",
+           rank, hashes[rank], hashes[0]);
+}
+
 }  // namespace shunt::graph

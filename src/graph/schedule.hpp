@@ -1,7 +1,9 @@
 // From a model and a cluster to a scheduled training step, beside the ones it is compared with.
 #pragma once
 
+#include <cstdint>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -41,5 +43,9 @@ struct Schedule {
 
 /// Throws Error(invalid_argument) for an unknown pass, and for a cap that no schedule obeys.
 Schedule make_schedule(const Model& model, const CostModel& cost, const ScheduleOptions& options);
+
+/// Before the first step, on the hashes that all ranks gathered of their graphs, by rank: ranks that follow different
+/// schedules would wait for each other for ever. Throws Error(mismatch) that names who differs from whom.
+void check_same_schedule(std::span<const std::uint64_t> hashes);
 
 }  // namespace shunt::graph

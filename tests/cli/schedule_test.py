@@ -9,8 +9,13 @@ import unittest
 SHUNT = sys.argv.pop(1)
 
 
-def shunt(*arguments):
-    return subprocess.run([SHUNT, "schedule", *arguments], capture_output=True, text=True, timeout=120)
+MEASURE_OPS = os.path.join(os.path.dirname(__file__), "../../tools/measure_ops")
+
+
+def shunt(*arguments, cwd=None):
+    """Writes no graph and no trace unless a folder is given."""
+    files = [] if cwd else ["--graph", "", "--trace", ""]
+    return subprocess.run([SHUNT, "schedule", *files, *arguments], capture_output=True, text=True, timeout=120, cwd=cwd)
 
 
 class Schedule(unittest.TestCase):
@@ -27,9 +32,9 @@ class Schedule(unittest.TestCase):
         return path
 
     def test_writes_figures_graph_and_trace(self):
-        done = shunt("--model", "gpt2-s-moe", "--cluster", "v100x64", "--json", self.path("plan.json"),
-                     "--graph", self.path("graph.txt"), "--trace", self.path("trace.json"))
+        done = shunt("--model", "gpt2-s-moe", "--cluster", "v100x64", "--json", "plan.json", cwd=self.folder)
         self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(sorted(os.listdir(self.folder)), ["gpt2-s-moe-v100x64.graph", "gpt2-s-moe-v100x64.trace.json", "plan.json"])
         for word in ["before", "tutel", "after", "partition", "layers", "hash"]:
             self.assertIn(word, done.stdout)
         with open(self.path("plan.json")) as file:
@@ -41,9 +46,9 @@ class Schedule(unittest.TestCase):
         self.assertGreaterEqual(plan["after"]["step_gap"], 0)
         self.assertLess(plan["plan_seconds"], 60)
         self.assertEqual([layer["layer"] for layer in plan["layers"]], [1, 3, 5, 7, 9, 11])
-        with open(self.path("graph.txt")) as file:
+        with open(self.path("gpt2-s-moe-v100x64.graph")) as file:
             self.assertEqual(file.readline(), "graph gpt2-s-moe ranks 64\n")
-        with open(self.path("trace.json")) as file:
+        with open(self.path("gpt2-s-moe-v100x64.trace.json")) as file:
             spans = [event for event in json.load(file)["traceEvents"] if event["ph"] == "X"]
         self.assertAlmostEqual(max(span["ts"] + span["dur"] for span in spans) / 1000, plan["after"]["step_ms"], places=3)
 
@@ -78,6 +83,28 @@ class Schedule(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         with open(self.path("plan.json")) as file:
             self.assertGreater(json.load(file)["before"]["step_ms"], 0)
+
+    def test_takes_times_that_were_measured(self):
+        first = shunt("--model", "tiny", "--cluster", "v100x16", "--unmeasured", self.path("ops.json"), "--json", self.path("plan.json"))
+        self.assertEqual(first.returncode, 0, first.stderr)
+        with open(self.path("ops.json")) as file:
+            ops = json.load(file)["ops"]
+        self.assertGreater(len(ops), 10)
+        costs = {"version": 1, "device": "v100", "origin": "made up", "seconds": {op["key"]: 0.5 for op in ops}}
+        done = shunt("--model", "tiny", "--cluster", "v100x16", "--passes", "all_reduce", "--costs", self.path("costs.json", json.dumps(costs)),
+                     "--json", self.path("plan.json"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(f"{len(ops)} measured (made up); 0 kinds and shapes", done.stdout)
+        with open(self.path("plan.json")) as file:
+            self.assertGreater(json.load(file)["before"]["compute_ms"], 500)
+
+    def test_measuring_without_a_gpu_says_what_is_missing(self):
+        ops = self.path("ops.json", '{"version": 1, "device": "v100", "ops": []}')
+        done = subprocess.run([sys.executable, MEASURE_OPS, ops, self.path("costs.json")], capture_output=True, text=True, timeout=120)
+        if done.returncode == 0:
+            self.skipTest("there is a GPU")
+        self.assertRegex(done.stderr, "^measure_ops: (PyTorch is missing|there is no CUDA device).*\n$")
+        self.assertFalse(os.path.exists(self.path("costs.json")))
 
     def test_varies_each_assumption(self):
         done = shunt("--model", "tiny", "--cluster", "v100x16", "--vary", "25", "--json", self.path("plan.json"))

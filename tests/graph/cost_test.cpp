@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "graph/model.hpp"
 #include "graph/text.hpp"
@@ -81,6 +82,35 @@ TEST_F(CostFile, KeepsMeasuredTimes) {
   EXPECT_EQ(warning_, "");
   const Cluster cluster = Cluster::load("v100x8");
   EXPECT_EQ(CostModel(cluster, {.table = &again}).of(graph, *product).compute_s, 0.25 + cluster.kernel_s);
+}
+
+TEST(Cost, CollectsWhatTheTableLacksOnceForEachShape) {
+  const Graph graph = build_forward(Model::load("gpt2-s-moe", "v100"), 8);
+  const Cluster cluster = Cluster::load("v100x8");
+  CostTable table("v100");
+  UnmeasuredOps unmeasured;
+  const CostModel cost(cluster, {.table = &table, .unmeasured = &unmeasured});
+  for (const Op& op : graph.ops()) (void)cost.of(graph, op);
+  const auto json = nlohmann::json::parse(unmeasured.json("v100"));
+  EXPECT_EQ(json["device"], "v100");
+  ASSERT_EQ(json["ops"].size(), unmeasured.size());
+  bool has_scores = false;
+  for (const auto& op : json["ops"]) {
+    table.set(op["key"], 1);
+    if (op["op"] != "softmax" || op["attributes"]["over"] != std::vector<std::string>{"Z"}) continue;
+    has_scores = true;
+    EXPECT_EQ(op["operands"][0]["dims"], (std::vector<std::string>{"B", "S", "Z", "H"}));
+    EXPECT_EQ(op["operands"][0]["sizes"], (std::vector<int>{16, 512, 512, 12}));
+    EXPECT_EQ(op["bytes"], 2.0 * 16 * 512 * 512 * 12 * 4);
+  }
+  EXPECT_TRUE(has_scores);
+  UnmeasuredOps rest;
+  const CostModel measured(cluster, {.table = &table, .unmeasured = &rest});
+  for (const Op& op : graph.ops())
+    if (lane_of(op) == Lane::compute) {
+      EXPECT_EQ(measured.of(graph, op).compute_s, 1 + cluster.kernel_s);
+    }
+  EXPECT_EQ(rest.size(), 0u);
 }
 
 TEST_F(CostFile, IsEmptyWhereThereIsNone) {

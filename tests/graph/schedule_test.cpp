@@ -36,6 +36,35 @@ TEST_P(Presets, HideTheShuffle) {
   EXPECT_EQ(parse(print(schedule.graph)).hash(), schedule.graph.hash());
 }
 
+/// With times measured on a GPU (bench/costs) instead of the cluster's figures.
+TEST_P(Presets, HideTheShuffleWithMeasuredTimesToo) {
+  const Cluster cluster = Cluster::load(GetParam().cluster);
+  const CostTable table = CostTable::load(std::string(SHUNT_COSTS_DIR) + "/" + cluster.device + ".json", cluster.device,
+                                          [](const std::string& text) { FAIL() << text; });
+  ASSERT_GT(table.size(), 0u);
+  UnmeasuredOps unmeasured;
+  const CostModel cost(cluster, {.table = &table, .unmeasured = &unmeasured});
+  const Schedule schedule = make_schedule(Model::load(GetParam().model, cluster.device), cost, {});
+  const auto exposed = [](const Outcome& outcome) { return outcome.timeline.exposed_all_to_all_s; };
+  EXPECT_LE(exposed(schedule.after), 0.23 * exposed(schedule.before));
+  EXPECT_LE(exposed(schedule.after), 0.40 * exposed(schedule.tutel));
+  if (cluster.device == "v100") {
+    EXPECT_GE(schedule.before.timeline.step_s, 1.3 * schedule.after.timeline.step_s);
+  }
+  EXPECT_LE(unmeasured.size(), table.size() / 20) << "measure again: docs/schedule.md";
+}
+
+TEST_P(Presets, StillHideHalfOfItUnderATightMemoryCap) {
+  const Cluster cluster = Cluster::load(GetParam().cluster);
+  const CostModel cost(cluster);
+  const Model model = Model::load(GetParam().model, cluster.device);
+  const Outcome before = evaluate(build_training_step(model, cluster.ranks()), cost);
+  const std::int64_t cap = before.memory.peak_bytes * 105 / 100;
+  const Schedule schedule = make_schedule(model, cost, {.memory_cap_bytes = cap, .passes = {}, .dw_seconds = 0.1});
+  EXPECT_LE(schedule.after.memory.peak_bytes, cap);
+  EXPECT_LE(schedule.after.timeline.exposed_all_to_all_s, before.timeline.exposed_all_to_all_s / 2);
+}
+
 TEST_P(Presets, AreScheduledAlikeOnEveryRank) {
   const Cluster cluster = Cluster::load(GetParam().cluster);
   const Model model = Model::load(GetParam().model, cluster.device);
@@ -53,6 +82,17 @@ TEST(Schedule, PlansDeepSeekV3InSeconds) {
   EXPECT_LT(schedule.after.timeline.step_s, schedule.tutel.timeline.step_s);
   ASSERT_EQ(schedule.layers.size(), 58u) << "one for each layer with experts";
   for (const LayerReport& layer : schedule.layers) EXPECT_THAT(layer.what, testing::HasSubstr("in 2 parts"));
+}
+
+TEST(Schedule, RanksWithDifferentSchedulesAreNamed) {
+  EXPECT_NO_THROW(check_same_schedule(std::vector<std::uint64_t>{7, 7, 7}));
+  try {
+    check_same_schedule(std::vector<std::uint64_t>{7, 7, 9});
+    FAIL() << "nobody noticed";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::mismatch);
+    EXPECT_THAT(error.what(), testing::HasSubstr("rank 2 has schedule 0000000000000009"));
+  }
 }
 
 TEST(Schedule, NamesAnUnknownPass) {
