@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <iostream>
 #include <numeric>
 
 #include "graph/passes/coverage_bounds.hpp"
@@ -58,7 +59,17 @@ TEST(Coverage, ExactSearchEqualsTryingEverything) {
   }
 }
 
+/// Shares of the bound, over all instances.
+struct Shares {
+  double sum = 0, worst = 1;
+  void add(double share) {
+    sum += share;
+    worst = std::min(worst, share);
+  }
+};
+
 TEST(Coverage, ExactSearchIsNeverWorseThanGreedyNorBetterThanTheBound) {
+  Shares by_greedy, by_search;
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     const CoverageProblem problem = random_problem(seed, 10, 30);
     const Coverage greedy = cover_greedily(problem);
@@ -70,7 +81,11 @@ TEST(Coverage, ExactSearchIsNeverWorseThanGreedyNorBetterThanTheBound) {
     ASSERT_LE(exact.best.covered_s, bound + 1e-9) << seed;
     ASSERT_LE(exact.best.covered_s, exact.bound_s + 1e-9) << seed;
     ASSERT_LE(exact.bound_s, flow_bound(problem) + 1e-9) << seed;
+    by_greedy.add(greedy.covered_s / exact.bound_s);
+    by_search.add(exact.best.covered_s / exact.bound_s);
   }
+  std::cout << "of the bound, on average and at worst: greedy " << by_greedy.sum / 300 << ", " << by_greedy.worst
+            << "; the search " << by_search.sum / 300 << ", " << by_search.worst << "\n";
 }
 
 TEST(Coverage, OneLongItemFillsOneShortGapOnly) {
