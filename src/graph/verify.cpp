@@ -1,5 +1,7 @@
 #include "graph/verify.hpp"
 
+#include <set>
+
 #include "core/fail.hpp"
 #include "graph/text.hpp"
 
@@ -21,6 +23,7 @@ class Verifier {
     const OpInfo& kind = info(op.kind);
     for (const ValueId operand : op.operands) check_defined(operand, kind.name);
     check_types(op);
+    if (op.kind == OpKind::plan) check_plan(op);
     for (std::size_t i = 0; i < op.operands.size(); ++i)
       if (i < 32 && (kind.writes >> i & 1)) overwrite(op, op.operands[i]);
     for (const ValueId result : op.results) {
@@ -53,6 +56,17 @@ class Verifier {
              print(graph_.dims, given[i]), kind.name, print(graph_.dims, inferred[i]));
   }
 
+  /// Rows know their plan by their dimension alone, and experts their rank by their number.
+  void check_plan(const Op& op) {
+    const DimId rows = op.attributes.dims("rows")[0], experts = op.attributes.dims("expert")[0];
+    if (!planned_.insert(rows).second)
+      fail(ErrorCode::invalid_argument, "{} are the rows of two plans", graph_.dims[rows].name);
+    const std::int64_t here = graph_.dims[graph_.dims[rows].groups].size;
+    if (graph_.dims[experts].size != here * graph_.ranks)
+      fail(ErrorCode::invalid_argument, "{} experts, but {} on each of {} ranks", graph_.dims[experts].size, here,
+           graph_.ranks);
+  }
+
   void overwrite(const Op& op, ValueId value) {
     const OpKind source = graph_.op(graph_.value(value).producer).kind;
     if (source != OpKind::param && source != OpKind::state)
@@ -63,6 +77,7 @@ class Verifier {
 
   const Graph& graph_;
   std::vector<bool> known_, overwritten_;
+  std::set<DimId> planned_;
 };
 
 }  // namespace
