@@ -109,7 +109,7 @@ void Interpreter::rename(const Op& op) {
 }
 
 void Interpreter::part(const Op& op) {
-  Tensor out = blank(op, 0, {});
+  Tensor out = blank(op, 0, space_of(op));
   for_each(space_of(out), [&](Index& i) {
     Index source = i;
     for (const DimId dim : op.attributes.dims("to")) {
@@ -122,7 +122,7 @@ void Interpreter::part(const Op& op) {
 }
 
 void Interpreter::join(const Op& op) {
-  Tensor out = blank(op, 0, {});
+  Tensor out = blank(op, 0, space_of(op));
   const DimId whole = op.attributes.dims("to")[0];
   for (std::size_t o = 0; o < op.operands.size(); ++o) {
     DimId cut;
@@ -237,7 +237,8 @@ bool are_near(const Tensor& a, const Tensor& b, double tolerance) {
     norm += a.data[i] * a.data[i];
     distance += (a.data[i] - b.data[i]) * (a.data[i] - b.data[i]);
   }
-  return std::sqrt(distance) <= tolerance * std::sqrt(norm);
+  constexpr double kRounding = 1e-14;
+  return std::sqrt(distance) <= tolerance * std::sqrt(norm) + kRounding;
 }
 
 }  // namespace shunt::graph::test

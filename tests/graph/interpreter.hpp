@@ -37,7 +37,7 @@ RankValues random_declarations(const Graph& graph, std::uint64_t seed);
 /// Whether ranks hold the same values of this type: neither tokens nor experts of their own.
 [[nodiscard]] bool is_replicated(const Graph& graph, const Op& declaration);
 
-/// |a − b| ≤ tolerance · |a| in the Euclidean norm.
+/// |a − b| ≤ tolerance · |a| in the Euclidean norm; where all of a cancels, but for what rounding leaves.
 [[nodiscard]] bool are_near(const Tensor& a, const Tensor& b, double tolerance);
 
 }  // namespace shunt::graph::test

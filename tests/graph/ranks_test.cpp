@@ -76,8 +76,8 @@ std::vector<std::vector<double>> kept_experts(const Graph& graph, const test::Ra
   return kept;
 }
 
-// `limit` sees its own rank's tokens and communicates nothing: capacity is what one rank may send to one expert, so that
-// an expert receives at most ranks × capacity rows.
+// `limit` sees its own rank's tokens and communicates nothing: capacity is what one rank may send to one expert, so
+// that an expert receives at most ranks × capacity rows.
 TEST(Capacity, IsOfOneRanksTokens) {
   const Graph graph = build_training_step(test::model_of(test::small_models()[1]), 2);
   test::RankValues given = test::random_declarations(graph, 5);

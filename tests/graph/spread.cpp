@@ -41,8 +41,7 @@ Tensor share_of(const Tensor& whole, const Graph& of_rank, std::size_t rank) {
   for_each(space, [&](Index& i) {
     Index source = i;
     for (std::size_t d = 0; d < whole.dims.size(); ++d)
-      if (whole.sizes[d] > share.sizes[d])
-        source[whole.dims[d]] += static_cast<std::int64_t>(rank) * share.sizes[d];
+      if (whole.sizes[d] > share.sizes[d]) source[whole.dims[d]] += static_cast<std::int64_t>(rank) * share.sizes[d];
     share.data.push_back(at(whole, source));
   });
   return share;
