@@ -68,18 +68,31 @@ class Splitter {
   std::vector<ValueId> append(OpKind kind, std::vector<ValueId> operands, Attributes attributes,
                               const std::vector<std::string>& names, const Origin& origin) {
     const OpId op = made_.graph.append(kind, std::move(operands), std::move(attributes), names, origin);
+    return note(op);
+  }
+
+  std::vector<ValueId> note(OpId op) {
     made_.source.push_back(source_);
     made_.part.push_back(part_);
     return made_.graph.op(op).results;
   }
 
+  /// A part of an op whose types no rule gives.
+  std::vector<ValueId> declare(const Op& op, std::vector<ValueId> operands, const std::vector<std::string>& names,
+                               std::int32_t part, std::int32_t parts) {
+    std::vector<Type> types;
+    for (const ValueId result : op.results)
+      types.push_back({from_.type(result).element, cut_dims(from_.type(result).dims, part, parts)});
+    const OpId made = made_.graph.declare(op.kind, std::move(operands), cut_attributes(op.attributes, part, parts),
+                                          names, std::move(types), op.origin);
+    return note(made);
+  }
+
   void copy(const Op& op) {
     std::vector<ValueId> operands;
     for (const ValueId operand : op.operands) operands.push_back(whole(operand));
-    const OpId made = made_.graph.adopt(from_, op, std::move(operands));
-    made_.source.push_back(source_);
-    made_.part.push_back(part_);
-    for (std::size_t i = 0; i < op.results.size(); ++i) whole_[op.results[i].index()] = made_.graph.op(made).results[i];
+    const std::vector<ValueId> made = note(made_.graph.adopt(from_, op, std::move(operands)));
+    for (std::size_t i = 0; i < op.results.size(); ++i) whole_[op.results[i].index()] = made[i];
   }
 
   [[nodiscard]] bool is_cut(DimId dim) const { return is_cut_[dim.index()]; }
@@ -126,13 +139,15 @@ class Splitter {
   Attributes cut_attributes(const Attributes& all, std::int32_t part, std::int32_t parts) {
     Attributes result = all;
     for (const auto& [name, value] : all.entries()) {
-      const auto* dims = std::get_if<std::vector<DimId>>(&value);
-      if (!dims) continue;
-      std::vector<DimId> mapped;
-      for (const DimId dim : *dims) mapped.push_back(is_cut(dim) ? made_.graph.dims.part(dim, part, parts) : dim);
-      result.set(name, mapped);
+      if (const auto* dims = std::get_if<std::vector<DimId>>(&value)) result.set(name, cut_dims(*dims, part, parts));
     }
     return result;
+  }
+
+  std::vector<DimId> cut_dims(std::vector<DimId> dims, std::int32_t part, std::int32_t parts) {
+    for (DimId& dim : dims)
+      if (is_cut(dim)) dim = made_.graph.dims.part(dim, part, parts);
+    return dims;
   }
 
   void cut(const Op& op, std::int32_t parts) {
@@ -151,7 +166,9 @@ class Splitter {
       std::vector<std::string> names;
       for (const ValueId result : op.results) names.push_back(part_name(result, part));
       const std::vector<ValueId> made =
-          append(op.kind, operands, cut_attributes(op.attributes, part, parts), names, op.origin);
+          op.kind == OpKind::opaque
+              ? declare(op, operands, names, part, parts)
+              : append(op.kind, operands, cut_attributes(op.attributes, part, parts), names, op.origin);
       for (std::size_t i = 0; i < made.size(); ++i) results[i].push_back(made[i]);
     }
     part_ = 0;
@@ -209,6 +226,15 @@ bool touches_rows(const Graph& graph, const Op& op) {
   bool touches = false;
   for_each_dim(graph, op, [&](DimId dim) { touches |= graph.dims[dim].role == DimRole::rows; });
   return touches;
+}
+
+bool can_cut_rows(const Graph& graph, DimId batch) {
+  for (const ValueId output : graph.outputs)
+    for (const DimId dim : graph.type(output).dims)
+      if (dim != batch && is_cut_with(graph, graph.op(graph.value(output).producer), dim, batch)) return false;
+  return std::none_of(graph.ops().begin(), graph.ops().end(), [&](const Op& op) {
+    return touches_rows(graph, op) && batch_split(graph, op, batch) == Split::never;
+  });
 }
 
 bool is_cut_by_batch(const Graph& graph, const Op& op, DimId batch) {

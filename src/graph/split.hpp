@@ -40,4 +40,7 @@ Split batch_split(const Graph& graph, const Op& op, DimId batch);
 /// Whether an op touches rows, so that it must be cut as the plan is.
 bool touches_rows(const Graph& graph, const Op& op);
 
+/// Whether plans of the batch's tokens can be cut: all that touches their rows can be, and none of them is returned.
+bool can_cut_rows(const Graph& graph, DimId batch);
+
 }  // namespace shunt::graph

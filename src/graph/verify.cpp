@@ -1,5 +1,6 @@
 #include "graph/verify.hpp"
 
+#include <algorithm>
 #include <set>
 
 #include "core/fail.hpp"
@@ -27,6 +28,7 @@ class Verifier {
     for (std::size_t i = 0; i < op.operands.size(); ++i)
       if (i < 32 && (kind.writes >> i & 1)) overwrite(op, op.operands[i]);
     for (const ValueId result : op.results) {
+      check_rows(op, result);
       if (graph_.value(result).producer != id || known_[result.index()])
         fail(ErrorCode::invalid_argument, "%{} is defined twice", graph_.value(result).name);
       known_[result.index()] = true;
@@ -54,6 +56,17 @@ class Verifier {
       if (inferred.size() != given.size() || inferred[i] != given[i])
         fail(ErrorCode::invalid_argument, "%{} is {}, but {} gives {}", graph_.value(op.results[i]).name,
              print(graph_.dims, given[i]), kind.name, print(graph_.dims, inferred[i]));
+  }
+
+  /// Only a plan knows how many rows there are.
+  void check_rows(const Op& op, ValueId result) const {
+    for (const DimId dim : graph_.type(result).dims) {
+      const auto brings = [&](ValueId operand) { return graph_.type(operand).has(dim); };
+      if (graph_.dims[dim].role == DimRole::rows && op.kind != OpKind::plan &&
+          std::none_of(op.operands.begin(), op.operands.end(), brings))
+        fail(ErrorCode::invalid_argument, "%{} has rows {}, which no operand of {} brings", graph_.value(result).name,
+             graph_.dims[dim].name, info(op.kind).name);
+    }
   }
 
   /// Rows know their plan by their dimension alone, and experts their rank by their number.

@@ -102,6 +102,12 @@ TEST(Verify, RefusesRowsOfTwoPlans) {
               testing::HasSubstr("R are the rows of two plans"));
 }
 
+TEST(Verify, RefusesRowsWithoutAPlan) {
+  EXPECT_THAT(error_of("graph g ranks 1\ndim X = 2 local_expert\ndim R = 4 rows of X\n"
+                       "%x = input() : f32[R] @forward\nreturn %x\n"),
+              testing::HasSubstr("%x has rows R, which no operand of input brings"));
+}
+
 TEST(Verify, RefusesExpertsThatNoRankHas) {
   EXPECT_THAT(error_of("graph g ranks 2\ndim B = 4 batch\ndim X = 2 local_expert\ndim E = 5 expert\ndim K = 1 choice\n"
                        "dim R = 4 rows of X\n%e = input() : i32[B,K] @forward\n"

@@ -8,28 +8,21 @@
 #include "graph/passes/pipeline.hpp"
 #include "graph/passes/range_costs.hpp"
 #include "graph/split.hpp"
-#include "shunt/error.hpp"
 
 namespace shunt::graph {
 namespace {
 
 constexpr std::int32_t kPartsOfMicroBatch[] = {1, 2, 4};
 
-/// Nothing where some op can't be cut so.
-std::optional<SplitGraph> in_micro_batches(const Graph& graph, const Blocks& blocks, std::int32_t parts_of_each) {
-  std::optional<SplitGraph> made;
-  try {
-    made = split(graph, parts_of_ops(graph, blocks, {{0, blocks.count, 2 * parts_of_each, BackwardReach::range}}));
-  } catch (const Error&) {
-    return std::nullopt;
-  }
-  SplitGraph& cut = *made;
+SplitGraph in_micro_batches(const Graph& graph, const Blocks& blocks, std::int32_t parts_of_each) {
+  SplitGraph cut =
+      split(graph, parts_of_ops(graph, blocks, {{0, blocks.count, 2 * parts_of_each, BackwardReach::range}}));
   for (std::size_t i = 0; i < cut.part.size(); ++i) {
     Origin origin = cut.graph.op(OpId(i)).origin;
     origin.micro_batch = cut.part[i] / parts_of_each;
     cut.graph.set_origin(OpId(i), origin);
   }
-  return made;
+  return cut;
 }
 
 }  // namespace
@@ -37,15 +30,13 @@ std::optional<SplitGraph> in_micro_batches(const Graph& graph, const Blocks& blo
 Graph interleave(const Graph& graph, PassContext& context) {
   if (!context.interleaves_micro_batches || is_split(graph)) return graph;
   const std::optional<DimId> batch = find_batch(graph);
-  if (!batch) return graph;
+  if (!batch || !can_cut_rows(graph, *batch)) return graph;
   const Blocks blocks = find_blocks(graph);
   std::optional<Pipeline> best;
   std::int32_t best_parts = 0;
   for (const std::int32_t parts : kPartsOfMicroBatch) {
     if (2 * parts > graph.dims[*batch].size) continue;
-    const std::optional<SplitGraph> cut = in_micro_batches(graph, blocks, parts);
-    if (!cut) continue;
-    Pipeline candidate = pipelined(*cut, context.cost, parts);
+    Pipeline candidate = pipelined(in_micro_batches(graph, blocks, parts), context.cost, parts);
     if (best && !is_better(candidate.outcome, best->outcome, context.memory_cap_bytes)) continue;
     best = std::move(candidate);
     best_parts = parts;
