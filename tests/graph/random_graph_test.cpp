@@ -10,6 +10,7 @@
 
 #include "graph/finite_differences.hpp"
 #include "graph/meaning.hpp"
+#include "graph/passes/columns.hpp"
 #include "graph/passes/pass.hpp"
 #include "graph/passes/tutel.hpp"
 #include "graph/slow_cluster.hpp"
@@ -111,20 +112,29 @@ TEST(RandomGraph, KeepsItsMeaningWhereverItIsCut) {
   EXPECT_GT(changes, kSeeds / 3);
 }
 
+TEST(RandomGraph, KeepsItsMeaningBitForBitWhereWeightGradientsAreCutByColumns) {
+  std::size_t changes = 0;
+  for_each_step([&](const test::RandomStep& made, std::uint64_t) {
+    const Graph cut = cut_columns(made.step, pieces_for(made.step, CostModel(test::slow_cluster()), 1e-9));
+    verify(cut);
+    changes += cut.hash() != made.step.hash();
+    test::expect_same_meaning(made.step, cut, 0, "columns");
+  });
+  EXPECT_GT(changes, kSeeds / 10);
+}
+
 class AnyPass : public testing::TestWithParam<std::size_t> {};
 
-TEST_P(AnyPass, KeepsTheMeaningOfRandomGraphsAndIsNeverSlower) {
+TEST_P(AnyPass, KeepsTheMeaningOfRandomGraphsEvenWhereItsResultIsDropped) {
   const Pass& pass = all_passes()[GetParam()];
+  const double tolerance = pass.name == "partition" || pass.name == "interleave" ? kSplitTolerance : 0;
   std::size_t changes = 0;
   for_each_step([&](const test::RandomStep& made, std::uint64_t) {
     const CostModel cost(test::slow_cluster());
     PassContext context{.cost = cost, .interleaves_micro_batches = true, .dw_seconds = 0.01, .notes = {}};
-    std::vector<PassReport> reports;
-    const Graph changed = run_passes(
-        made.step, context, [&](std::string_view name) { return name == pass.name; }, reports);
-    EXPECT_LE(evaluate(changed, cost).timeline.step_s, evaluate(made.step, cost).timeline.step_s);
+    const Graph changed = pass.apply(made.step, context);
+    verify(changed);
     changes += changed.hash() != made.step.hash();
-    const double tolerance = pass.name == "partition" || pass.name == "interleave" ? kSplitTolerance : 0;
     test::expect_same_meaning(made.step, changed, tolerance, std::string(pass.name));
   });
   EXPECT_GT(changes, 0u);
@@ -148,7 +158,7 @@ TEST(RandomGraph, KeepsItsMeaningThroughTutelAndIsNeverSlower) {
   EXPECT_GT(changes, 0u);
 }
 
-TEST(RandomGraph, KeepsItsMeaningThroughAllPasses) {
+TEST(RandomGraph, KeepsItsMeaningThroughAllPassesAndIsNeverSlower) {
   for_each_step([](const test::RandomStep& made, std::uint64_t seed) {
     const CostModel cost(test::slow_cluster());
     PassContext context{.cost = cost, .interleaves_micro_batches = seed % 2 == 0, .dw_seconds = 0.01, .notes = {}};
@@ -156,6 +166,11 @@ TEST(RandomGraph, KeepsItsMeaningThroughAllPasses) {
     const Graph changed = run_passes(
         made.step, context, [](std::string_view) { return true; }, reports);
     test::expect_same_meaning(made.step, changed, kSplitTolerance, "all");
+    for (const PassReport& report : reports)
+      if (report.is_kept) {
+        EXPECT_LE(report.step_after_s, report.step_before_s) << report.name;
+      }
+    EXPECT_LE(evaluate(changed, cost).timeline.step_s, evaluate(made.step, cost).timeline.step_s);
     EXPECT_EQ(print(parse(print(changed))), print(changed));
   });
 }
