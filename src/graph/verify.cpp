@@ -75,9 +75,9 @@ class Verifier {
     if (!planned_.insert(rows).second)
       fail(ErrorCode::invalid_argument, "{} are the rows of two plans", graph_.dims[rows].name);
     const std::int64_t here = graph_.dims[graph_.dims[rows].groups].size;
-    if (graph_.dims[experts].size != here * graph_.ranks)
-      fail(ErrorCode::invalid_argument, "{} experts, but {} on each of {} ranks", graph_.dims[experts].size, here,
-           graph_.ranks);
+    const std::int64_t all = graph_.dims[experts].size;
+    if (all % graph_.ranks != 0 || all / graph_.ranks != here)
+      fail(ErrorCode::invalid_argument, "{} experts, but {} on each of {} ranks", all, here, graph_.ranks);
   }
 
   void overwrite(const Op& op, ValueId value) {
