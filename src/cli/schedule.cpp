@@ -1,8 +1,10 @@
 // shunt schedule: what splitting, reordering and pipelining makes of a training step on a cluster.
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "cli/this_cluster.hpp"
 #include "cli/verbs.hpp"
@@ -13,6 +15,8 @@
 
 namespace shunt::cli {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr const char* kFooter = R"(
 Steps that are compared, all simulated on the same cluster:
@@ -29,7 +33,8 @@ Examples:
 )";
 
 struct Arguments {
-  std::string model, cluster, json, graph, trace, costs;
+  std::string model, cluster, json, costs, unmeasured;
+  std::optional<std::string> graph, trace;
   double memory_gib = 0;
   std::vector<std::string> passes;
   double dw_seconds = 1;
@@ -69,19 +74,24 @@ void print_report(const graph::Schedule& schedule, const graph::Model& model, co
   print_row("before", schedule.before);
   print_row("tutel", schedule.tutel);
   print_row("after", schedule.after);
+  fmt::print("\ntutel has {} parts; with the best number for each direction its step would take {:.2f} ms\n",
+             schedule.tutel_parts, schedule.tutel_apart_s * kMs);
   const Gains gains = gains_of(schedule);
   fmt::print(
-      "\nexposed all-to-all: {:.1f} % less than before, {:.1f} % less than tutel; step {:.2f}x and {:.2f}x faster\n",
+      "exposed all-to-all: {:.1f} % less than before, {:.1f} % less than tutel; step {:.2f}x and {:.2f}x faster\n",
       100 * gains.less_than_before, 100 * gains.less_than_tutel, gains.speedup,
       schedule.tutel.timeline.step_s / schedule.after.timeline.step_s);
+  const graph::Timeline& after = schedule.after.timeline;
+  fmt::print("busy: compute {:.1f} %, communication {:.1f} % of the step\n", 100 * after.compute_s / after.step_s,
+             100 * after.comm_s / after.step_s);
   fmt::print("critical path: {:.2f} ms of compute, {:.2f} of all-to-alls, {:.2f} of all-reduces\n",
              schedule.after.critical_compute_s * kMs, schedule.after.critical_all_to_all_s * kMs,
              schedule.after.critical_all_reduce_s * kMs);
-  fmt::print("alone, all-to-alls are {:.1f} % of compute and all-to-alls\n", 100 * schedule.plain_share);
-  fmt::print(
-      "step {:.2f} % above what no order of these ops can beat; weight gradients hide {:.2f} % less than the bound, "
-      "{:.2f} % more than greedily\n",
-      100 * schedule.step_gap(), 100 * schedule.dw_gap, 100 * schedule.dw_gained);
+  fmt::print("all-to-alls, each alone: {:.2f} % of the step before, {:.2f} % of compute and all-to-alls\n",
+             100 * schedule.step_share, 100 * schedule.plain_share);
+  fmt::print("step {:.2f} % above what no order of these ops can beat\n", 100 * schedule.step_gap());
+  fmt::print("weight gradients: the search hides {:.2f} % less than its bound and {:.2f} % of it more than greedily\n",
+             100 * schedule.dw_gap, 100 * schedule.dw_gained);
   fmt::print("parameters and states {:.2f} GiB\nplanned in {:.2f} s\n\npasses\n",
              static_cast<double>(schedule.after.memory.fixed_bytes) / kGiB, schedule.plan_seconds);
   for (const graph::PassReport& pass : schedule.passes)
@@ -102,7 +112,7 @@ nlohmann::ordered_json vary(const graph::Model& model, const graph::Cluster& clu
       "before\n",
       percent);
   for (const graph::Variation& each : graph::vary(cluster, percent / 100)) {
-    const graph::CostModel cost(each.cluster, nullptr, &table);
+    const graph::CostModel cost(each.cluster, {.table = &table});
     const Gains gains = gains_of(graph::make_schedule(model, cost, options));
     fmt::print("  {:<22}x {:<6.2f}{:>8.1f} %{:>8.1f} %{:>8.2f}x\n", each.assumption, each.factor,
                100 * gains.less_than_before, 100 * gains.less_than_tutel, gains.speedup);
@@ -138,11 +148,14 @@ nlohmann::ordered_json json_of(const graph::Schedule& schedule) {
   nlohmann::ordered_json json;
   json["before"] = json_of(schedule.before);
   json["tutel"] = json_of(schedule.tutel);
+  json["tutel"]["parts"] = schedule.tutel_parts;
+  json["tutel"]["step_apart_ms"] = schedule.tutel_apart_s * kMs;
   json["after"] = json_of(schedule.after);
   json["after"]["dw_gap"] = schedule.dw_gap;
   json["after"]["dw_gained"] = schedule.dw_gained;
   json["after"]["step_gap"] = schedule.step_gap();
   json["plain_all_to_all_share"] = schedule.plain_share;
+  json["all_to_all_share_of_step"] = schedule.step_share;
   json["hash"] = fmt::format("{:016x}", schedule.graph.hash());
   for (const graph::PassReport& pass : schedule.passes)
     json["passes"].push_back({{"name", pass.name},
@@ -161,9 +174,12 @@ nlohmann::ordered_json json_of(const graph::Schedule& schedule) {
   return json;
 }
 
+void print_sources(const graph::CostTable& table, const graph::UnmeasuredOps& unmeasured) {
+  fmt::print("\ncompute times: {} measured ({}); {} kinds and shapes of ops from the cluster's figures\n", table.size(),
+             table.origin().empty() ? "no origin given" : table.origin(), unmeasured.size());
+}
+
 void run(const Arguments& arguments) {
-  for (const std::string* path : {&arguments.json, &arguments.graph, &arguments.trace})
-    if (!path->empty()) check_writable(*path);
   const graph::Cluster cluster =
       arguments.cluster == "this" ? measure_this_cluster() : graph::Cluster::load(arguments.cluster);
   const graph::Model model = graph::Model::load(arguments.model, cluster.device);
@@ -172,19 +188,31 @@ void run(const Arguments& arguments) {
                               : graph::CostTable::load(arguments.costs, cluster.device, [](const std::string& text) {
                                   fmt::print(stderr, "shunt: warning: {}\n", text);
                                 });
-  const graph::CostModel cost(cluster, nullptr, &table);
+  const std::string stem = fmt::format("{}-{}", model.name, fs::path(cluster.name).filename().string());
+  const std::string graph_path = arguments.graph.value_or(stem + ".graph");
+  const std::string trace_path = arguments.trace.value_or(stem + ".trace.json");
+  for (const std::string& path : {arguments.json, arguments.unmeasured, graph_path, trace_path})
+    if (!path.empty()) check_writable(path);
+  graph::UnmeasuredOps unmeasured;
+  const bool asks_for_unmeasured = !arguments.costs.empty() || !arguments.unmeasured.empty();
+  const graph::CostModel cost(cluster, {.table = arguments.costs.empty() ? nullptr : &table,
+                                        .unmeasured = asks_for_unmeasured ? &unmeasured : nullptr});
   const graph::ScheduleOptions options = {.memory_cap_bytes = static_cast<std::int64_t>(arguments.memory_gib * kGiB),
                                           .passes = {arguments.passes.begin(), arguments.passes.end()},
                                           .dw_seconds = arguments.dw_seconds};
   const graph::Schedule schedule = graph::make_schedule(model, cost, options);
   print_report(schedule, model, cluster);
+  if (!arguments.costs.empty()) print_sources(table, unmeasured);
   nlohmann::ordered_json json = json_of(schedule);
   if (arguments.vary_percent > 0) json["variations"] = vary(model, cluster, table, options, arguments.vary_percent);
   if (!arguments.json.empty()) write_file(arguments.json, json.dump(2) + "\n");
-  if (!arguments.graph.empty()) write_file(arguments.graph, graph::print(schedule.graph));
-  if (!arguments.trace.empty())
-    write_file(arguments.trace,
+  if (!arguments.unmeasured.empty()) write_file(arguments.unmeasured, unmeasured.json(cluster.device));
+  if (!graph_path.empty()) write_file(graph_path, graph::print(schedule.graph));
+  if (!trace_path.empty())
+    write_file(trace_path,
                graph::chrome_trace(schedule.graph, graph::make_program(schedule.graph, cost), schedule.after.timeline));
+  for (const auto& [what, path] : {std::pair("graph", graph_path), {"trace", trace_path}})
+    if (!path.empty()) fmt::print("{} written to {}\n", what, path);
 }
 
 }  // namespace
@@ -204,7 +232,8 @@ void add_schedule(CLI::App& app) {
       ->required();
   schedule->add_option("--memory", arguments->memory_gib, "GiB that activations and buffers may take")
       ->check(CLI::Range(0.0, 1e6));
-  schedule->add_option("--passes", arguments->passes, "Only these, of partition, dw and all_reduce")->delimiter(',');
+  schedule->add_option("--passes", arguments->passes, "Only these, of interleave, partition, dw and all_reduce")
+      ->delimiter(',');
   schedule->add_option("--dw-seconds", arguments->dw_seconds, "How long to search for places of weight gradients")
       ->check(CLI::Range(0.0, 3600.0))
       ->capture_default_str();
@@ -212,10 +241,16 @@ void add_schedule(CLI::App& app) {
       ->add_option("--vary", arguments->vary_percent,
                    "Also schedule with each assumption so many percent less and more")
       ->check(CLI::Range(0.0, 90.0));
-  schedule->add_option("--costs", arguments->costs, "A file of measured times of ops");
+  schedule->add_option("--costs", arguments->costs, "A file of measured times of ops, as tools/measure_ops makes it");
+  schedule->add_option("--unmeasured", arguments->unmeasured,
+                       "Write the ops whose times were not measured to this file, for tools/measure_ops");
   schedule->add_option("--json", arguments->json, "Write the figures to this file");
-  schedule->add_option("--graph", arguments->graph, "Write the scheduled graph to this file");
-  schedule->add_option("--trace", arguments->trace, "Write a trace for chrome://tracing or Perfetto to this file");
+  schedule->add_option("--graph", arguments->graph, "Write the scheduled graph to this file ('': nowhere)")
+      ->default_str("MODEL-CLUSTER.graph");
+  schedule
+      ->add_option("--trace", arguments->trace,
+                   "Write a trace for chrome://tracing or Perfetto to this file ('': nowhere)")
+      ->default_str("MODEL-CLUSTER.trace.json");
   schedule->footer(kFooter);
   schedule->callback([arguments] { run(*arguments); });
 }

@@ -57,8 +57,8 @@ ShuffleRows UniformVolume::rows(const ShufflePart& part) const {
   return rows;
 }
 
-CostModel::CostModel(Cluster cluster, const ShuffleVolume* volume, const CostTable* table)
-    : cluster_(std::move(cluster)), uniform_(cluster_), volume_(volume ? volume : &uniform_), table_(table) {}
+CostModel::CostModel(Cluster cluster, const CostSources& sources)
+    : cluster_(std::move(cluster)), uniform_(cluster_), sources_(sources) {}
 
 OpCost CostModel::of(const Graph& graph, const Op& op) const {
   OpCost cost;
@@ -68,7 +68,7 @@ OpCost CostModel::of(const Graph& graph, const Op& op) const {
       cost.compute_s = cost.heaviest_compute_s = compute(graph, op);
       for (const ValueId operand : op.operands) {
         if (graph.type(operand).element != Element::plan) continue;
-        const ShuffleRows rows = volume_->rows(part_of(graph, op, operand));
+        const ShuffleRows rows = rows_of(graph, op, operand);
         if (rows.mean > 0) cost.heaviest_compute_s = cost.compute_s * std::max(1.0, rows.heaviest / rows.mean);
       }
       break;
@@ -84,10 +84,18 @@ OpCost CostModel::of(const Graph& graph, const Op& op) const {
   return cost;
 }
 
+ShuffleRows CostModel::rows_of(const Graph& graph, const Op& op, ValueId plan) const {
+  return (sources_.volume ? *sources_.volume : uniform_).rows(part_of(graph, op, plan));
+}
+
 double CostModel::compute(const Graph& graph, const Op& op) const {
   if (op.kind == OpKind::opaque) return op.attributes.real("cost_us") * kMicrosecond;
-  if (table_)
-    if (const auto measured = table_->find(cost_key(graph, op))) return *measured;
+  if (sources_.table || sources_.unmeasured) {
+    const std::string key = cost_key(graph, op);
+    if (const auto measured = sources_.table ? sources_.table->find(key) : std::nullopt)
+      return *measured + cluster_.kernel_s;
+    if (sources_.unmeasured) sources_.unmeasured->add(key, graph, op);
+  }
   const Work work = work_of(graph, op);
   const Element element = graph.type(op.results.front()).element;
   const double flops_per_s = size_of(element) == 2 ? cluster_.half_flops : cluster_.f32_flops;
@@ -118,7 +126,7 @@ CommCost CostModel::shuffle(const Graph& graph, const Op& op) const {
   for (const DimId dim : graph.type(moved).dims)
     if (!graph.type(plan).has(dim)) width *= graph.dims[dim].size;
   const double row_bytes = static_cast<double>(width * size_of(graph.type(moved).element));
-  const ShuffleRows rows = volume_->rows(part_of(graph, op, plan));
+  const ShuffleRows rows = rows_of(graph, op, plan);
   CommCost cost;
   if (cluster_.ranks() == 1) return cost;
   if (!cluster_.all_to_all.empty()) {

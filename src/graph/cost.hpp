@@ -7,6 +7,7 @@
 #include "graph/cluster.hpp"
 #include "graph/cost_table.hpp"
 #include "graph/graph.hpp"
+#include "graph/unmeasured_ops.hpp"
 #include "shunt/shuffle_volume.hpp"
 
 namespace shunt::graph {
@@ -34,23 +35,29 @@ class UniformVolume : public ShuffleVolume {
   std::int32_t nodes_, ranks_per_node_;
 };
 
+/// What is known beyond the cluster's figures. Whatever is given outlives the cost model.
+struct CostSources {
+  const ShuffleVolume* volume = nullptr;  ///< null: uniform routing
+  const CostTable* table = nullptr;       ///< null: nothing was measured
+  UnmeasuredOps* unmeasured = nullptr;    ///< if given, collects what the table lacks
+};
+
 class CostModel {
  public:
-  /// `volume` and `table` may be null (uniform routing; nothing was measured); else they outlive this.
-  explicit CostModel(Cluster cluster, const ShuffleVolume* volume = nullptr, const CostTable* table = nullptr);
+  explicit CostModel(Cluster cluster, const CostSources& sources = {});
 
   [[nodiscard]] OpCost of(const Graph& graph, const Op& op) const;
   [[nodiscard]] const Cluster& cluster() const { return cluster_; }
 
  private:
   [[nodiscard]] double compute(const Graph& graph, const Op& op) const;
+  [[nodiscard]] ShuffleRows rows_of(const Graph& graph, const Op& op, ValueId plan) const;
   [[nodiscard]] CommCost shuffle(const Graph& graph, const Op& op) const;
   [[nodiscard]] CommCost all_reduce(double bytes) const;
 
   Cluster cluster_;
   UniformVolume uniform_;
-  const ShuffleVolume* volume_;
-  const CostTable* table_;
+  CostSources sources_;
 };
 
 /// Seconds of a matrix product that a device cuts into tiles: waves of tiles, the last one perhaps nearly empty.

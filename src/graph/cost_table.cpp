@@ -45,6 +45,7 @@ CostTable CostTable::load(const std::string& path, const std::string& device,
     const auto json = nlohmann::json::parse(text.str());
     if (json.at("version").get<int>() != kVersion || json.at("device").get<std::string>() != device)
       fail(ErrorCode::invalid_argument, "another version or device");
+    table.origin_ = json.value("origin", "");
     for (const auto& [key, seconds] : json.at("seconds").items()) {
       table.seconds_[key] = seconds.get<double>();
       if (!(table.seconds_[key] >= 0 && std::isfinite(table.seconds_[key])))
@@ -58,7 +59,8 @@ CostTable CostTable::load(const std::string& path, const std::string& device,
 }
 
 void CostTable::save(const std::string& path) const {
-  const nlohmann::ordered_json json = {{"version", kVersion}, {"device", device_}, {"seconds", seconds_}};
+  const nlohmann::ordered_json json = {
+      {"version", kVersion}, {"device", device_}, {"origin", origin_}, {"seconds", seconds_}};
   const std::string partial = fmt::format("{}.{}.partial", path, getpid());
   std::ofstream file(partial, std::ios::binary);
   file << json.dump(1) << "\n";

@@ -1,4 +1,4 @@
-// Measured times of compute ops, kept on disk between runs.
+// Measured times of compute ops on the device, without what their launch costs, kept on disk between runs.
 #pragma once
 
 #include <functional>
@@ -20,6 +20,8 @@ class CostTable {
   [[nodiscard]] std::optional<double> find(const std::string& key) const;
   void set(const std::string& key, double seconds) { seconds_[key] = seconds; }
   [[nodiscard]] std::size_t size() const { return seconds_.size(); }
+  /// How the times were measured, in words; may be empty.
+  [[nodiscard]] const std::string& origin() const { return origin_; }
 
   /// A file that is missing gives an empty table; one that is broken, of another version or another device does too,
   /// and `warn` is told.
@@ -29,7 +31,7 @@ class CostTable {
   void save(const std::string& path) const;
 
  private:
-  std::string device_;
+  std::string device_, origin_;
   std::map<std::string, double> seconds_;
 };
 

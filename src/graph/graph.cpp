@@ -115,4 +115,6 @@ bool is_all_to_all(const Op& op) {
   return op.kind == OpKind::dispatch || op.kind == OpKind::combine || op.kind == OpKind::combine_dx;
 }
 
+bool reduces_gradient(const Op& op) { return op.kind == OpKind::all_reduce && op.origin.phase == Phase::backward; }
+
 }  // namespace shunt::graph

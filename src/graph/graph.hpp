@@ -105,5 +105,7 @@ class OpTypes {
 [[nodiscard]] Split split_of(const Graph& graph, const Op& op, DimId dim);
 [[nodiscard]] inline Lane lane_of(const Op& op) { return info(op.kind).lane; }
 [[nodiscard]] bool is_all_to_all(const Op& op);
+/// Whether it is the all-reduce of a parameter's gradient.
+[[nodiscard]] bool reduces_gradient(const Op& op);
 
 }  // namespace shunt::graph

@@ -25,6 +25,7 @@ class ListScheduler {
     for (const TaskId task : chosen)
       if (missing_[task] == 0) make_ready(task);
     left_ = chosen.size();
+    schedule_.end_s.resize(program.tasks.size());
   }
 
   ListSchedule run() {
@@ -66,6 +67,7 @@ class ListScheduler {
 
   void finish(TaskId task) {
     --left_;
+    schedule_.end_s[task] = machine_.now();
     for (const TaskId user : program_.users[task])
       if (missing_[user] != kOutside && --missing_[user] == 0) make_ready(user);
   }

@@ -22,6 +22,7 @@ struct Priority {
 
 struct ListSchedule {
   std::vector<TaskId> order;  ///< by start
+  std::vector<double> end_s;  ///< by task of the program
   double makespan_s = 0;
 };
 

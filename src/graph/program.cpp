@@ -1,7 +1,6 @@
 #include "graph/program.hpp"
 
 #include <algorithm>
-#include <unordered_map>
 
 #include "graph/program_order.hpp"
 
@@ -13,9 +12,21 @@ void Program::find_users() {
     for (const TaskId need : tasks[task].needs) users[need].push_back(task);
 }
 
+Program Program::reordered(std::span<const TaskId> order) const {
+  std::vector<TaskId> place(order.size());
+  for (TaskId i = 0; i < order.size(); ++i) place[order[i]] = i;
+  Program result;
+  result.tasks.reserve(order.size());
+  for (const TaskId task : order) {
+    result.tasks.push_back(tasks[task]);
+    for (TaskId& need : result.tasks.back().needs) need = place[need];
+  }
+  result.find_users();
+  return result;
+}
+
 Program make_program(const Graph& graph, const CostModel& cost) {
   const std::vector<std::vector<OpId>> waits = dependencies(graph);
-  std::unordered_map<std::string, OpCost> known;  // equal ops of equal layers
   Program program;
   std::vector<std::vector<TaskId>> reached_by(graph.ops().size());  // what a user of the op waits for
   for (std::size_t i = 0; i < graph.ops().size(); ++i) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "graph/cost.hpp"
@@ -25,6 +26,8 @@ struct Program {
   std::vector<std::vector<TaskId>> users;  ///< by task
 
   void find_users();
+  /// The same tasks in another order, numbered by it.
+  [[nodiscard]] Program reordered(std::span<const TaskId> order) const;
 };
 
 Program make_program(const Graph& graph, const CostModel& cost);

@@ -29,7 +29,7 @@ Graph in_program_order(const Graph& graph) {
   for (std::size_t i = 0; i < graph.ops().size(); ++i) {
     const Op& op = graph.op(OpId(i));
     is_update[i] = op.origin.phase == Phase::update && op.kind != OpKind::state;
-    is_reduce[i] = op.kind == OpKind::all_reduce && op.origin.phase == Phase::backward;
+    is_reduce[i] = reduces_gradient(op);
   }
   std::vector<std::vector<OpId>> reduces(graph.ops().size());  // by the op that makes the gradient
   for (std::size_t i = 0; i < graph.ops().size(); ++i)

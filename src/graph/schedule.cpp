@@ -19,13 +19,14 @@ void check_passes(const std::set<std::string>& wanted) {
       fail(ErrorCode::invalid_argument, "no pass '{}'; there are {}", name, fmt::join(names, ", "));
 }
 
-double plain_share_of(const Graph& graph, const CostModel& cost) {
+void find_shares(const Graph& step, const CostModel& cost, Schedule& schedule) {
   double compute = 0, all_to_all = 0;
-  for (const Task& task : make_program(graph, cost).tasks) {
-    if (task.lane == Lane::compute) compute += task.cost.compute_s;
+  for (const Task& task : make_program(step, cost).tasks) {
+    compute += task.cost.compute_s;
     if (task.is_all_to_all) all_to_all += task.cost.comm.alone_s();
   }
-  return all_to_all / (compute + all_to_all);
+  schedule.plain_share = all_to_all / (compute + all_to_all);
+  schedule.step_share = all_to_all / schedule.before.timeline.step_s;
 }
 
 void add_exposed(const Graph& graph, const CostModel& cost, const Timeline& timeline, bool is_after,
@@ -86,9 +87,12 @@ Schedule make_schedule(const Model& model, const CostModel& cost, const Schedule
                     .dw_gained = context.dw_gained};
   schedule.plan_seconds = std::chrono::duration<double>(Clock::now() - start).count();
   schedule.before = evaluate(step, cost);
-  schedule.tutel = evaluate(tutel(step, cost), cost);
+  const Tutel baseline = tutel(step, cost);
+  schedule.tutel = baseline.outcome;
+  schedule.tutel_parts = baseline.parts;
+  schedule.tutel_apart_s = baseline.apart_s;
   schedule.after = evaluate(schedule.graph, cost);
-  schedule.plain_share = plain_share_of(step, cost);
+  find_shares(step, cost, schedule);
   schedule.layers = report_layers(step, schedule, context.notes, cost);
   return schedule;
 }

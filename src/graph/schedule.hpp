@@ -26,10 +26,13 @@ struct LayerReport {
 struct Schedule {
   Graph graph;
   Outcome before, tutel, after;
+  std::int32_t tutel_parts = 1;
+  double tutel_apart_s = 0;  ///< tutel's step if forward and backward had numbers of parts of their own
   std::vector<PassReport> passes;
   std::vector<LayerReport> layers;
   double dw_gap = 0, dw_gained = 0;
-  double plain_share = 0;   ///< all-to-alls over compute and all-to-alls, each alone
+  double plain_share = 0;   ///< of all-to-alls in all-to-alls and compute, each alone
+  double step_share = 0;    ///< of all-to-alls, each alone, in the step before
   double plan_seconds = 0;  ///< building, differentiating and all passes; baselines are not in it
 
   /// How far the step is from what no schedule of the same ops can beat.

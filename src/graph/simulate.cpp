@@ -101,7 +101,8 @@ class Simulation {
   Timeline timeline_;
 };
 
-/// From the task that ended last, always to one that ended just when it began.
+/// From the task that ended last, always to the one that ended last before it began: what it waited for, unless it
+/// waited for a late peer.
 std::vector<TaskId> find_critical_path(const Program& program, const Timeline& timeline) {
   std::vector<TaskId> by_end(program.tasks.size());
   for (TaskId task = 0; task < by_end.size(); ++task) by_end[task] = task;

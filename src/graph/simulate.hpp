@@ -23,7 +23,7 @@ struct Timeline {
   /// peer has yet to join it.
   double exposed_all_to_all_s = 0, exposed_all_reduce_s = 0, late_peer_s = 0;
   double comm_s = 0;                  ///< some communication is in flight
-  std::vector<TaskId> critical_path;  ///< each task started when the one before it ended
+  std::vector<TaskId> critical_path;  ///< from the end back: who ended last before a task began
   std::vector<double> exposed_by;     ///< by task: what it exposed, of exposed_all_to_all_s
 
   [[nodiscard]] double exposed_s() const { return exposed_all_to_all_s + exposed_all_reduce_s + late_peer_s; }

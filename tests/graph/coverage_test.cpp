@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "graph/passes/coverage_bounds.hpp"
 #include "support/dice.hpp"
 
 namespace shunt::graph {
@@ -62,14 +63,21 @@ TEST(Coverage, ExactSearchIsNeverWorseThanGreedyNorBetterThanTheBound) {
     const CoverageProblem problem = random_problem(seed, 10, 30);
     const Coverage greedy = cover_greedily(problem);
     const ExactCoverage exact = cover_exactly(problem, 0.01);
-    const double bound = coverage_bound(problem);
+    const double bound = std::min(flow_bound(problem), dual_bound(problem, greedy.covered_s, 1'000'000));
     expect_legal(problem, greedy);
     expect_legal(problem, exact.best);
     ASSERT_GE(exact.best.covered_s, greedy.covered_s - 1e-9) << seed;
     ASSERT_LE(exact.best.covered_s, bound + 1e-9) << seed;
     ASSERT_LE(exact.best.covered_s, exact.bound_s + 1e-9) << seed;
-    ASSERT_LE(exact.bound_s, bound + 1e-9) << seed;
+    ASSERT_LE(exact.bound_s, flow_bound(problem) + 1e-9) << seed;
   }
+}
+
+TEST(Coverage, OneLongItemFillsOneShortGapOnly) {
+  const CoverageProblem problem = {{1, 1, 1, 1}, {9, 1}, {{0, 1, 2, 3}, {0, 1, 2, 3}}};
+  EXPECT_DOUBLE_EQ(flow_bound(problem), 4);
+  EXPECT_NEAR(dual_bound(problem, 2, 1'000'000), 2, 0.01);
+  EXPECT_EQ(cover_exactly(problem, 1).best.covered_s, 2);
 }
 
 TEST(Coverage, GreedyPutsTheBestFitIntoEachGap) {

@@ -149,7 +149,7 @@ TEST(RandomGraph, KeepsItsMeaningThroughTutelAndIsNeverSlower) {
     const auto batch = find_batch(made.step);
     if (!batch || !can_cut_rows(made.step, *batch)) return;
     const CostModel cost(test::slow_cluster());
-    const Graph changed = tutel(made.step, cost);
+    const Graph changed = tutel(made.step, cost).graph;
     verify(changed);
     EXPECT_LE(evaluate(changed, cost).timeline.step_s, evaluate(made.step, cost).timeline.step_s);
     changes += changed.hash() != made.step.hash();

@@ -84,7 +84,7 @@ TEST(Simulation, ALatePeerIsNeitherCommunicationNorCompute) {
   const Graph graph = build_training_step(Model::load("tiny", "v100"), 2);
   const Cluster cluster = Cluster::load("v100x2");
   const Timeline even = simulate(make_program(graph, CostModel(cluster)), cluster);
-  const Timeline skewed = simulate(make_program(graph, CostModel(cluster, &volume)), cluster);
+  const Timeline skewed = simulate(make_program(graph, CostModel(cluster, {.volume = &volume})), cluster);
   EXPECT_EQ(even.late_peer_s, 0);
   EXPECT_GT(skewed.late_peer_s, 0);
   EXPECT_GT(skewed.step_s, even.step_s);

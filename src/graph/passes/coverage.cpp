@@ -5,7 +5,7 @@
 #include <limits>
 #include <numeric>
 
-#include "graph/passes/max_flow.hpp"
+#include "graph/passes/coverage_bounds.hpp"
 
 namespace shunt::graph {
 namespace {
@@ -15,6 +15,7 @@ constexpr double kMostOvershoot = 2;
 /// Time is counted in items and gaps that were looked at, as ranks of different speed must come to the same schedule. A
 /// Zen 4 core looks at so many per second.
 constexpr double kLooksPerSecond = 8.5e7;
+constexpr double kShareForBound = 0.5;  // of the time, where the flow does not prove the optimum
 
 bool is_legal(const CoverageProblem& problem, std::size_t item, std::int32_t gap) {
   return std::binary_search(problem.legal[item].begin(), problem.legal[item].end(), gap);
@@ -97,7 +98,7 @@ class BranchAndBound {
  private:
   void visit(std::size_t depth, double covered) {
     if (covered > result_.best.covered_s + kNothing) result_.best = {gap_of_, covered};
-    if (depth == order_.size() || result_.best.covered_s >= result_.bound_s - kNothing) return;
+    if (depth == order_.size() || result_.is_proven()) return;
     if (++visits_ > most_visits_) is_late_ = true;
     if (is_late_ || covered + most_from(depth) <= result_.best.covered_s + kNothing) return;
     const std::size_t item = order_[depth];
@@ -191,23 +192,14 @@ Coverage cover_greedily(const CoverageProblem& problem) {
   return coverage;
 }
 
-double coverage_bound(const CoverageProblem& problem) {
-  const std::size_t items = problem.items.size(), gaps = problem.gaps.size();
-  MaxFlow flow(items + gaps + 2);
-  const std::size_t source = items + gaps, sink = source + 1;
-  for (std::size_t item = 0; item < items; ++item) {
-    flow.add_edge(source, item, problem.items[item]);
-    for (const std::int32_t gap : problem.legal[item])
-      flow.add_edge(item, items + static_cast<std::size_t>(gap), problem.items[item]);
-  }
-  for (std::size_t gap = 0; gap < gaps; ++gap) flow.add_edge(items + gap, sink, problem.gaps[gap]);
-  return flow.run(source, sink);
-}
-
 ExactCoverage cover_exactly(const CoverageProblem& problem, double seconds) {
-  ExactCoverage result{cover_greedily(problem), coverage_bound(problem), false};
+  ExactCoverage result{cover_greedily(problem), flow_bound(problem), false};
   Improvement(problem, result.best).run();
-  BranchAndBound(problem, result, seconds).run();
+  if (!result.is_proven())
+    result.bound_s =
+        std::min(result.bound_s, dual_bound(problem, result.best.covered_s,
+                                            static_cast<std::uint64_t>(kShareForBound * seconds * kLooksPerSecond)));
+  BranchAndBound(problem, result, (1 - kShareForBound) * seconds).run();
   return result;
 }
 

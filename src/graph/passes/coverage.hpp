@@ -23,20 +23,19 @@ double covered_seconds(const CoverageProblem& problem, const std::vector<std::in
 /// Lancet's best fit (section 4.2): gap by gap, the item whose length is nearest to what is left.
 Coverage cover_greedily(const CoverageProblem& problem);
 
-/// No placement covers more: items may be cut at will and fill several gaps (a maximum flow).
-double coverage_bound(const CoverageProblem& problem);
-
 struct ExactCoverage {
   Coverage best;
   double bound_s = 0;  ///< proven
   bool is_optimal = false;
 
+  [[nodiscard]] bool is_proven() const { return best.covered_s >= bound_s - 1e-12; }
   /// Relative to the bound.
   [[nodiscard]] double gap() const { return bound_s > 0 ? (bound_s - best.covered_s) / bound_s : 0; }
 };
 
 /// Branch and bound from the greedy solution, improved item by item; items of equal length and equal legal gaps are
-/// one. Stops after about `seconds`, at the same place on every machine, with what it has proven until then.
+/// one. The bound is the lower of coverage_bounds.hpp. Stops after about `seconds`, at the same place on every machine,
+/// with what it has proven until then.
 ExactCoverage cover_exactly(const CoverageProblem& problem, double seconds);
 
 }  // namespace shunt::graph

@@ -8,6 +8,7 @@
 #include "graph/autodiff.hpp"
 #include "graph/list_schedule.hpp"
 #include "graph/passes/columns.hpp"
+#include "graph/passes/compact.hpp"
 
 namespace shunt::graph {
 namespace {
@@ -26,8 +27,7 @@ class Placement {
       const auto& needs = program_.tasks[task].needs;
       const bool sums_parts =
           is_late && std::any_of(needs.begin(), needs.end(), [&](TaskId need) { return is_moved_[need]; });
-      const bool follows = sums_parts || op.origin.phase == Phase::update ||
-                           (op.kind == OpKind::all_reduce && op.origin.phase == Phase::backward);
+      const bool follows = sums_parts || op.origin.phase == Phase::update || reduces_gradient(op);
       if (is_late && !sums_parts) {
         is_moved_.push_back(true);
         moved_.push_back(task);
@@ -45,11 +45,10 @@ class Placement {
   }
 
   [[nodiscard]] CoverageProblem problem() {
-    const Timeline bare =
-        simulate(in_order(order_with(std::vector<std::int32_t>(moved_.size(), -1), true)), cost_.cluster());
+    const std::vector<double> exposed_by = exposed_without_weight_gradients();
     CoverageProblem problem;
     for (std::size_t i = 0; i < rest_.size(); ++i) {
-      const double exposed = bare_exposed(bare, rest_[i]);
+      const double exposed = exposed_by[rest_[i]];
       if (exposed <= 0) continue;
       gaps_.push_back(i);
       problem.gaps.push_back(exposed);
@@ -83,8 +82,8 @@ class Placement {
   }
 
   /// What hides nothing goes to the end, or where it becomes ready.
-  [[nodiscard]] Graph place(const std::vector<std::int32_t>& gap_of, bool at_end) const {
-    return with_order(graph_, program_, order_with(gap_of, at_end));
+  [[nodiscard]] Ordered place(const std::vector<std::int32_t>& gap_of, bool at_end, const PassContext& context) const {
+    return compacted(graph_, program_, order_with(gap_of, at_end), context);
   }
 
  private:
@@ -92,21 +91,13 @@ class Placement {
     return is_moved_[need] ? ready[need] : position_[need];
   }
 
-  /// By task of the program itself, whose order the bare simulation changed.
-  double bare_exposed(const Timeline& bare, TaskId task) const {
-    return program_.tasks[task].is_all_to_all ? bare.exposed_by[where_[task]] : 0;
-  }
-
-  Program in_order(const std::vector<TaskId>& order) {
-    where_.assign(order.size(), 0);
-    for (TaskId i = 0; i < order.size(); ++i) where_[order[i]] = i;
-    Program program;
-    for (const TaskId task : order) {
-      program.tasks.push_back(program_.tasks[task]);
-      for (TaskId& need : program.tasks.back().needs) need = where_[need];
-    }
-    program.find_users();
-    return program;
+  /// By task: what an all-to-all exposes while every weight gradient waits until the end.
+  [[nodiscard]] std::vector<double> exposed_without_weight_gradients() const {
+    const std::vector<TaskId> order = order_with(std::vector<std::int32_t>(moved_.size(), -1), true);
+    const Timeline timeline = simulate(program_.reordered(order), cost_.cluster());
+    std::vector<double> exposed(order.size());
+    for (TaskId i = 0; i < order.size(); ++i) exposed[order[i]] = timeline.exposed_by[i];
+    return exposed;
   }
 
   /// Sums of parts, reductions and updates follow what they need.
@@ -158,7 +149,6 @@ class Placement {
   std::vector<std::size_t> position_;  // by task of rest_: 1 + its place there
   std::vector<std::size_t> ready_;     // by moved task
   std::vector<std::size_t> gaps_;      // places in rest_
-  std::vector<TaskId> where_;          // by task: its place in the order that was simulated last
 };
 
 }  // namespace
@@ -166,8 +156,7 @@ class Placement {
 namespace {
 
 struct Placed {
-  Graph graph;
-  double step_s;
+  Ordered step;
   double gap, gained;
   std::vector<LayerNote> notes;
 };
@@ -177,11 +166,10 @@ Placed place_weight_gradients(const Graph& graph, const PassContext& context, do
   const CoverageProblem problem = placement.problem();
   const Coverage greedy = cover_greedily(problem);
   const ExactCoverage exact = cover_exactly(problem, seconds);
-  Graph at_end = placement.place(exact.best.gap_of, true), when_ready = placement.place(exact.best.gap_of, false);
-  const Outcome late = evaluate(at_end, context.cost), early = evaluate(when_ready, context.cost);
-  const bool late_fits = context.memory_cap_bytes == 0 || late.memory.peak_bytes <= context.memory_cap_bytes;
-  const bool is_late = late_fits && late.timeline.step_s < early.timeline.step_s;
-  return {is_late ? std::move(at_end) : std::move(when_ready), (is_late ? late : early).timeline.step_s, exact.gap(),
+  Ordered late = placement.place(exact.best.gap_of, true, context);
+  Ordered early = placement.place(exact.best.gap_of, false, context);
+  const bool is_late = is_better(late.outcome, early.outcome, context.memory_cap_bytes);
+  return {is_late ? std::move(late) : std::move(early), exact.gap(),
           exact.bound_s > 0 ? (exact.best.covered_s - greedy.covered_s) / exact.bound_s : 0,
           placement.notes(problem, exact.best)};
 }
@@ -206,12 +194,12 @@ Graph schedule_weight_gradients(const Graph& graph, PassContext& context) {
   if (const double gap = typical_gap(graph, context); gap > 0) {
     const Graph pieces = cut_columns(graph, pieces_for(graph, context.cost, gap / kPiecesPerGap));
     Placed cut = place_weight_gradients(pieces, context, seconds);
-    if (cut.step_s < best.step_s) best = std::move(cut);
+    if (is_better(cut.step.outcome, best.step.outcome, context.memory_cap_bytes)) best = std::move(cut);
   }
   context.notes.insert(context.notes.end(), best.notes.begin(), best.notes.end());
   context.dw_gap = best.gap;
   context.dw_gained = best.gained;
-  return std::move(best.graph);
+  return std::move(best.step.graph);
 }
 
 }  // namespace shunt::graph

@@ -32,11 +32,11 @@ Graph interleave(const Graph& graph, PassContext& context) {
   const std::optional<DimId> batch = find_batch(graph);
   if (!batch || !can_cut_rows(graph, *batch)) return graph;
   const Blocks blocks = find_blocks(graph);
-  std::optional<Pipeline> best;
+  std::optional<Ordered> best;
   std::int32_t best_parts = 0;
   for (const std::int32_t parts : kPartsOfMicroBatch) {
     if (2 * parts > graph.dims[*batch].size) continue;
-    Pipeline candidate = pipelined(in_micro_batches(graph, blocks, parts), context.cost, parts);
+    Ordered candidate = pipelined(in_micro_batches(graph, blocks, parts), context, parts);
     if (best && !is_better(candidate.outcome, best->outcome, context.memory_cap_bytes)) continue;
     best = std::move(candidate);
     best_parts = parts;

@@ -58,7 +58,7 @@ std::vector<Cut> choose_ranges(const Blocks& blocks, RangeCosts& costs, const st
 
 struct Candidate {
   std::vector<Cut> cuts;
-  Pipeline pipeline;
+  Ordered pipeline;
 };
 
 /// The layers whose ops a range of blocks holds, as people would say it.
@@ -114,7 +114,7 @@ Graph partition(const Graph& graph, PassContext& context) {
   for (const std::vector<Cut>& cuts : plans) {
     const SplitGraph cut = split(graph, parts_of_ops(graph, blocks, cuts));
     for (const std::int32_t window : {1, 2, 8}) {
-      Candidate candidate{cuts, pipelined(cut, context.cost, window)};
+      Candidate candidate{cuts, pipelined(cut, context, window)};
       if (!best || is_better(candidate.pipeline.outcome, best->pipeline.outcome, context.memory_cap_bytes))
         best = std::move(candidate);
     }

@@ -33,9 +33,12 @@ bool is_no_worse(const Outcome& now, const Outcome& before, std::int64_t cap) {
 std::span<const Pass> all_passes() { return kPasses; }
 
 Outcome evaluate(const Graph& graph, const CostModel& cost) {
-  const Program program = make_program(graph, cost);
+  return evaluate(graph, make_program(graph, cost), cost.cluster());
+}
+
+Outcome evaluate(const Graph& graph, const Program& program, const Cluster& cluster) {
   Outcome outcome;
-  outcome.timeline = simulate(program, cost.cluster());
+  outcome.timeline = simulate(program, cluster);
   outcome.memory = memory_of(graph, program, outcome.timeline);
   outcome.least_step_s = least_step_s(program);
   for (const TaskId id : outcome.timeline.critical_path) {

@@ -45,6 +45,8 @@ struct Outcome {
   double critical_compute_s = 0, critical_all_to_all_s = 0, critical_all_reduce_s = 0;
 };
 Outcome evaluate(const Graph& graph, const CostModel& cost);
+/// The same for a program of the graph whose tasks may stand in another order than its ops.
+Outcome evaluate(const Graph& graph, const Program& program, const Cluster& cluster);
 
 struct PassReport {
   std::string_view name;

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "graph/list_schedule.hpp"
-#include "graph/passes/pass.hpp"
+#include "graph/passes/compact.hpp"
 #include "graph/program.hpp"
 #include "graph/split.hpp"
 
@@ -14,15 +14,7 @@ namespace shunt::graph {
 /// goes first. Weight gradients and reductions of gradients fill gaps, updates come last.
 std::vector<Priority> pipeline_priorities(const SplitGraph& split, const Program& program, std::int32_t window);
 
-struct Pipeline {
-  Graph graph;
-  Outcome outcome;
-};
-
-/// The split step in the order that these priorities give.
-Pipeline pipelined(const SplitGraph& split, const CostModel& cost, std::int32_t window);
-
-/// Whether a is the better choice: nearer to obeying the cap, else faster.
-bool is_better(const Outcome& a, const Outcome& b, std::int64_t memory_cap_bytes);
+/// The split step in the order that these priorities give, compacted.
+Ordered pipelined(const SplitGraph& split, const PassContext& context, std::int32_t window);
 
 }  // namespace shunt::graph

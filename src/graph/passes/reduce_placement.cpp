@@ -21,7 +21,7 @@ class Reductions {
       const Op& op = graph.op(program_.tasks[task].op);
       const auto& needs = program_.tasks[task].needs;
       const bool follows = std::any_of(needs.begin(), needs.end(), [&](TaskId need) { return is_moved[need]; });
-      const bool is_reduction = op.kind == OpKind::all_reduce && op.origin.phase == Phase::backward;
+      const bool is_reduction = reduces_gradient(op);
       const bool is_update = op.origin.phase == Phase::update && program_.tasks[task].lane == Lane::compute;
       is_moved[task] = is_reduction || is_update || follows;
       (is_update || follows ? last_ : is_reduction ? reductions_ : rest_).push_back(task);

@@ -1,11 +1,12 @@
 #include "graph/passes/tutel.hpp"
 
+#include <limits>
 #include <map>
+#include <optional>
 #include <queue>
 #include <tuple>
 
 #include "graph/passes/blocks.hpp"
-#include "graph/passes/pass.hpp"
 #include "graph/program_order.hpp"
 #include "graph/split.hpp"
 
@@ -13,6 +14,7 @@ namespace shunt::graph {
 namespace {
 
 constexpr std::int32_t kDegrees[] = {1, 2, 4, 8};
+constexpr double kForever = std::numeric_limits<double>::infinity();
 
 /// Ops that are cut: those that touch rows.
 std::vector<std::int32_t> parts_by_layer(const Graph& graph, const Blocks& blocks, std::int32_t degree) {
@@ -63,23 +65,34 @@ Graph pipelined(const SplitGraph& split, const std::vector<std::int32_t>& parts,
   return split.graph.reordered(order);
 }
 
+double forward_end_s(const Tutel& candidate, const CostModel& cost) {
+  const Program program = make_program(candidate.graph, cost);
+  double end_s = 0;
+  for (TaskId task = 0; task < program.tasks.size(); ++task)
+    if (candidate.graph.op(program.tasks[task].op).origin.phase == Phase::forward)
+      end_s = std::max(end_s, candidate.outcome.timeline.spans[task].end_s);
+  return end_s;
+}
+
 }  // namespace
 
-Graph tutel(const Graph& graph, const CostModel& cost) {
+Tutel tutel(const Graph& graph, const CostModel& cost) {
   const Blocks blocks = find_blocks(graph);
   const std::int64_t batch = graph.dims[batch_of(graph)].size;
-  Graph best = graph;
-  double best_s = evaluate(graph, cost).timeline.step_s;
+  std::optional<Tutel> best;
+  double forward_s = kForever, rest_s = kForever;
   for (const std::int32_t degree : kDegrees) {
-    if (degree == 1 || degree > batch) continue;
+    if (degree > batch) continue;
     const std::vector<std::int32_t> parts = parts_by_layer(graph, blocks, degree);
-    Graph candidate = pipelined(split(graph, parts), parts, graph);
-    const double seconds = evaluate(candidate, cost).timeline.step_s;
-    if (seconds >= best_s) continue;
-    best_s = seconds;
-    best = std::move(candidate);
+    Tutel candidate{degree == 1 ? graph : pipelined(split(graph, parts), parts, graph), degree, {}, 0};
+    candidate.outcome = evaluate(candidate.graph, cost);
+    const double step_s = candidate.outcome.timeline.step_s, end_s = forward_end_s(candidate, cost);
+    forward_s = std::min(forward_s, end_s);
+    rest_s = std::min(rest_s, step_s - end_s);
+    if (!best || step_s < best->outcome.timeline.step_s) best = std::move(candidate);
   }
-  return best;
+  best->apart_s = forward_s + rest_s;
+  return std::move(*best);
 }
 
 }  // namespace shunt::graph

@@ -1,0 +1,19 @@
+// Closes gaps that an order leaves, without changing which ops there are.
+#pragma once
+
+#include "graph/passes/pass.hpp"
+
+namespace shunt::graph {
+
+struct Ordered {
+  Graph graph;
+  Outcome outcome;
+};
+
+/// The graph with the tasks of its program in this order, or justified once or twice (justify.hpp), whichever is best.
+Ordered compacted(const Graph& graph, const Program& program, std::vector<TaskId> order, const PassContext& context);
+
+/// Whether a is the better choice: nearer to obeying the cap, else faster.
+bool is_better(const Outcome& a, const Outcome& b, std::int64_t memory_cap_bytes);
+
+}  // namespace shunt::graph

@@ -1,0 +1,75 @@
+#include "graph/passes/coverage_bounds.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "graph/passes/max_flow.hpp"
+
+namespace shunt::graph {
+namespace {
+
+constexpr double kNearEnough = 1e-3;  // of the bound
+constexpr double kFirstPrice = 0.5;
+constexpr std::uint64_t kMostSteps = 2000;
+
+/// Each gap sells its seconds at a price between 0 and 1; each item buys where the most is left to it.
+struct Market {
+  double bound_s = 0;
+  std::vector<double> unsold_s;  // by gap; negative: more was sold than there is
+};
+
+Market settle(const CoverageProblem& problem, const std::vector<double>& prices) {
+  Market market{0, problem.gaps};
+  for (std::size_t gap = 0; gap < prices.size(); ++gap) market.bound_s += prices[gap] * problem.gaps[gap];
+  for (std::size_t item = 0; item < problem.items.size(); ++item) {
+    double best = 0, bought = 0;
+    std::size_t where = 0;
+    for (const std::int32_t gap : problem.legal[item]) {
+      const auto g = static_cast<std::size_t>(gap);
+      const double covers = std::min(problem.items[item], problem.gaps[g]);
+      if (covers * (1 - prices[g]) <= best) continue;
+      best = covers * (1 - prices[g]);
+      bought = covers;
+      where = g;
+    }
+    market.bound_s += best;
+    if (best > 0) market.unsold_s[where] -= bought;
+  }
+  return market;
+}
+
+}  // namespace
+
+double flow_bound(const CoverageProblem& problem) {
+  const std::size_t items = problem.items.size(), gaps = problem.gaps.size();
+  MaxFlow flow(items + gaps + 2);
+  const std::size_t source = items + gaps, sink = source + 1;
+  for (std::size_t item = 0; item < items; ++item) {
+    flow.add_edge(source, item, problem.items[item]);
+    for (const std::int32_t gap : problem.legal[item])
+      flow.add_edge(item, items + static_cast<std::size_t>(gap), problem.items[item]);
+  }
+  for (std::size_t gap = 0; gap < gaps; ++gap) flow.add_edge(items + gap, sink, problem.gaps[gap]);
+  return flow.run(source, sink);
+}
+
+double dual_bound(const CoverageProblem& problem, double covered_s, std::uint64_t most_looks) {
+  std::uint64_t pairs = 1;
+  for (const auto& legal : problem.legal) pairs += legal.size();
+  const std::uint64_t steps = std::min(kMostSteps, most_looks / pairs);
+  std::vector<double> prices(problem.gaps.size(), kFirstPrice);
+  double best = std::numeric_limits<double>::infinity();
+  for (std::uint64_t step = 0; step < steps; ++step) {
+    const Market market = settle(problem, prices);
+    best = std::min(best, market.bound_s);
+    double steepness = 0;
+    for (const double unsold : market.unsold_s) steepness += unsold * unsold;
+    if (steepness <= 0 || best <= covered_s * (1 + kNearEnough)) break;
+    const double length = (market.bound_s - covered_s) / steepness;
+    for (std::size_t gap = 0; gap < prices.size(); ++gap)
+      prices[gap] = std::clamp(prices[gap] - length * market.unsold_s[gap], 0.0, 1.0);
+  }
+  return best;
+}
+
+}  // namespace shunt::graph
