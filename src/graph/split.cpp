@@ -228,13 +228,21 @@ bool touches_rows(const Graph& graph, const Op& op) {
   return touches;
 }
 
-bool can_cut_rows(const Graph& graph, DimId batch) {
+std::int64_t most_parts(const Graph& graph) {
+  const std::optional<DimId> batch = find_batch(graph);
+  if (!batch) return 1;
+  std::int64_t most = graph.dims[*batch].size;
+  for (const Op& op : graph.ops()) {
+    if (!touches_rows(graph, op)) continue;
+    if (batch_split(graph, op, *batch) == Split::never) return 1;
+    for_each_dim(graph, op, [&](DimId dim) {
+      if (is_cut_with(graph, op, dim, *batch)) most = std::min(most, graph.dims[dim].size);
+    });
+  }
   for (const ValueId output : graph.outputs)
     for (const DimId dim : graph.type(output).dims)
-      if (dim != batch && is_cut_with(graph, graph.op(graph.value(output).producer), dim, batch)) return false;
-  return std::none_of(graph.ops().begin(), graph.ops().end(), [&](const Op& op) {
-    return touches_rows(graph, op) && batch_split(graph, op, batch) == Split::never;
-  });
+      if (dim != *batch && is_cut_with(graph, graph.op(graph.value(output).producer), dim, *batch)) return 1;
+  return most;
 }
 
 bool is_cut_by_batch(const Graph& graph, const Op& op, DimId batch) {

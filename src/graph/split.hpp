@@ -40,7 +40,8 @@ Split batch_split(const Graph& graph, const Op& op, DimId batch);
 /// Whether an op touches rows, so that it must be cut as the plan is.
 bool touches_rows(const Graph& graph, const Op& op);
 
-/// Whether plans of the batch's tokens can be cut: all that touches their rows can be, and none of them is returned.
-bool can_cut_rows(const Graph& graph, DimId batch);
+/// Into how many parts everything can be cut so that none is empty. 1 where there is no batch, where something that
+/// touches rows of its tokens can't be cut, and where such rows are returned.
+std::int64_t most_parts(const Graph& graph);
 
 }  // namespace shunt::graph

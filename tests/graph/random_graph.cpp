@@ -304,7 +304,9 @@ class Generator {
 
   ValueId plan_for(ValueId experts, const std::vector<DimId>& tokens) {
     const std::string name = fmt::format("R{}", plans_left_);
-    const DimId rows = dim(name.c_str(), graph_.dims.count(tokens) * graph_.dims[K_].size, DimRole::rows, X_);
+    const std::int64_t all = graph_.dims.count(tokens) * graph_.dims[K_].size;
+    const std::int64_t mean = dice_.one_in(4) ? (all + 1) / 2 : all;  // as if some were dropped
+    const DimId rows = dim(name.c_str(), mean, DimRole::rows, X_);
     return append(OpKind::plan, {experts}, {{"expert", std::vector{E_}}, {"rows", std::vector{rows}}});
   }
 

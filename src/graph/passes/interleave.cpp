@@ -29,13 +29,12 @@ SplitGraph in_micro_batches(const Graph& graph, const Blocks& blocks, std::int32
 
 Graph interleave(const Graph& graph, PassContext& context) {
   if (!context.interleaves_micro_batches || is_split(graph)) return graph;
-  const std::optional<DimId> batch = find_batch(graph);
-  if (!batch || !can_cut_rows(graph, *batch)) return graph;
+  const std::int64_t most = most_parts(graph);
   const Blocks blocks = find_blocks(graph);
   std::optional<Ordered> best;
   std::int32_t best_parts = 0;
   for (const std::int32_t parts : kPartsOfMicroBatch) {
-    if (2 * parts > graph.dims[*batch].size) continue;
+    if (2 * parts > most) continue;
     Ordered candidate = pipelined(in_micro_batches(graph, blocks, parts), context, parts);
     if (best && !is_better(candidate.outcome, best->outcome, context.memory_cap_bytes)) continue;
     best = std::move(candidate);
