@@ -55,7 +55,7 @@ void grouped_matmul(Backward& b, const Op& op) {
     b.contribute(rows, b.emit(OpKind::grouped_matmul, {dy, weights, plan}, over(features), rows));
   }
   if (b.is_wanted(weights)) {
-    const std::vector<DimId> summed = shared(row_dims, b.graph.type(dy).dims);
+    const std::vector<DimId> summed = without(shared(row_dims, b.graph.type(dy).dims), b.graph.type(weights).dims);
     b.contribute(weights, b.emit(OpKind::grouped_matmul, {rows, dy, plan}, over(summed), weights));
   }
 }
@@ -111,6 +111,8 @@ void scale(Backward& b, const Op& op) {
 void reduce(Backward& b, const Op& op) {
   b.contribute(op.operands[0], b.emit(OpKind::expand, {*b.gradient(op.results[0])}, op.attributes, op.operands[0]));
 }
+
+void expand(Backward& b, const Op& op) { b.contribute_summed(op.operands[0], *b.gradient(op.results[0])); }
 
 void pick(Backward& b, const Op& op) {
   b.contribute(op.operands[0], b.emit(OpKind::pick_dx, {*b.gradient(op.results[0]), op.operands[0], op.operands[1]},

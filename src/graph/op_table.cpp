@@ -53,7 +53,7 @@ constexpr OpInfo kTable[] = {
     {OpKind::mul, "mul", compute, 2, 2, 1, "", types::broadcast, splits::free, work::touch, g::mul},
     {OpKind::scale, "scale", compute, 1, 1, 1, "by:real", types::as_first, splits::free, work::touch, g::scale},
     {OpKind::reduce, "reduce", compute, 1, 1, 1, "over:dims", types::reduce, splits::sum_over, work::touch, g::reduce},
-    {OpKind::expand, "expand", compute, 1, 1, 1, "over:dims", types::expand, splits::free, work::touch, nullptr},
+    {OpKind::expand, "expand", compute, 1, 1, 1, "over:dims", types::expand, splits::free, work::touch, g::expand},
 
     {OpKind::topk, "topk", compute, 1, 2, 1, "choice:dims expert:dims groups:int? groups_kept:int?", types::topk, splits::choose, work::touch, nullptr},
     {OpKind::pick, "pick", compute, 2, 2, 1, "normalise:int scale:real", types::pick, splits::choose, work::touch, g::pick},
@@ -72,8 +72,8 @@ constexpr OpInfo kTable[] = {
     {OpKind::cross_entropy, "cross_entropy", compute, 2, 2, 1, "over:dims tokens:int", types::cross_entropy, splits::loss, work::touch, g::cross_entropy},
     {OpKind::cross_entropy_dx, "cross_entropy_dx", compute, 3, 3, 1, "over:dims tokens:int", types::cross_entropy_dx, splits::not_over, work::touch, nullptr},
 
-    {OpKind::sgd, "sgd", compute, 2, 2, 1, "rate:real", types::sgd, splits::free, work::touch, nullptr, true, 0b1},
-    {OpKind::adam, "adam", compute, 4, 4, 3, "beta1:real beta2:real eps:real rate:real", types::adam, splits::free, work::touch, nullptr, true, 0b1101},
+    {OpKind::sgd, "sgd", compute, 2, 2, 1, "rate:real", types::sgd, splits::never, work::touch, nullptr, true, 0b1},
+    {OpKind::adam, "adam", compute, 4, 4, 3, "beta1:real beta2:real eps:real rate:real", types::adam, splits::never, work::touch, nullptr, true, 0b1101},
     {OpKind::bias_update, "bias_update", compute, 2, 2, 1, "rate:real", types::sgd, splits::never, work::touch, nullptr, true, 0b1},
 };
 // clang-format on

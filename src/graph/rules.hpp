@@ -88,6 +88,7 @@ void add(Backward& backward, const Op& op);
 void mul(Backward& backward, const Op& op);
 void scale(Backward& backward, const Op& op);
 void reduce(Backward& backward, const Op& op);
+void expand(Backward& backward, const Op& op);
 void pick(Backward& backward, const Op& op);
 void balance_loss(Backward& backward, const Op& op);
 void dispatch(Backward& backward, const Op& op);

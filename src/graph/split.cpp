@@ -16,6 +16,23 @@ void for_each_dim(const Graph& graph, const Op& op, const Visit& visit) {
     for (const DimId dim : graph.type(result).dims) visit(dim);
 }
 
+/// Whether rows, which an op has, are of tokens of the batch. All rows come from their plan in the end.
+bool come_from_batch(const Graph& graph, const Op& op, DimId rows, DimId batch) {
+  const Op* at = &op;
+  while (at->kind != OpKind::plan) {
+    const Op* source = nullptr;
+    for (const ValueId operand : at->operands)
+      if (graph.type(operand).has(rows)) source = &graph.op(graph.value(operand).producer);
+    if (!source) return false;
+    at = source;
+  }
+  return graph.type(at->results[0]).has(batch);
+}
+
+bool is_cut_with(const Graph& graph, const Op& op, DimId dim, DimId batch) {
+  return dim == batch || (graph.dims[dim].role == DimRole::rows && come_from_batch(graph, op, dim, batch));
+}
+
 class Splitter {
  public:
   Splitter(const Graph& graph, const std::vector<std::int32_t>& parts)
@@ -23,10 +40,15 @@ class Splitter {
         parts_(parts),
         batch_(batch_of(graph)),
         made_{Graph(graph.name, graph.ranks), {}, {}},
+        is_cut_(graph.dims.dims().size()),
         whole_(graph.values().size()),
         cut_(graph.values().size()),
         views_(graph.values().size()) {
     made_.graph.dims = graph.dims;
+    is_cut_[batch_.index()] = true;
+    for (const Op& op : graph.ops())
+      if (op.kind == OpKind::plan && graph.type(op.results[0]).has(batch_))
+        is_cut_[op.attributes.dims("rows")[0].index()] = true;
   }
 
   SplitGraph run() {
@@ -46,21 +68,34 @@ class Splitter {
   std::vector<ValueId> append(OpKind kind, std::vector<ValueId> operands, Attributes attributes,
                               const std::vector<std::string>& names, const Origin& origin) {
     const OpId op = made_.graph.append(kind, std::move(operands), std::move(attributes), names, origin);
+    return note(op);
+  }
+
+  std::vector<ValueId> note(OpId op) {
     made_.source.push_back(source_);
     made_.part.push_back(part_);
     return made_.graph.op(op).results;
   }
 
+  /// A part of an op whose types no rule gives.
+  std::vector<ValueId> declare(const Op& op, std::vector<ValueId> operands, const std::vector<std::string>& names,
+                               std::int32_t part, std::int32_t parts) {
+    std::vector<Type> types;
+    for (const ValueId result : op.results)
+      types.push_back({from_.type(result).element, cut_dims(from_.type(result).dims, part, parts)});
+    const OpId made = made_.graph.declare(op.kind, std::move(operands), cut_attributes(op.attributes, part, parts),
+                                          names, std::move(types), op.origin);
+    return note(made);
+  }
+
   void copy(const Op& op) {
     std::vector<ValueId> operands;
     for (const ValueId operand : op.operands) operands.push_back(whole(operand));
-    const OpId made = made_.graph.adopt(from_, op, std::move(operands));
-    made_.source.push_back(source_);
-    made_.part.push_back(part_);
-    for (std::size_t i = 0; i < op.results.size(); ++i) whole_[op.results[i].index()] = made_.graph.op(made).results[i];
+    const std::vector<ValueId> made = note(made_.graph.adopt(from_, op, std::move(operands)));
+    for (std::size_t i = 0; i < op.results.size(); ++i) whole_[op.results[i].index()] = made[i];
   }
 
-  [[nodiscard]] bool is_cut(DimId dim) const { return dim == batch_ || from_.dims[dim].role == DimRole::rows; }
+  [[nodiscard]] bool is_cut(DimId dim) const { return is_cut_[dim.index()]; }
   [[nodiscard]] bool has_cut_dim(ValueId value) const {
     const auto& dims = from_.type(value).dims;
     return std::any_of(dims.begin(), dims.end(), [&](DimId dim) { return is_cut(dim); });
@@ -104,13 +139,15 @@ class Splitter {
   Attributes cut_attributes(const Attributes& all, std::int32_t part, std::int32_t parts) {
     Attributes result = all;
     for (const auto& [name, value] : all.entries()) {
-      const auto* dims = std::get_if<std::vector<DimId>>(&value);
-      if (!dims) continue;
-      std::vector<DimId> mapped;
-      for (const DimId dim : *dims) mapped.push_back(is_cut(dim) ? made_.graph.dims.part(dim, part, parts) : dim);
-      result.set(name, mapped);
+      if (const auto* dims = std::get_if<std::vector<DimId>>(&value)) result.set(name, cut_dims(*dims, part, parts));
     }
     return result;
+  }
+
+  std::vector<DimId> cut_dims(std::vector<DimId> dims, std::int32_t part, std::int32_t parts) {
+    for (DimId& dim : dims)
+      if (is_cut(dim)) dim = made_.graph.dims.part(dim, part, parts);
+    return dims;
   }
 
   void cut(const Op& op, std::int32_t parts) {
@@ -129,7 +166,9 @@ class Splitter {
       std::vector<std::string> names;
       for (const ValueId result : op.results) names.push_back(part_name(result, part));
       const std::vector<ValueId> made =
-          append(op.kind, operands, cut_attributes(op.attributes, part, parts), names, op.origin);
+          op.kind == OpKind::opaque
+              ? declare(op, operands, names, part, parts)
+              : append(op.kind, operands, cut_attributes(op.attributes, part, parts), names, op.origin);
       for (std::size_t i = 0; i < made.size(); ++i) results[i].push_back(made[i]);
     }
     part_ = 0;
@@ -150,6 +189,7 @@ class Splitter {
   SplitGraph made_;
   OpId source_;
   std::int32_t part_ = 0;
+  std::vector<bool> is_cut_;                 // by old dimension: the batch and rows of its plans
   std::vector<ValueId> whole_;               // by old value
   std::vector<std::vector<ValueId>> cut_;    // by old value and part
   std::vector<std::vector<ValueId>> views_;  // by old value and part, of whole values
@@ -159,16 +199,21 @@ class Splitter {
 
 SplitGraph split(const Graph& graph, const std::vector<std::int32_t>& parts) { return Splitter(graph, parts).run(); }
 
-DimId batch_of(const Graph& graph) {
-  DimId batch;
+std::optional<DimId> find_batch(const Graph& graph) {
+  std::optional<DimId> batch;
   for (std::size_t i = 0; i < graph.dims.dims().size(); ++i) {
     const Dim& dim = graph.dims.dims()[i];
     if (dim.role != DimRole::batch || dim.whole.valid()) continue;
-    if (batch.valid()) fail(ErrorCode::invalid_argument, "{} has two dimensions of role batch", graph.name);
+    if (batch) return std::nullopt;
     batch = DimId(i);
   }
-  if (!batch.valid()) fail(ErrorCode::invalid_argument, "{} has no dimension of role batch", graph.name);
   return batch;
+}
+
+DimId batch_of(const Graph& graph) {
+  const std::optional<DimId> batch = find_batch(graph);
+  if (!batch) fail(ErrorCode::invalid_argument, "{} has no dimension of role batch, or several", graph.name);
+  return *batch;
 }
 
 bool is_split(const Graph& graph) {
@@ -183,19 +228,42 @@ bool touches_rows(const Graph& graph, const Op& op) {
   return touches;
 }
 
+std::int64_t most_parts(const Graph& graph) {
+  const std::optional<DimId> batch = find_batch(graph);
+  if (!batch) return 1;
+  std::int64_t most = graph.dims[*batch].size;
+  for (const Op& op : graph.ops()) {
+    if (!touches_rows(graph, op)) continue;
+    if (batch_split(graph, op, *batch) == Split::never) return 1;
+    for_each_dim(graph, op, [&](DimId dim) {
+      if (is_cut_with(graph, op, dim, *batch)) most = std::min(most, graph.dims[dim].size);
+    });
+  }
+  for (const ValueId output : graph.outputs)
+    for (const DimId dim : graph.type(output).dims)
+      if (dim != *batch && is_cut_with(graph, graph.op(graph.value(output).producer), dim, *batch)) return 1;
+  return most;
+}
+
 bool is_cut_by_batch(const Graph& graph, const Op& op, DimId batch) {
   if (lane_of(op) == Lane::none && !info(op.kind).is_view) return false;
   bool touches = false;
-  for_each_dim(graph, op, [&](DimId dim) { touches |= dim == batch || graph.dims[dim].role == DimRole::rows; });
+  for_each_dim(graph, op, [&](DimId dim) { touches |= is_cut_with(graph, op, dim, batch); });
   return touches && batch_split(graph, op, batch) != Split::never;
 }
 
 Split batch_split(const Graph& graph, const Op& op, DimId batch) {
   Split worst = Split::free;
   for_each_dim(graph, op, [&](DimId dim) {
-    if (dim != batch && graph.dims[dim].role != DimRole::rows) return;
-    worst = std::max(worst, split_of(graph, op, dim));
+    if (is_cut_with(graph, op, dim, batch)) worst = std::max(worst, split_of(graph, op, dim));
   });
+  for (const std::vector<ValueId>* values : {&op.operands, &op.results})
+    for (const ValueId value : *values) {
+      const auto& dims = graph.type(value).dims;
+      const auto cut =
+          std::count_if(dims.begin(), dims.end(), [&](DimId dim) { return is_cut_with(graph, op, dim, batch); });
+      if (cut > 1 && graph.type(value).element != Element::plan) return Split::never;
+    }
   return worst;
 }
 

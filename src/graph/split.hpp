@@ -21,7 +21,10 @@ struct SplitGraph {
 /// plan of their part, so whoever uses them must be cut alike. Throws Error(invalid_argument) where an op can't be cut.
 SplitGraph split(const Graph& graph, const std::vector<std::int32_t>& parts);
 
-/// The one dimension of role batch. Throws Error(invalid_argument) where there is none, or several.
+/// The one dimension of role batch; nothing where there is none, or several.
+std::optional<DimId> find_batch(const Graph& graph);
+
+/// The same for whom there must be one. Throws Error(invalid_argument) where there is none, or several.
 DimId batch_of(const Graph& graph);
 
 /// Whether the batch has been cut already.
@@ -30,10 +33,15 @@ bool is_split(const Graph& graph);
 /// Whether an op has anything to do with the batch and can be cut along it.
 bool is_cut_by_batch(const Graph& graph, const Op& op, DimId batch);
 
-/// What cutting the batch makes of an op: of the batch itself and of the rows that come from it.
+/// What cutting the batch makes of an op: of the batch itself and of the rows that come from it. Parts would miss what
+/// one of them gives with another's rows, so a value of both is never cut.
 Split batch_split(const Graph& graph, const Op& op, DimId batch);
 
 /// Whether an op touches rows, so that it must be cut as the plan is.
 bool touches_rows(const Graph& graph, const Op& op);
+
+/// Into how many parts everything can be cut so that none is empty. 1 where there is no batch, where something that
+/// touches rows of its tokens can't be cut, and where such rows are returned.
+std::int64_t most_parts(const Graph& graph);
 
 }  // namespace shunt::graph

@@ -64,7 +64,9 @@ Split shuffle(const OpView& op, DimId dim) {
 Split loss(const OpView& op, DimId dim) { return is_over(op, dim) ? Split::never : Split::sum; }
 
 Split opaque(const OpView& op, DimId dim) {
-  return contains(op.attributes.dims("split"), dim) ? Split::free : Split::never;
+  const bool is_kept =
+      std::all_of(op.results.begin(), op.results.end(), [&](const Type& type) { return type.has(dim); });
+  return is_kept && contains(op.attributes.dims("split"), dim) ? Split::free : Split::never;
 }
 
 }  // namespace shunt::graph::splits

@@ -89,6 +89,15 @@ void check_rows(const OpView& op, DimId rows) {
     fail(ErrorCode::invalid_argument, "{} is grouped by no dimension of role local_expert", op.dims[rows].name);
 }
 
+Type product(const OpView& op) {
+  expect_number(op, 0);
+  expect_number(op, 1);
+  const auto& over = op.attributes.dims("over");
+  expect_within(op, 0, over);
+  expect_within(op, 1, over);
+  return made(op, op.operands[0].element, without(united(op.operands[0].dims, op.operands[1].dims), over));
+}
+
 void expect_choice(const OpView& op, std::string_view attribute, std::initializer_list<std::string_view> known) {
   const std::string_view given = op.attributes.text(attribute);
   if (std::find(known.begin(), known.end(), given) == known.end())
@@ -157,13 +166,8 @@ std::vector<Type> embedding_dw(const OpView& op) {
 }
 
 std::vector<Type> matmul(const OpView& op) {
-  expect_number(op, 0);
-  expect_number(op, 1);
-  const auto& over = op.attributes.dims("over");
-  if (over.empty()) fail(ErrorCode::invalid_argument, "over is empty");
-  expect_within(op, 0, over);
-  expect_within(op, 1, over);
-  return {made(op, op.operands[0].element, without(united(op.operands[0].dims, op.operands[1].dims), over))};
+  if (op.attributes.dims("over").empty()) fail(ErrorCode::invalid_argument, "over is empty");
+  return {product(op)};
 }
 
 std::vector<Type> grouped_matmul(const OpView& op) {
@@ -173,11 +177,11 @@ std::vector<Type> grouped_matmul(const OpView& op) {
   const std::vector<DimId> just_rows = {rows}, experts = {op.dims[rows].groups};
   expect_within(op, 0, just_rows);
   if (contains(op.attributes.dims("over"), rows)) {  // the gradient of weights: rows of an expert are summed
-    Type type = matmul(op)[0];
+    Type type = product(op);
     return {made(op, type.element, united(type.dims, experts))};
   }
   expect_within(op, 1, experts);
-  Type type = matmul(op)[0];
+  Type type = product(op);  // over may be empty: rows still meet the weights of their expert
   return {made(op, type.element, without(type.dims, experts))};
 }
 
@@ -354,6 +358,8 @@ std::vector<Type> combine(const OpView& op) {
   expect_number(op, 0);
   const std::vector<DimId> tokens = tokens_of(op, 1), rows = {of_role(op, 1, DimRole::rows)};
   expect_within(op, 0, rows);
+  if (const auto twice = shared(op.operands[0].dims, tokens); !twice.empty())
+    fail(ErrorCode::invalid_argument, "operand 0 has {}, which its rows' tokens bring", names(op, twice));
   if (op.operands.size() == 3) {
     expect_number(op, 2);
     expect(op, 2, without(op.operands[1].dims, rows));

@@ -1,5 +1,8 @@
 #include "graph/verify.hpp"
 
+#include <algorithm>
+#include <set>
+
 #include "core/fail.hpp"
 #include "graph/text.hpp"
 
@@ -21,9 +24,11 @@ class Verifier {
     const OpInfo& kind = info(op.kind);
     for (const ValueId operand : op.operands) check_defined(operand, kind.name);
     check_types(op);
+    if (op.kind == OpKind::plan) check_plan(op);
     for (std::size_t i = 0; i < op.operands.size(); ++i)
       if (i < 32 && (kind.writes >> i & 1)) overwrite(op, op.operands[i]);
     for (const ValueId result : op.results) {
+      check_rows(op, result);
       if (graph_.value(result).producer != id || known_[result.index()])
         fail(ErrorCode::invalid_argument, "%{} is defined twice", graph_.value(result).name);
       known_[result.index()] = true;
@@ -53,6 +58,28 @@ class Verifier {
              print(graph_.dims, given[i]), kind.name, print(graph_.dims, inferred[i]));
   }
 
+  /// Only a plan knows how many rows there are.
+  void check_rows(const Op& op, ValueId result) const {
+    for (const DimId dim : graph_.type(result).dims) {
+      const auto brings = [&](ValueId operand) { return graph_.type(operand).has(dim); };
+      if (graph_.dims[dim].role == DimRole::rows && op.kind != OpKind::plan &&
+          std::none_of(op.operands.begin(), op.operands.end(), brings))
+        fail(ErrorCode::invalid_argument, "%{} has rows {}, which no operand of {} brings", graph_.value(result).name,
+             graph_.dims[dim].name, info(op.kind).name);
+    }
+  }
+
+  /// Rows know their plan by their dimension alone, and experts their rank by their number.
+  void check_plan(const Op& op) {
+    const DimId rows = op.attributes.dims("rows")[0], experts = op.attributes.dims("expert")[0];
+    if (!planned_.insert(rows).second)
+      fail(ErrorCode::invalid_argument, "{} are the rows of two plans", graph_.dims[rows].name);
+    const std::int64_t here = graph_.dims[graph_.dims[rows].groups].size;
+    const std::int64_t all = graph_.dims[experts].size;
+    if (all % graph_.ranks != 0 || all / graph_.ranks != here)
+      fail(ErrorCode::invalid_argument, "{} experts, but {} on each of {} ranks", all, here, graph_.ranks);
+  }
+
   void overwrite(const Op& op, ValueId value) {
     const OpKind source = graph_.op(graph_.value(value).producer).kind;
     if (source != OpKind::param && source != OpKind::state)
@@ -63,6 +90,7 @@ class Verifier {
 
   const Graph& graph_;
   std::vector<bool> known_, overwritten_;
+  std::set<DimId> planned_;
 };
 
 }  // namespace

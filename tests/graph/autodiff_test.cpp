@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
+#include <tuple>
 
-#include "graph/interpreter.hpp"
+#include "graph/finite_differences.hpp"
 #include "graph/small_models.hpp"
 #include "graph/verify.hpp"
 
@@ -13,37 +13,22 @@ namespace {
 
 class Gradients : public testing::TestWithParam<test::SmallModel> {};
 
-/// Central differences of the loss along single entries of every parameter.
-TEST_P(Gradients, AgreeWithFiniteDifferences) {
-  Graph graph = build_forward(test::model_of(GetParam()), 1);
-  const ValueId loss = graph.outputs.front();
-  const auto gradients = append_backward(graph, loss);
+class GradientsOnRanks : public testing::TestWithParam<std::tuple<test::SmallModel, std::int32_t>> {};
+
+TEST_P(GradientsOnRanks, AgreeWithFiniteDifferencesOfTheGlobalLoss) {
+  const auto& [model, ranks] = GetParam();
+  const Graph forward = build_forward(test::model_of(model), ranks);
+  Graph graph = forward;
+  const auto gradients = append_backward(graph, graph.outputs.front());
   verify(graph);
-  const Graph forward = build_forward(test::model_of(GetParam()), 1);
-  test::Values given = test::random_declarations(graph, 7);
-  const test::Values values = test::interpret(graph, given);
-  const auto loss_at = [&] {
-    return test::interpret(forward, given).at(forward.value(forward.outputs[0]).name).data[0];
-  };
-  std::mt19937_64 random(3);
-  for (const auto& [param, gradient] : gradients) {
-    const std::string name = graph.value(param).name;
-    const std::vector<double>& computed = values.at(graph.value(gradient).name).data;
-    for (int sample = 0; sample < 3; ++sample) {
-      const std::size_t i = random() % computed.size();
-      constexpr double kStep = 1e-5;
-      double& entry = given[name].data[i];
-      const double kept = entry;
-      entry = kept + kStep;
-      const double above = loss_at();
-      entry = kept - kStep;
-      const double below = loss_at();
-      entry = kept;
-      const double expected = (above - below) / (2 * kStep);
-      EXPECT_NEAR(computed[i], expected, 1e-8 + 1e-5 * std::abs(expected)) << name << " entry " << i;
-    }
-  }
+  test::expect_finite_differences(forward, graph, gradients, 7);
 }
+
+INSTANTIATE_TEST_SUITE_P(Models, GradientsOnRanks,
+                         testing::Combine(testing::ValuesIn(test::small_models()), testing::Values(1, 2)),
+                         [](const auto& each) {
+                           return std::get<0>(each.param).name + "On" + std::to_string(std::get<1>(each.param));
+                         });
 
 TEST_P(Gradients, ReachEveryParameter) {
   Graph graph = build_forward(test::model_of(GetParam()), 1);

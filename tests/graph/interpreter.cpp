@@ -70,9 +70,9 @@ void Interpreter::evaluate(const Op& op) {
       return;
     case OpKind::mul: pointwise(op, 0, [&](Index& i) { return at(in(op, 0), i) * at(in(op, 1), i); }); return;
     case OpKind::scale: pointwise(op, 0, [&](Index& i) { return at(in(op, 0), i) * op.attributes.real("by"); }); return;
-    case OpKind::expand:
-    case OpKind::all_reduce: pointwise(op, 0, [&](Index& i) { return at(in(op, 0), i); }); return;
+    case OpKind::expand: pointwise(op, 0, [&](Index& i) { return at(in(op, 0), i); }); return;
     case OpKind::reduce: reduce(op); return;
+    case OpKind::all_reduce: all_reduce(op); return;
     case OpKind::topk: topk(op); return;
     case OpKind::pick: pick(op); return;
     case OpKind::pick_dx: pick_dx(op); return;
@@ -81,9 +81,9 @@ void Interpreter::evaluate(const Op& op) {
     case OpKind::balance_loss: balance_loss(op); return;
     case OpKind::balance_loss_dx: balance_loss_dx(op); return;
     case OpKind::plan: plan(op); return;
-    case OpKind::dispatch: dispatch(op, false); return;
+    case OpKind::dispatch: dispatch(op); return;
     case OpKind::combine: combine(op); return;
-    case OpKind::combine_dx: dispatch(op, true); return;
+    case OpKind::combine_dx: combine_dx(op); return;
     case OpKind::cross_entropy:
     case OpKind::cross_entropy_dx: cross_entropy(op); return;
     case OpKind::sgd:
@@ -109,7 +109,7 @@ void Interpreter::rename(const Op& op) {
 }
 
 void Interpreter::part(const Op& op) {
-  Tensor out = blank(op, 0, {});
+  Tensor out = blank(op, 0, space_of(op));
   for_each(space_of(out), [&](Index& i) {
     Index source = i;
     for (const DimId dim : op.attributes.dims("to")) {
@@ -122,7 +122,7 @@ void Interpreter::part(const Op& op) {
 }
 
 void Interpreter::join(const Op& op) {
-  Tensor out = blank(op, 0, {});
+  Tensor out = blank(op, 0, space_of(op));
   const DimId whole = op.attributes.dims("to")[0];
   for (std::size_t o = 0; o < op.operands.size(); ++o) {
     DimId cut;
@@ -141,6 +141,14 @@ void Interpreter::reduce(const Op& op) {
   Tensor out = blank(op, 0, space_of(op));
   for_each(space_of(in(op, 0)), [&](Index& i) { out.data[offset(out, i)] += at(in(op, 0), i); });
   put(op, 0, std::move(out));
+}
+
+void Interpreter::all_reduce(const Op& op) {
+  pointwise(op, 0, [&](Index& i) {
+    double sum = at(ranks_[0].in(op, 0), i);
+    for (std::size_t rank = 1; rank < ranks_.size(); ++rank) sum += at(ranks_[rank].in(op, 0), i);
+    return sum;
+  });
 }
 
 void Interpreter::adam(const Op& op) {
@@ -176,17 +184,31 @@ void Interpreter::opaque(const Op& op) {
     });
 }
 
-Values interpret(const Graph& graph, const Values& given) { return Interpreter(graph, given).run(); }
+RankValues interpret(const Graph& graph, const RankValues& given) {
+  std::vector<Interpreter> ranks;
+  ranks.reserve(given.size());
+  for (std::size_t rank = 0; rank < given.size(); ++rank) ranks.emplace_back(graph, given[rank], rank, ranks);
+  for (const Op& op : graph.ops())
+    for (Interpreter& rank : ranks) rank.evaluate(op);
+  RankValues values;
+  for (const Interpreter& rank : ranks) values.push_back(rank.values());
+  return values;
+}
 
-Values random_declarations(const Graph& graph, std::uint64_t seed) {
+bool is_replicated(const Graph& graph, const Op& declaration) {
+  const auto& dims = graph.type(declaration.results[0]).dims;
+  return declaration.kind != OpKind::input && std::none_of(dims.begin(), dims.end(), [&](DimId dim) {
+           return graph.dims[dim].role == DimRole::local_expert;
+         });
+}
+
+RankValues random_declarations(const Graph& graph, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   const auto uniform = [&] { return static_cast<double>(random() >> 11) * 0x1p-53; };
   std::int64_t vocabulary = 1;
   for (const Dim& dim : graph.dims.dims())
     if (dim.role == DimRole::vocabulary) vocabulary = dim.size;
-  Values values;
-  for (const Op& op : graph.ops()) {
-    if (op.kind != OpKind::input && op.kind != OpKind::param && op.kind != OpKind::state) continue;
+  const auto random_tensor = [&](const Op& op) {
     const Type& type = graph.type(op.results[0]);
     Tensor tensor;
     tensor.dims = type.dims;
@@ -195,7 +217,15 @@ Values random_declarations(const Graph& graph, std::uint64_t seed) {
       tensor.data.push_back(type.element == Element::i32 ? std::floor(uniform() * static_cast<double>(vocabulary))
                             : op.kind == OpKind::state   ? 0.01 * uniform()
                                                          : uniform() - 0.5);
-    values[graph.value(op.results[0]).name] = std::move(tensor);
+    return tensor;
+  };
+  RankValues values(static_cast<std::size_t>(graph.ranks));
+  for (const Op& op : graph.ops()) {
+    if (op.kind != OpKind::input && op.kind != OpKind::param && op.kind != OpKind::state) continue;
+    for (Values& own : values)
+      own[graph.value(op.results[0]).name] = is_replicated(graph, op) && &own != &values[0]
+                                                 ? values[0].at(graph.value(op.results[0]).name)
+                                                 : random_tensor(op);
   }
   return values;
 }
@@ -207,7 +237,8 @@ bool are_near(const Tensor& a, const Tensor& b, double tolerance) {
     norm += a.data[i] * a.data[i];
     distance += (a.data[i] - b.data[i]) * (a.data[i] - b.data[i]);
   }
-  return std::sqrt(distance) <= tolerance * std::sqrt(norm);
+  constexpr double kRounding = 1e-14;
+  return std::sqrt(distance) <= tolerance * std::sqrt(norm) + kRounding;
 }
 
 }  // namespace shunt::graph::test

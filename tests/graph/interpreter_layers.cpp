@@ -60,7 +60,7 @@ void Interpreter::matmul(const Op& op, const Tensor* plan) {
   }
   Tensor out = blank(op, 0, space_of(op));
   for_each(all, [&](Index& i) {
-    if (plan) i[experts] = plan->row_expert[static_cast<std::size_t>(i.at(rows))];
+    if (plan) i[experts] = plan->row_expert.at(static_cast<std::size_t>(i.at(rows)));
     out.data[offset(out, i)] += at(in(op, 0), i) * at(in(op, 1), i);
   });
   put(op, 0, std::move(out));

@@ -9,12 +9,14 @@
 
 namespace shunt::graph::test {
 
+/// One rank. Ranks advance op by op, so that what an op reads of its peers is there.
 class Interpreter {
  public:
-  Interpreter(const Graph& graph, const Values& given) : graph_(graph), given_(given), values_(graph.values().size()) {}
+  Interpreter(const Graph& graph, const Values& given, std::size_t rank, const std::vector<Interpreter>& ranks)
+      : graph_(graph), given_(given), rank_(rank), ranks_(ranks), values_(graph.values().size()) {}
 
-  Values run() {
-    for (const Op& op : graph_.ops()) evaluate(op);
+  void evaluate(const Op& op);
+  [[nodiscard]] Values values() const {
     Values all;
     for (std::size_t i = 0; i < values_.size(); ++i) all[graph_.value(ValueId(i)).name] = values_[i];
     return all;
@@ -87,7 +89,6 @@ class Interpreter {
     for_each(space_of(out), [&](Index& i) { out.data[offset(out, i)] = f(i); });
     put(op, result, std::move(out));
   }
-  void evaluate(const Op& op);
   void rename(const Op& op);
   void part(const Op& op);
   void join(const Op& op);
@@ -105,6 +106,7 @@ class Interpreter {
   void attention_dx(const Op& op);
   void norm(const Op& op);
   void reduce(const Op& op);
+  void all_reduce(const Op& op);
   void topk(const Op& op);
 
   /// A token's picked scores; 0 where the choice was dropped.
@@ -133,8 +135,17 @@ class Interpreter {
   void plan(const Op& op);
   /// Where a plan's row comes from.
   Index token_of(const Tensor& plan, const Row& row) const;
-  void dispatch(const Op& op, bool is_gradient);
+  /// A plan's rows that are copies of this rank's tokens, on any rank: visit(peer, row, token).
+  template <class Visit>
+  void for_each_own_row(const Op& op, std::size_t plan, const Visit& visit) const {
+    for (const Interpreter& peer : ranks_)
+      for (std::size_t r = 0; r < peer.in(op, plan).rows.size(); ++r)
+        if (const Row& row = peer.in(op, plan).rows[r]; row.rank == rank_)
+          visit(peer, static_cast<std::int64_t>(r), token_of(in(op, plan), row));
+  }
+  void dispatch(const Op& op);
   void combine(const Op& op);
+  void combine_dx(const Op& op);
   void cross_entropy(const Op& op);
   void adam(const Op& op);
   void bias_update(const Op& op);
@@ -142,6 +153,8 @@ class Interpreter {
   void opaque(const Op& op);
   const Graph& graph_;
   const Values& given_;
+  std::size_t rank_;
+  const std::vector<Interpreter>& ranks_;
   std::vector<Tensor> values_;
 };
 

@@ -115,22 +115,25 @@ void Interpreter::balance_loss_dx(const Op& op) {
 void Interpreter::plan(const Op& op) {
   Tensor out;
   const DimId rows = op.attributes.dims("rows")[0];
-  const Tensor& experts = in(op, 0);
-  const std::int64_t choices = graph_.dims[of_role(experts, DimRole::choice)].size;
+  const Tensor& own = in(op, 0);
+  const std::int64_t choices = graph_.dims[of_role(own, DimRole::choice)].size;
   const std::int64_t count = graph_.dims[graph_.dims[rows].groups].size;
   // Choices are the last of a token's dimensions, so entries stand token by token.
-  for (std::int64_t e = 0; e < count; ++e)
-    for (std::size_t entry = 0; entry < experts.data.size(); ++entry) {
-      if (static_cast<std::int64_t>(experts.data[entry]) != e) continue;
-      const auto position = static_cast<std::int64_t>(entry);
-      out.rows.push_back({position / choices, position % choices});
-      out.row_expert.push_back(e);
+  for (std::int64_t local = 0; local < count; ++local)
+    for (const Interpreter& peer : ranks_) {
+      const std::vector<double>& experts = peer.in(op, 0).data;
+      for (std::size_t entry = 0; entry < experts.size(); ++entry) {
+        if (static_cast<std::int64_t>(experts[entry]) != static_cast<std::int64_t>(rank_) * count + local) continue;
+        const auto position = static_cast<std::int64_t>(entry);
+        out.rows.push_back({peer.rank_, position / choices, position % choices});
+        out.row_expert.push_back(local);
+      }
     }
   out.dims = {rows};
   out.sizes = {static_cast<std::int64_t>(out.rows.size())};
-  for (std::size_t i = 0; i < experts.dims.size(); ++i) {
-    out.dims.push_back(experts.dims[i]);
-    out.sizes.push_back(experts.sizes[i]);
+  for (std::size_t i = 0; i < own.dims.size(); ++i) {
+    out.dims.push_back(own.dims[i]);
+    out.sizes.push_back(own.sizes[i]);
   }
   put(op, 0, std::move(out));
 }
@@ -151,36 +154,52 @@ Index Interpreter::token_of(const Tensor& plan, const Row& row) const {
   return index;
 }
 
-void Interpreter::dispatch(const Op& op, bool is_gradient) {
-  const Tensor &x = in(op, 0), &plan = in(op, 1);
+void Interpreter::dispatch(const Op& op) {
+  const Tensor& plan = in(op, 1);
   const DimId rows = of_role(plan, DimRole::rows);
-  Tensor out = blank(op, 0, space_of(plan)), weights;
-  if (is_gradient) weights = blank(op, 1, space_of(op));
+  Tensor out = blank(op, 0, space_of(plan));
   for (std::size_t r = 0; r < plan.rows.size(); ++r) {
+    const Tensor& x = ranks_[plan.rows[r].rank].in(op, 0);
     const Index token = token_of(plan, plan.rows[r]);
     for_each(outer(out, {rows}), [&](Index& f) {
-      const Index row = merged(f, {{rows, static_cast<std::int64_t>(r)}});
-      const double value = at(x, merged(token, f));
-      out.data[offset(out, row)] = is_gradient ? value * at(in(op, 2), token) : value;
-      if (is_gradient) weights.data[offset(weights, token)] += value * at(in(op, 3), row);
+      out.data[offset(out, merged(f, {{rows, static_cast<std::int64_t>(r)}}))] = at(x, merged(token, f));
     });
   }
   put(op, 0, std::move(out));
-  if (is_gradient) put(op, 1, std::move(weights));
 }
 
 void Interpreter::combine(const Op& op) {
-  const Tensor &y = in(op, 0), &plan = in(op, 1);
-  const DimId rows = of_role(plan, DimRole::rows);
+  const DimId rows = of_role(in(op, 1), DimRole::rows);
   Tensor out = blank(op, 0, space_of(op));
+  for_each_own_row(op, 1, [&](const Interpreter& peer, std::int64_t row, const Index& token) {
+    for_each(outer(in(op, 0), {rows}), [&](Index& f) {
+      out.data[offset(out, merged(token, f))] +=
+          at(peer.in(op, 0), merged(f, {{rows, row}})) * (op.operands.size() == 3 ? at(in(op, 2), token) : 1);
+    });
+  });
+  put(op, 0, std::move(out));
+}
+
+void Interpreter::combine_dx(const Op& op) {
+  const Tensor& plan = in(op, 1);
+  const DimId rows = of_role(plan, DimRole::rows);
+  Tensor out = blank(op, 0, space_of(plan)), weights = blank(op, 1, space_of(op));
   for (std::size_t r = 0; r < plan.rows.size(); ++r) {
+    const Interpreter& home = ranks_[plan.rows[r].rank];
     const Index token = token_of(plan, plan.rows[r]);
-    for_each(outer(y, {rows}), [&](Index& f) {
-      out.data[offset(out, merged(token, f))] += at(y, merged(f, {{rows, static_cast<std::int64_t>(r)}})) *
-                                                 (op.operands.size() == 3 ? at(in(op, 2), token) : 1);
+    for_each(outer(out, {rows}), [&](Index& f) {
+      out.data[offset(out, merged(f, {{rows, static_cast<std::int64_t>(r)}}))] =
+          at(home.in(op, 0), merged(token, f)) * at(home.in(op, 2), token);
     });
   }
+  for_each_own_row(op, 1, [&](const Interpreter& peer, std::int64_t row, const Index& token) {
+    for_each(outer(out, {rows}), [&](Index& f) {
+      weights.data[offset(weights, token)] +=
+          at(in(op, 0), merged(token, f)) * at(peer.in(op, 3), merged(f, {{rows, row}}));
+    });
+  });
   put(op, 0, std::move(out));
+  put(op, 1, std::move(weights));
 }
 
 }  // namespace shunt::graph::test

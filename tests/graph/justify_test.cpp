@@ -8,6 +8,7 @@
 #include "graph/passes/compact.hpp"
 #include "graph/passes/pipeline.hpp"
 #include "graph/passes/range_costs.hpp"
+#include "graph/slow_cluster.hpp"
 #include "graph/small_models.hpp"
 #include "graph/text.hpp"
 
@@ -15,14 +16,6 @@ namespace shunt::graph {
 namespace {
 
 constexpr std::uint64_t kSeeds = 30;
-
-Cluster slow_cluster() {
-  Cluster cluster = Cluster::load("v100x16");
-  cluster.far_bytes_per_s = 4e6;
-  cluster.f32_flops = cluster.memory_bytes_per_s = 1e9;
-  cluster.tile = 2;
-  return cluster;
-}
 
 /// A random model's step in two parts.
 SplitGraph random_step(std::uint64_t seed) {
@@ -38,7 +31,7 @@ std::vector<TaskId> everything(const Program& program) {
 }
 
 TEST(Justification, KeepsEveryTaskBehindItsNeedsAndIsMostlyShorter) {
-  const CostModel cost(slow_cluster());
+  const CostModel cost(test::slow_cluster());
   std::size_t shorter = 0;
   for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
     const SplitGraph step = random_step(seed);
@@ -59,7 +52,7 @@ TEST(Justification, KeepsEveryTaskBehindItsNeedsAndIsMostlyShorter) {
 }
 
 TEST(Compaction, IsNeverSlowerAndSaysWhatSimulationSays) {
-  const CostModel cost(slow_cluster());
+  const CostModel cost(test::slow_cluster());
   const PassContext context{.cost = cost, .notes = {}};
   for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
     const Graph graph = random_step(seed).graph;

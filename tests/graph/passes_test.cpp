@@ -4,6 +4,7 @@
 
 #include "graph/meaning.hpp"
 #include "graph/passes/tutel.hpp"
+#include "graph/slow_cluster.hpp"
 #include "graph/small_models.hpp"
 #include "graph/text.hpp"
 #include "graph/verify.hpp"
@@ -11,16 +12,6 @@
 
 namespace shunt::graph {
 namespace {
-
-/// Slow links, so that small models have something to hide.
-Cluster slow_cluster() {
-  Cluster cluster = Cluster::load("v100x16");
-  cluster.far_bytes_per_s = 4e6;
-  cluster.f32_flops = 1e9;
-  cluster.memory_bytes_per_s = 1e9;
-  cluster.tile = 2;
-  return cluster;
-}
 
 constexpr std::uint64_t kSeeds = 40;
 
@@ -31,7 +22,7 @@ TEST_P(EveryPass, KeepsTheMeaningAndIsNeverSlowerThroughTheRunner) {
   std::size_t kept = 0;
   for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
     const Graph graph = build_training_step(test::model_of(test::random_model(seed)), 2);
-    const CostModel cost(slow_cluster());
+    const CostModel cost(test::slow_cluster());
     PassContext context{.cost = cost, .interleaves_micro_batches = true, .dw_seconds = 0.01, .notes = {}};
     std::vector<PassReport> reports;
     const Graph changed = run_passes(
@@ -50,7 +41,7 @@ INSTANTIATE_TEST_SUITE_P(Passes, EveryPass, testing::Range(std::size_t{0}, all_p
 TEST(Passes, TogetherKeepTheMeaning) {
   for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
     const Graph graph = build_training_step(test::model_of(test::random_model(seed)), 2);
-    const CostModel cost(slow_cluster());
+    const CostModel cost(test::slow_cluster());
     PassContext context{.cost = cost, .dw_seconds = 0.01, .notes = {}};
     std::vector<PassReport> reports;
     const Graph changed = run_passes(
@@ -82,7 +73,7 @@ TEST(Passes, InterleaveMicroBatchesOnlyWhereTheModelAsks) {
 
 TEST(Passes, AreSwitchedOffByName) {
   const Graph graph = build_training_step(Model::load("tiny", "none"), 2);
-  const CostModel cost(slow_cluster());
+  const CostModel cost(test::slow_cluster());
   PassContext context{.cost = cost, .notes = {}};
   std::vector<PassReport> reports;
   EXPECT_EQ(print(run_passes(
@@ -113,7 +104,7 @@ TEST(Passes, ObeyTheMemoryCapOrSayThatTheyCant) {
 TEST(Tutel, KeepsTheMeaningAndIsNeverSlower) {
   for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
     const Graph graph = build_training_step(test::model_of(test::random_model(seed)), 2);
-    const CostModel cost(slow_cluster());
+    const CostModel cost(test::slow_cluster());
     const Tutel best = tutel(graph, cost);
     verify(best.graph);
     ASSERT_LE(best.outcome.timeline.step_s, evaluate(graph, cost).timeline.step_s);

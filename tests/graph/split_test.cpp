@@ -62,7 +62,7 @@ TEST(Split, CutsWeightGradientsByColumnsBitForBit) {
 }
 
 TEST(Split, HandsCapacityFromPartToPart) {
-  const Graph graph = build_training_step(test::model_of(test::small_models()[1]), 1);
+  const Graph graph = build_training_step(test::model_of(test::small_models()[1]), 2);
   const Blocks blocks = find_blocks(graph);
   const SplitGraph cut = split(graph, parts_of_ops(graph, blocks, {{0, blocks.count, 4, BackwardReach::range}}));
   int limits = 0;
@@ -90,6 +90,36 @@ TEST(Split, AddsUpBatchWideTermsBeforeTheirUse) {
     }
   }
   EXPECT_EQ(losses, 1);
+}
+
+/// Every op that can be cut, in two.
+Graph halved(const Graph& graph) {
+  std::vector<std::int32_t> parts;
+  for (const Op& op : graph.ops()) parts.push_back(is_cut_by_batch(graph, op, batch_of(graph)) ? 2 : 1);
+  return split(graph, parts).graph;
+}
+
+TEST(Split, LeavesRowsWholeWhoseTokensHaveNoBatch) {
+  const Graph graph = parse(
+      "graph g ranks 1\ndim B = 4 batch\ndim S = 3 sequence\ndim M = 2 feature\ndim X = 1 local_expert\n"
+      "dim E = 1 expert\ndim K = 1 choice\ndim R = 3 rows of X\n"
+      "%x = input() : f32[S,M] @forward\n%y = input() : f32[B,M] @forward\n%e = input() : i32[S,K] @forward\n"
+      "%p = plan(%e) {expert=[E], rows=[R]} : plan[S,K,R] @forward\n%d = dispatch(%x, %p) : f32[M,R] @forward\n"
+      "%a = map(%d) {fn=\"gelu\"} : f32[M,R] @forward\n%c = combine(%a, %p) : f32[S,M] @forward\n"
+      "%z = matmul(%y, %c) {over=[M]} : f32[B,S] @forward\nreturn %z\n");
+  const Graph cut = halved(graph);
+  EXPECT_TRUE(is_split(cut));
+  test::expect_same_meaning(graph, cut, kSplitTolerance, "plan without batch");
+}
+
+TEST(Split, LeavesOpaqueOpsWholeWhoseResultLacksTheBatch) {
+  const Graph graph = parse(
+      "graph g ranks 1\ndim B = 4 batch\ndim M = 2 feature\n%x = input() : f32[B,M] @forward\n"
+      "%w = input() : f32[M] @forward\n%y = scale(%x) {by=2.0} : f32[B,M] @forward\n"
+      "%s = opaque(%y, %w) {cost_us=1.0, name=\"sum\", split=[B]} : f32[M] @forward\nreturn %s\n");
+  const Graph cut = halved(graph);
+  EXPECT_TRUE(is_split(cut));
+  test::expect_same_meaning(graph, cut, kSplitTolerance, "opaque");
 }
 
 TEST(Split, RefusesWhatCantBeCut) {

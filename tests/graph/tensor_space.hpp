@@ -51,6 +51,6 @@ inline std::size_t offset(const Tensor& tensor, const Index& index) {
   return static_cast<std::size_t>(at);
 }
 
-inline double at(const Tensor& tensor, const Index& index) { return tensor.data[offset(tensor, index)]; }
+inline double at(const Tensor& tensor, const Index& index) { return tensor.data.at(offset(tensor, index)); }
 
 }  // namespace shunt::graph::test

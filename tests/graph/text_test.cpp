@@ -90,6 +90,31 @@ TEST(Verify, RefusesAParameterReadAfterItsUpdate) {
               testing::HasSubstr("matmul reads %w, which an update has overwritten"));
 }
 
+TEST(Verify, RefusesRowsOfTwoPlans) {
+  const std::string head =
+      "graph g ranks 2\ndim B = 4 batch\ndim X = 1 local_expert\ndim E = 2 expert\n"
+      "dim K = 1 choice\ndim R = 4 rows of X\n%e = input() : i32[B,K] @forward\n";
+  const auto plan = [](const char* name) {
+    return std::string("%") + name + " = plan(%e) {expert=[E], rows=[R]} : plan[B,K,R] @forward\n";
+  };
+  EXPECT_EQ(error_of(head + plan("a") + "return %a\n"), "");
+  EXPECT_THAT(error_of(head + plan("a") + plan("b") + "return %a\n"),
+              testing::HasSubstr("R are the rows of two plans"));
+}
+
+TEST(Verify, RefusesRowsWithoutAPlan) {
+  EXPECT_THAT(error_of("graph g ranks 1\ndim X = 2 local_expert\ndim R = 4 rows of X\n"
+                       "%x = input() : f32[R] @forward\nreturn %x\n"),
+              testing::HasSubstr("%x has rows R, which no operand of input brings"));
+}
+
+TEST(Verify, RefusesExpertsThatNoRankHas) {
+  EXPECT_THAT(error_of("graph g ranks 2\ndim B = 4 batch\ndim X = 2 local_expert\ndim E = 5 expert\ndim K = 1 choice\n"
+                       "dim R = 4 rows of X\n%e = input() : i32[B,K] @forward\n"
+                       "%p = plan(%e) {expert=[E], rows=[R]} : plan[B,K,R] @forward\nreturn %p\n"),
+              testing::HasSubstr("5 experts, but 2 on each of 2 ranks"));
+}
+
 TEST(Verify, RefusesAValueUsedBeforeItsDefinition) {
   const Graph graph = parse(kHead + "%y = matmul(%x, %w) {over=[M]} : f32[B,N] @forward\nreturn %y\n");
   const std::vector<OpId> order = {OpId(0), OpId(2), OpId(1)};

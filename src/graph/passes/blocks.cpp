@@ -2,6 +2,8 @@
 
 #include <unordered_map>
 
+#include "graph/split.hpp"
+
 namespace shunt::graph {
 namespace {
 
@@ -23,21 +25,25 @@ bool is_weight_gradient_beside(const Op& op) { return op.kind == OpKind::norm_dw
 }  // namespace
 
 Blocks find_blocks(const Graph& graph) {
+  const std::optional<DimId> batch = find_batch(graph);
   Blocks blocks;
   blocks.of_op.assign(graph.ops().size(), -1);
   blocks.plan_of_op.assign(graph.ops().size(), -1);
   std::vector<OpId> firsts = {OpId(std::size_t{0})};
+  blocks.has_plan.push_back(false);
   blocks.moe_layer.push_back(-1);
   std::unordered_map<DimId, std::int32_t> plan_block;  // by rows
   for (std::size_t i = 0; i < graph.ops().size(); ++i) {
     const Op& op = graph.op(OpId(i));
     if (op.origin.phase != Phase::forward) continue;
-    if (reads_residual_stream(graph, op) || op.kind == OpKind::plan) {
+    const bool is_plan = op.kind == OpKind::plan && batch && graph.type(op.results[0]).has(*batch);
+    if (reads_residual_stream(graph, op) || is_plan) {
       firsts.emplace_back(i);
-      blocks.moe_layer.push_back(op.kind == OpKind::plan ? op.origin.layer : -1);
+      blocks.has_plan.push_back(is_plan);
+      blocks.moe_layer.push_back(is_plan ? op.origin.layer : -1);
     }
     blocks.of_op[i] = static_cast<std::int32_t>(firsts.size()) - 1;
-    if (op.kind == OpKind::plan) plan_block[op.attributes.dims("rows")[0]] = blocks.of_op[i];
+    if (is_plan) plan_block[op.attributes.dims("rows")[0]] = blocks.of_op[i];
   }
   blocks.count = static_cast<std::int32_t>(firsts.size());
   std::int32_t current = blocks.count - 1;

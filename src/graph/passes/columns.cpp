@@ -53,6 +53,11 @@ class ColumnCutter {
     for (std::size_t i = 0; i < op.results.size(); ++i) made_[op.results[i].index()] = to_.op(copied).results[i];
   }
 
+  /// A plan's dimensions are its tokens', even where a column has the same name.
+  bool has_column(ValueId operand, DimId column) const {
+    return from_.type(operand).has(column) && from_.type(operand).element != Element::plan;
+  }
+
   void cut(const Op& op, DimId column, std::int32_t pieces) {
     const std::string& name = from_.value(op.results[0]).name;
     std::vector<ValueId> results;
@@ -60,7 +65,7 @@ class ColumnCutter {
       const Attributes to = {{"to", std::vector{to_.dims.part(column, piece, pieces)}}};
       std::vector<ValueId> operands = operands_of(op);
       for (std::size_t i = 0; i < operands.size(); ++i)
-        if (from_.type(op.operands[i]).has(column))
+        if (has_column(op.operands[i], column))
           operands[i] = to_.op(to_.append(OpKind::part, {operands[i]}, to,
                                           {fmt::format("{}.c{}", to_.value(operands[i]).name, piece)}, op.origin))
                             .results[0];

@@ -29,22 +29,22 @@ SplitGraph in_micro_batches(const Graph& graph, const Blocks& blocks, std::int32
 
 Graph interleave(const Graph& graph, PassContext& context) {
   if (!context.interleaves_micro_batches || is_split(graph)) return graph;
+  const std::int64_t most = most_parts(graph);
   const Blocks blocks = find_blocks(graph);
-  const std::int64_t batch = graph.dims[batch_of(graph)].size;
   std::optional<Ordered> best;
   std::int32_t best_parts = 0;
   for (const std::int32_t parts : kPartsOfMicroBatch) {
-    if (2 * parts > batch) continue;
+    if (2 * parts > most) continue;
     Ordered candidate = pipelined(in_micro_batches(graph, blocks, parts), context, parts);
     if (best && !is_better(candidate.outcome, best->outcome, context.memory_cap_bytes)) continue;
     best = std::move(candidate);
     best_parts = parts;
   }
   if (!best) return graph;
-  for (const std::int32_t layer : blocks.moe_layer)
-    if (layer >= 0)
+  for (std::size_t block = 0; block < blocks.has_plan.size(); ++block)
+    if (blocks.has_plan[block])
       context.notes.push_back(
-          {layer,
+          {blocks.moe_layer[block],
            fmt::format(
                "two micro-batches of {} parts each, as the model asks; forward of one against backward of the other",
                best_parts)});

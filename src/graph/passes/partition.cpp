@@ -17,10 +17,6 @@ constexpr std::int32_t kParts[] = {2, 3, 4, 6, 8};
 constexpr std::int32_t kMostShufflesInRange =
     3;  // longer ranges repeat themselves; the longest of all is tried as well
 
-bool has_shuffle(const Blocks& blocks) {
-  return std::any_of(blocks.moe_layer.begin(), blocks.moe_layer.end(), [](std::int32_t layer) { return layer >= 0; });
-}
-
 struct Best {
   double seconds = std::numeric_limits<double>::infinity();
   Cut cut;
@@ -31,16 +27,15 @@ std::vector<Cut> choose_ranges(const Blocks& blocks, RangeCosts& costs, const st
   std::vector<Best> best(static_cast<std::size_t>(blocks.count) + 1);
   best[0].seconds = 0;
   const auto consider = [&](const Cut& cut) {
-    const auto seconds = costs.seconds(cut);
     Best& end = best[static_cast<std::size_t>(cut.end)];
-    const double total = best[static_cast<std::size_t>(cut.begin)].seconds + seconds.value_or(end.seconds);
-    if (seconds && total < end.seconds) end = {total, cut};
+    const double total = best[static_cast<std::size_t>(cut.begin)].seconds + costs.seconds(cut);
+    if (total < end.seconds) end = {total, cut};
   };
   for (std::int32_t end = 1; end <= blocks.count; ++end) {
     consider({end - 1, end, 1, BackwardReach::range});
     std::int32_t shuffles = 0;
     for (std::int32_t begin = end - 1; begin >= 0; --begin) {
-      shuffles += blocks.moe_layer[static_cast<std::size_t>(begin)] >= 0;
+      shuffles += blocks.has_plan[static_cast<std::size_t>(begin)];
       if (shuffles == 0) continue;
       const bool is_everything = begin == 0 && end == blocks.count;
       if (shuffles > kMostShufflesInRange && !is_everything) continue;
@@ -80,17 +75,16 @@ void note_layers(const Graph& graph, const Blocks& blocks, const Candidate& chos
   for (const Cut& cut : chosen.cuts) {
     double uncut = 0;
     for (std::int32_t block = cut.begin; block < cut.end; ++block)
-      uncut += costs.seconds({block, block + 1, 1, BackwardReach::range}).value_or(0);
-    const double seconds = costs.seconds(cut).value_or(uncut);
+      uncut += costs.seconds({block, block + 1, 1, BackwardReach::range});
     const std::string what =
         cut.parts == 1
             ? fmt::format("not cut: no range around it is faster than {:.2f} ms", uncut * 1e3)
             : fmt::format("{} in {} parts: {:.2f} ms instead of {:.2f}, forward and backward; backward {}",
-                          layers_of(graph, blocks, cut), cut.parts, seconds * 1e3, uncut * 1e3,
+                          layers_of(graph, blocks, cut), cut.parts, costs.seconds(cut) * 1e3, uncut * 1e3,
                           cut.backward == BackwardReach::range ? "mirrors forward" : "cuts shuffle and experts only");
     for (std::int32_t block = cut.begin; block < cut.end; ++block)
-      if (const std::int32_t layer = blocks.moe_layer[static_cast<std::size_t>(block)]; layer >= 0)
-        context.notes.push_back({layer, what});
+      if (blocks.has_plan[static_cast<std::size_t>(block)])
+        context.notes.push_back({blocks.moe_layer[static_cast<std::size_t>(block)], what});
   }
 }
 
@@ -98,17 +92,18 @@ void note_layers(const Graph& graph, const Blocks& blocks, const Candidate& chos
 
 Graph partition(const Graph& graph, PassContext& context) {
   const Blocks blocks = find_blocks(graph);
-  if (!has_shuffle(blocks) || is_split(graph)) return graph;
-  const std::int64_t batch = graph.dims[batch_of(graph)].size;
+  const bool has_shuffle = std::count(blocks.has_plan.begin(), blocks.has_plan.end(), true) > 0;
+  if (!has_shuffle || is_split(graph)) return graph;
+  const std::int64_t most = most_parts(graph);
   std::vector<std::int32_t> numbers;
   std::copy_if(std::begin(kParts), std::end(kParts), std::back_inserter(numbers),
-               [&](std::int32_t parts) { return parts <= batch; });
+               [&](std::int32_t parts) { return parts <= most; });
 
   RangeCosts costs(graph, blocks, context.cost);
   std::vector<std::vector<Cut>> plans = {choose_ranges(blocks, costs, numbers), {}};
   for (const std::int32_t parts : numbers)
     for (const BackwardReach reach : {BackwardReach::shuffle, BackwardReach::range})
-      if (costs.seconds({0, blocks.count, parts, reach})) plans.push_back({{0, blocks.count, parts, reach}});
+      plans.push_back({{0, blocks.count, parts, reach}});
 
   std::optional<Candidate> best;
   for (const std::vector<Cut>& cuts : plans) {

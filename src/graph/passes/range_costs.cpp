@@ -2,11 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "graph/autodiff.hpp"
 #include "graph/passes/pipeline.hpp"
-#include "shunt/error.hpp"
 
 namespace shunt::graph {
 
@@ -38,41 +35,36 @@ RangeCosts::RangeCosts(const Graph& graph, const Blocks& blocks, const CostModel
 }
 
 void RangeCosts::name_equal_blocks() {
-  const Variant* whole = variant(1, BackwardReach::range);
+  const Variant& whole = variant(1, BackwardReach::range);
   std::map<std::string, std::int32_t> types;
   for (std::int32_t block = 0; block < blocks_.count; ++block) {
     std::string text;
-    for (const auto* tasks : {&whole->forward, &whole->backward})
+    for (const auto* tasks : {&whole.forward, &whole.backward})
       for (const TaskId task : (*tasks)[static_cast<std::size_t>(block)]) {
-        const Task& each = whole->program.tasks[task];
+        const Task& each = whole.program.tasks[task];
         text += fmt::format("{} {}\n", info(graph_.op(each.op).kind).name, each.cost.alone_s());
       }
     block_type_.push_back(types.emplace(text, static_cast<std::int32_t>(types.size())).first->second);
   }
 }
 
-const RangeCosts::Variant* RangeCosts::variant(std::int32_t parts, BackwardReach reach) {
+const RangeCosts::Variant& RangeCosts::variant(std::int32_t parts, BackwardReach reach) {
   auto [found, is_new] = variants_.try_emplace({parts, reach});
-  auto& made = found->second;
-  if (!is_new) return made ? &*made : nullptr;
-  try {
-    const SplitGraph cut = split(graph_, parts_of_ops(graph_, blocks_, {{0, blocks_.count, parts, reach}}));
-    made.emplace();
-    made->program = make_program(cut.graph, cost_);
-    made->priorities = pipeline_priorities(cut, made->program, 1);
-    made->forward.resize(static_cast<std::size_t>(blocks_.count));
-    made->backward = made->forward;
-    for (TaskId task = 0; task < made->program.tasks.size(); ++task) {
-      const OpId source = cut.source[made->program.tasks[task].op.index()];
-      const std::int32_t block = blocks_.of_op[source.index()];
-      if (block < 0) continue;
-      auto& by_block = graph_.op(source).origin.phase == Phase::forward ? made->forward : made->backward;
-      by_block[static_cast<std::size_t>(block)].push_back(task);
-    }
-  } catch (const Error&) {  // something inside can't be cut so; it is not a candidate
-    made.reset();
+  Variant& made = found->second;
+  if (!is_new) return made;
+  const SplitGraph cut = split(graph_, parts_of_ops(graph_, blocks_, {{0, blocks_.count, parts, reach}}));
+  made.program = make_program(cut.graph, cost_);
+  made.priorities = pipeline_priorities(cut, made.program, 1);
+  made.forward.resize(static_cast<std::size_t>(blocks_.count));
+  made.backward = made.forward;
+  for (TaskId task = 0; task < made.program.tasks.size(); ++task) {
+    const OpId source = cut.source[made.program.tasks[task].op.index()];
+    const std::int32_t block = blocks_.of_op[source.index()];
+    if (block < 0) continue;
+    auto& by_block = graph_.op(source).origin.phase == Phase::forward ? made.forward : made.backward;
+    by_block[static_cast<std::size_t>(block)].push_back(task);
   }
-  return made ? &*made : nullptr;
+  return made;
 }
 
 std::string RangeCosts::key_of(const Cut& cut) const {
@@ -92,11 +84,13 @@ double RangeCosts::simulate_range(const Variant& variant, const std::vector<std:
   return list_schedule(variant.program, cost_.cluster(), variant.priorities, chosen).makespan_s;
 }
 
-std::optional<double> RangeCosts::seconds(const Cut& cut) {
-  auto [found, is_new] = known_.try_emplace(key_of(cut));
-  if (!is_new) return found->second;
-  if (const Variant* v = variant(cut.parts, cut.backward))
-    found->second = simulate_range(*v, v->forward, cut) + simulate_range(*v, v->backward, cut);
+double RangeCosts::seconds(const Cut& cut) {
+  const auto [found, is_new] = known_.try_emplace(key_of(cut));
+  if (is_new) {
+    const Variant& cut_alike = variant(cut.parts, cut.backward);
+    found->second =
+        simulate_range(cut_alike, cut_alike.forward, cut) + simulate_range(cut_alike, cut_alike.backward, cut);
+  }
   return found->second;
 }
 

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,8 +30,8 @@ class RangeCosts {
  public:
   RangeCosts(const Graph& graph, const Blocks& blocks, const CostModel& cost);
 
-  /// Forward and backward of the range; nothing where it can't be cut so.
-  [[nodiscard]] std::optional<double> seconds(const Cut& cut);
+  /// Forward and backward of the range, in no more parts than most_parts(graph).
+  [[nodiscard]] double seconds(const Cut& cut);
 
  private:
   /// The step with every block cut alike.
@@ -41,7 +40,7 @@ class RangeCosts {
     std::vector<Priority> priorities;
     std::vector<std::vector<TaskId>> forward, backward;  // by block
   };
-  const Variant* variant(std::int32_t parts, BackwardReach reach);
+  const Variant& variant(std::int32_t parts, BackwardReach reach);
   double simulate_range(const Variant& variant, const std::vector<std::vector<TaskId>>& by_block, const Cut& cut) const;
   [[nodiscard]] std::string key_of(const Cut& cut) const;
   void name_equal_blocks();
@@ -49,9 +48,9 @@ class RangeCosts {
   const Graph& graph_;
   const Blocks& blocks_;
   const CostModel& cost_;
-  std::map<std::pair<std::int32_t, BackwardReach>, std::optional<Variant>> variants_;
+  std::map<std::pair<std::int32_t, BackwardReach>, Variant> variants_;
   std::vector<std::int32_t> block_type_;  // equal blocks have equal numbers
-  std::map<std::string, std::optional<double>> known_;
+  std::map<std::string, double> known_;
 };
 
 }  // namespace shunt::graph

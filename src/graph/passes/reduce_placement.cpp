@@ -16,10 +16,15 @@ class Reductions {
  public:
   Reductions(const Graph& graph, const CostModel& cost)
       : graph_(graph), program_(make_program(graph, cost)), timeline_(simulate(program_, cost.cluster())) {
+    std::vector<bool> is_moved(program_.tasks.size());
     for (TaskId task = 0; task < program_.tasks.size(); ++task) {
       const Op& op = graph.op(program_.tasks[task].op);
+      const auto& needs = program_.tasks[task].needs;
+      const bool follows = std::any_of(needs.begin(), needs.end(), [&](TaskId need) { return is_moved[need]; });
+      const bool is_reduction = reduces_gradient(op);
       const bool is_update = op.origin.phase == Phase::update && program_.tasks[task].lane == Lane::compute;
-      (reduces_gradient(op) ? reductions_ : is_update ? updates_ : rest_).push_back(task);
+      is_moved[task] = is_reduction || is_update || follows;
+      (is_update || follows ? last_ : is_reduction ? reductions_ : rest_).push_back(task);
     }
   }
 
@@ -82,14 +87,15 @@ class Reductions {
       order.insert(order.end(), before[i].begin(), before[i].end());
       if (i < rest_.size()) order.push_back(rest_[i]);
     }
-    order.insert(order.end(), updates_.begin(), updates_.end());
+    order.insert(order.end(), last_.begin(), last_.end());
     return with_order(graph_, program_, order);
   }
 
   const Graph& graph_;
   Program program_;
   Timeline timeline_;
-  std::vector<TaskId> reductions_, updates_, rest_;
+  std::vector<TaskId> reductions_, rest_;
+  std::vector<TaskId> last_;  // updates, and what uses reduced gradients before them
 };
 
 }  // namespace

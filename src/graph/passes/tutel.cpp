@@ -18,14 +18,17 @@ constexpr double kForever = std::numeric_limits<double>::infinity();
 
 /// Ops that are cut: those that touch rows.
 std::vector<std::int32_t> parts_by_layer(const Graph& graph, const Blocks& blocks, std::int32_t degree) {
+  const DimId batch = batch_of(graph);
   std::vector<std::int32_t> parts(graph.ops().size(), 1);
   for (std::size_t i = 0; i < parts.size(); ++i)
-    if (blocks.plan_of_op[i] >= 0 && is_cut_by_batch(graph, graph.op(OpId(i)), batch_of(graph))) parts[i] = degree;
+    if (blocks.plan_of_op[i] >= 0 && is_cut_by_batch(graph, graph.op(OpId(i)), batch)) parts[i] = degree;
   return parts;
 }
 
 /// Inside a layer's shuffle: what starts it for all parts, then the rest part by part.
-Graph pipelined(const SplitGraph& split, const std::vector<std::int32_t>& parts, const Graph& graph) {
+Graph pipelined(const Graph& graph, const Blocks& blocks, std::int32_t degree) {
+  const std::vector<std::int32_t> parts = parts_by_layer(graph, blocks, degree);
+  const SplitGraph split = graph::split(graph, parts);
   std::map<std::pair<std::int32_t, Phase>, std::int64_t> region;  // where a layer's first op that is cut stands
   std::map<std::pair<std::int32_t, Phase>, bool> has_computed;
   std::map<OpId, int> stage;  // by source op: 0 leading communication, 2 the rest of the shuffle
@@ -78,13 +81,12 @@ double forward_end_s(const Tutel& candidate, const CostModel& cost) {
 
 Tutel tutel(const Graph& graph, const CostModel& cost) {
   const Blocks blocks = find_blocks(graph);
-  const std::int64_t batch = graph.dims[batch_of(graph)].size;
+  const std::int64_t most = most_parts(graph);
   std::optional<Tutel> best;
   double forward_s = kForever, rest_s = kForever;
   for (const std::int32_t degree : kDegrees) {
-    if (degree > batch) continue;
-    const std::vector<std::int32_t> parts = parts_by_layer(graph, blocks, degree);
-    Tutel candidate{degree == 1 ? graph : pipelined(split(graph, parts), parts, graph), degree, {}, 0};
+    if (degree > most) continue;
+    Tutel candidate{degree == 1 ? graph : pipelined(graph, blocks, degree), degree, {}, 0};
     candidate.outcome = evaluate(candidate.graph, cost);
     const double step_s = candidate.outcome.timeline.step_s, end_s = forward_end_s(candidate, cost);
     forward_s = std::min(forward_s, end_s);
