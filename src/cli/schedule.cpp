@@ -1,7 +1,9 @@
 // shunt schedule: what splitting, reordering and pipelining makes of a training step on a cluster.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -9,6 +11,7 @@
 #include "cli/this_cluster.hpp"
 #include "cli/verbs.hpp"
 #include "cli/write_file.hpp"
+#include "core/fail.hpp"
 #include "graph/schedule.hpp"
 #include "graph/text.hpp"
 #include "graph/variations.hpp"
@@ -52,17 +55,18 @@ void print_row(const char* name, const graph::Outcome& outcome) {
 }
 
 struct Gains {
-  double less_than_before, less_than_tutel;  // exposed all-to-all, as a share
+  double less_than_before, less_than_tutel;          // exposed all-to-all, as a share
+  double all_less_than_before, all_less_than_tutel;  // exposed communication of all kinds
   double speedup;
 };
 
 Gains gains_of(const graph::Schedule& schedule) {
-  const auto less = [&](const graph::Outcome& than) {
-    const double exposed = than.timeline.exposed_all_to_all_s;
-    return exposed > 0 ? 1 - schedule.after.timeline.exposed_all_to_all_s / exposed : 0;
-  };
-  return {less(schedule.before), less(schedule.tutel),
-          schedule.before.timeline.step_s / schedule.after.timeline.step_s};
+  const auto less = [](double now, double than) { return than > 0 ? 1 - now / than : 0; };
+  const graph::Timeline &before = schedule.before.timeline, &tutel = schedule.tutel.timeline,
+                        &after = schedule.after.timeline;
+  return {less(after.exposed_all_to_all_s, before.exposed_all_to_all_s),
+          less(after.exposed_all_to_all_s, tutel.exposed_all_to_all_s), less(after.exposed_s(), before.exposed_s()),
+          less(after.exposed_s(), tutel.exposed_s()), before.step_s / after.step_s};
 }
 
 void print_report(const graph::Schedule& schedule, const graph::Model& model, const graph::Cluster& cluster) {
@@ -81,6 +85,8 @@ void print_report(const graph::Schedule& schedule, const graph::Model& model, co
       "exposed all-to-all: {:.1f} % less than before, {:.1f} % less than tutel; step {:.2f}x and {:.2f}x faster\n",
       100 * gains.less_than_before, 100 * gains.less_than_tutel, gains.speedup,
       schedule.tutel.timeline.step_s / schedule.after.timeline.step_s);
+  fmt::print("exposed communication of all kinds: {:.1f} % less than before, {:.1f} % less than tutel\n",
+             100 * gains.all_less_than_before, 100 * gains.all_less_than_tutel);
   const graph::Timeline& after = schedule.after.timeline;
   fmt::print("busy: compute {:.1f} %, communication {:.1f} % of the step\n", 100 * after.compute_s / after.step_s,
              100 * after.comm_s / after.step_s);
@@ -90,8 +96,9 @@ void print_report(const graph::Schedule& schedule, const graph::Model& model, co
   fmt::print("all-to-alls, each alone: {:.2f} % of the step before, {:.2f} % of compute and all-to-alls\n",
              100 * schedule.step_share, 100 * schedule.plain_share);
   fmt::print("step {:.2f} % above what no order of these ops can beat\n", 100 * schedule.step_gap());
-  fmt::print("weight gradients: the search hides {:.2f} % less than its bound and {:.2f} % of it more than greedily\n",
-             100 * schedule.dw_gap, 100 * schedule.dw_gained);
+  fmt::print(
+      "weight gradients: the search covers {:.2f} % less than its bound and {:.2f} % of it more than greedily{}\n",
+      100 * schedule.dw_gap, 100 * schedule.dw_gained, schedule.is_dw_used ? "" : "; the order before it was better");
   fmt::print("parameters and states {:.2f} GiB\nplanned in {:.2f} s\n\npasses\n",
              static_cast<double>(schedule.after.memory.fixed_bytes) / kGiB, schedule.plan_seconds);
   for (const graph::PassReport& pass : schedule.passes)
@@ -104,15 +111,15 @@ void print_report(const graph::Schedule& schedule, const graph::Model& model, co
                layer.forward_after_s * kMs, layer.backward_before_s * kMs, layer.backward_after_s * kMs, layer.what);
 }
 
-nlohmann::ordered_json vary(const graph::Model& model, const graph::Cluster& cluster, const graph::CostTable& table,
+nlohmann::ordered_json vary(const graph::Model& model, const graph::Cluster& cluster, const graph::CostTable* table,
                             const graph::ScheduleOptions& options, double percent) {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   fmt::print(
       "\neach assumption {:.0f} % less and more: exposed all-to-all less than before, than tutel; step faster than "
       "before\n",
       percent);
-  for (const graph::Variation& each : graph::vary(cluster, percent / 100)) {
-    const graph::CostModel cost(each.cluster, {.table = &table});
+  for (const graph::Variation& each : graph::vary(cluster, percent / 100, table != nullptr)) {
+    const graph::CostModel cost(each.cluster, {.table = table, .measured_scale = each.measured_scale});
     const Gains gains = gains_of(graph::make_schedule(model, cost, options));
     fmt::print("  {:<22}x {:<6.2f}{:>8.1f} %{:>8.1f} %{:>8.2f}x\n", each.assumption, each.factor,
                100 * gains.less_than_before, 100 * gains.less_than_tutel, gains.speedup);
@@ -153,6 +160,7 @@ nlohmann::ordered_json json_of(const graph::Schedule& schedule) {
   json["after"] = json_of(schedule.after);
   json["after"]["dw_gap"] = schedule.dw_gap;
   json["after"]["dw_gained"] = schedule.dw_gained;
+  json["after"]["dw_used"] = schedule.is_dw_used;
   json["after"]["step_gap"] = schedule.step_gap();
   json["plain_all_to_all_share"] = schedule.plain_share;
   json["all_to_all_share_of_step"] = schedule.step_share;
@@ -174,12 +182,52 @@ nlohmann::ordered_json json_of(const graph::Schedule& schedule) {
   return json;
 }
 
-void print_sources(const graph::CostTable& table, const graph::UnmeasuredOps& unmeasured) {
+/// "matmul 1.04, add 0.98": what was measured over what the cluster's figures say, the kind that takes longest first.
+std::string measured_over_assumed(const graph::Graph& step, const graph::CostModel& measured) {
+  const graph::CostModel assumed(measured.cluster());
+  struct Times {
+    double measured_s = 0, assumed_s = 0;
+  };
+  std::map<std::string_view, Times> by_kind;
+  for (const graph::Op& op : step.ops()) {
+    if (graph::lane_of(op) != graph::Lane::compute) continue;
+    Times& times = by_kind[graph::info(op.kind).name];
+    times.measured_s += measured.of(step, op).compute_s;
+    times.assumed_s += assumed.of(step, op).compute_s;
+  }
+  std::vector<std::pair<std::string_view, Times>> kinds(by_kind.begin(), by_kind.end());
+  std::sort(kinds.begin(), kinds.end(),
+            [](const auto& a, const auto& b) { return a.second.measured_s > b.second.measured_s; });
+  std::string text;
+  for (const auto& [kind, times] : kinds)
+    text += fmt::format("{}{} {:.2f}", text.empty() ? "" : ", ", kind, times.measured_s / times.assumed_s);
+  return text;
+}
+
+void print_sources(const graph::CostTable& table, const graph::UnmeasuredOps& unmeasured, const graph::CostModel& cost,
+                   const graph::Graph& before, const graph::Graph& after) {
   fmt::print("\ncompute times: {} measured ({}); {} kinds and shapes of ops from the cluster's figures\n", table.size(),
              table.origin().empty() ? "no origin given" : table.origin(), unmeasured.size());
+  fmt::print("over the cluster's figures, before: {}\n", measured_over_assumed(before, cost));
+  fmt::print("over the cluster's figures, after: {}\n", measured_over_assumed(after, cost));
+}
+
+/// A file that nobody asked for by name is left out, with a warning, where it can't be written.
+std::string path_or_default(const std::optional<std::string>& given, const std::string& otherwise) {
+  if (given) return *given;
+  try {
+    check_writable(otherwise);
+    return otherwise;
+  } catch (const Error& error) {
+    fmt::print(stderr, "shunt: warning: {}\n", error.what());
+    return "";
+  }
 }
 
 void run(const Arguments& arguments) {
+  // Whoever asks what is unmeasured may have no table yet.
+  if (!arguments.costs.empty() && arguments.unmeasured.empty() && !fs::exists(arguments.costs))
+    fail(ErrorCode::invalid_argument, "{}: there is no such file of measured times", arguments.costs);
   const graph::Cluster cluster =
       arguments.cluster == "this" ? measure_this_cluster() : graph::Cluster::load(arguments.cluster);
   const graph::Model model = graph::Model::load(arguments.model, cluster.device);
@@ -189,22 +237,23 @@ void run(const Arguments& arguments) {
                                   fmt::print(stderr, "shunt: warning: {}\n", text);
                                 });
   const std::string stem = fmt::format("{}-{}", model.name, fs::path(cluster.name).filename().string());
-  const std::string graph_path = arguments.graph.value_or(stem + ".graph");
-  const std::string trace_path = arguments.trace.value_or(stem + ".trace.json");
+  const std::string graph_path = path_or_default(arguments.graph, stem + ".graph");
+  const std::string trace_path = path_or_default(arguments.trace, stem + ".trace.json");
   for (const std::string& path : {arguments.json, arguments.unmeasured, graph_path, trace_path})
     if (!path.empty()) check_writable(path);
   graph::UnmeasuredOps unmeasured;
   const bool asks_for_unmeasured = !arguments.costs.empty() || !arguments.unmeasured.empty();
-  const graph::CostModel cost(cluster, {.table = arguments.costs.empty() ? nullptr : &table,
-                                        .unmeasured = asks_for_unmeasured ? &unmeasured : nullptr});
+  const graph::CostTable* measured = arguments.costs.empty() ? nullptr : &table;
+  const graph::CostModel cost(cluster, {.table = measured, .unmeasured = asks_for_unmeasured ? &unmeasured : nullptr});
   const graph::ScheduleOptions options = {.memory_cap_bytes = static_cast<std::int64_t>(arguments.memory_gib * kGiB),
                                           .passes = {arguments.passes.begin(), arguments.passes.end()},
                                           .dw_seconds = arguments.dw_seconds};
   const graph::Schedule schedule = graph::make_schedule(model, cost, options);
   print_report(schedule, model, cluster);
-  if (!arguments.costs.empty()) print_sources(table, unmeasured);
+  if (measured)
+    print_sources(table, unmeasured, cost, graph::build_training_step(model, cluster.ranks()), schedule.graph);
   nlohmann::ordered_json json = json_of(schedule);
-  if (arguments.vary_percent > 0) json["variations"] = vary(model, cluster, table, options, arguments.vary_percent);
+  if (arguments.vary_percent > 0) json["variations"] = vary(model, cluster, measured, options, arguments.vary_percent);
   if (!arguments.json.empty()) write_file(arguments.json, json.dump(2) + "\n");
   if (!arguments.unmeasured.empty()) write_file(arguments.unmeasured, unmeasured.json(cluster.device));
   if (!graph_path.empty()) write_file(graph_path, graph::print(schedule.graph));
@@ -232,9 +281,9 @@ void add_schedule(CLI::App& app) {
       ->required();
   schedule->add_option("--memory", arguments->memory_gib, "GiB that activations and buffers may take")
       ->check(CLI::Range(0.0, 1e6));
-  schedule->add_option("--passes", arguments->passes, "Only these, of interleave, partition, dw and all_reduce")
+  schedule->add_option("--passes", arguments->passes, "Only these, of partition, interleave, dw and all_reduce")
       ->delimiter(',');
-  schedule->add_option("--dw-seconds", arguments->dw_seconds, "How long to search for places of weight gradients")
+  schedule->add_option("--dw-seconds", arguments->dw_seconds, "About how long to search for places of weight gradients")
       ->check(CLI::Range(0.0, 3600.0))
       ->capture_default_str();
   schedule

@@ -11,6 +11,7 @@ namespace shunt::graph {
 namespace {
 
 constexpr double kMicrosecond = 1e-6, kTera = 1e12, kGiga = 1e9;
+constexpr std::int32_t kMostNodes = 1 << 16;
 
 Curve curve(Fields& fields, const std::string& key) {
   Curve points = fields.points(key);
@@ -37,7 +38,7 @@ Cluster Cluster::from_json(const std::string& source, const std::string& text) {
   cluster.name = fields.text("name");
   cluster.origin = fields.text("origin", "");
   cluster.device = fields.text("device");
-  cluster.nodes = static_cast<std::int32_t>(fields.integer("nodes", 1, 1 << 16));
+  cluster.nodes = static_cast<std::int32_t>(fields.integer("nodes", 1, kMostNodes));
   cluster.ranks_per_node = static_cast<std::int32_t>(fields.integer("ranks_per_node", 1, 1 << 10));
   cluster.f32_flops = fields.real("f32_tflops", 1e-6, 1e6) * kTera;
   cluster.half_flops = fields.real("half_tflops", 1e-6, 1e6) * kTera;
@@ -73,6 +74,8 @@ Cluster Cluster::load(const std::string& name_or_file) {
   if (ranks > cluster.ranks_per_node && ranks % cluster.ranks_per_node != 0)
     fail(ErrorCode::invalid_argument, "cluster {}: {} ranks fill no whole nodes of {}", name_or_file, ranks,
          cluster.ranks_per_node);
+  if (ranks / cluster.ranks_per_node > kMostNodes)
+    fail(ErrorCode::invalid_argument, "cluster {}: more than {} nodes", name_or_file, kMostNodes);
   cluster.name = name_or_file;
   cluster.nodes = std::max(1, ranks / cluster.ranks_per_node);
   cluster.ranks_per_node = std::min(ranks, cluster.ranks_per_node);

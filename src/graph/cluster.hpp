@@ -10,7 +10,7 @@
 
 namespace shunt::graph {
 
-/// Times over sizes, as measured: (bytes that a rank sends, seconds), ascending.
+/// Times over sizes, as measured: (bytes of the busiest rank, seconds), ascending.
 using Curve = std::vector<std::pair<double, double>>;
 
 struct Cluster {

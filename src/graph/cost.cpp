@@ -10,8 +10,9 @@ namespace shunt::graph {
 namespace {
 
 constexpr double kMicrosecond = 1e-6;
-/// Partial sums cost memory traffic, so libraries cut the inner dimension into few pieces.
+/// Libraries cut the inner dimension into few pieces, as partial sums cost memory traffic and another kernel.
 constexpr std::int64_t kMostPiecesOfK = 16;
+constexpr double kBytesOfPartialSum = 2 * sizeof(float);  // written and read
 
 /// Libraries pick the tile that wastes least; smaller ones read more for each product. The efficiencies are our
 /// assumption.
@@ -93,7 +94,7 @@ double CostModel::compute(const Graph& graph, const Op& op) const {
   if (sources_.table || sources_.unmeasured) {
     const std::string key = cost_key(graph, op);
     if (const auto measured = sources_.table ? sources_.table->find(key) : std::nullopt)
-      return *measured + cluster_.kernel_s;
+      return *measured * sources_.measured_scale + cluster_.kernel_s;
     if (sources_.unmeasured) sources_.unmeasured->add(key, graph, op);
   }
   const Work work = work_of(graph, op);
@@ -114,7 +115,11 @@ double product_seconds(const Cluster& cluster, const Work& work, double flops_pe
     const std::int64_t most = std::clamp(work.k / cluster.tile, std::int64_t{1}, kMostPiecesOfK);
     for (std::int64_t pieces = 1; pieces <= most; ++pieces) {
       const auto waves = static_cast<double>(ceil_div(tiles * pieces, cluster.processors));
-      best = std::min(best, waves * tile_s / static_cast<double>(pieces));
+      const double sums = static_cast<double>(work.m) * static_cast<double>(work.n) * static_cast<double>(work.batch);
+      const double adding_s = pieces == 1 ? 0
+                                          : cluster.kernel_s + static_cast<double>(pieces) * sums * kBytesOfPartialSum /
+                                                                   cluster.memory_bytes_per_s;
+      best = std::min(best, waves * tile_s / static_cast<double>(pieces) + adding_s);
     }
   }
   return best;

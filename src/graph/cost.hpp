@@ -39,6 +39,7 @@ class UniformVolume : public ShuffleVolume {
 struct CostSources {
   const ShuffleVolume* volume = nullptr;  ///< null: uniform routing
   const CostTable* table = nullptr;       ///< null: nothing was measured
+  double measured_scale = 1;              ///< what its times are multiplied by
   UnmeasuredOps* unmeasured = nullptr;    ///< if given, collects what the table lacks
 };
 

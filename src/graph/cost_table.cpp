@@ -2,7 +2,7 @@
 
 #include <unistd.h>
 
-#include <cmath>
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -13,7 +13,20 @@
 namespace shunt::graph {
 namespace {
 
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
+constexpr double kMostSeconds = 1e4;
+
+/// "0.2": the third dimension of the first operand; results follow operands. What stands nowhere is told by its size.
+std::string place_of(const Graph& graph, const Op& op, DimId dim) {
+  std::vector<ValueId> values = op.operands;
+  values.insert(values.end(), op.results.begin(), op.results.end());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const auto& dims = graph.type(values[i]).dims;
+    const auto found = std::find(dims.begin(), dims.end(), dim);
+    if (found != dims.end()) return fmt::format("{}.{}", i, found - dims.begin());
+  }
+  return fmt::format("[{}]", graph.dims[dim].size);
+}
 
 }  // namespace
 
@@ -26,6 +39,13 @@ std::string cost_key(const Graph& graph, const Op& op) {
   for (const ValueId operand : op.operands) add(operand);
   key += " ->";
   for (const ValueId result : op.results) add(result);
+  for (const auto& [name, value] : op.attributes.entries()) {
+    if (const auto* text = std::get_if<std::string>(&value)) key += fmt::format(" {}={}", name, *text);
+    if (const auto* dims = std::get_if<std::vector<DimId>>(&value)) {
+      key += fmt::format(" {}=", name);
+      for (const DimId dim : *dims) key += fmt::format("{},", place_of(graph, op, dim));
+    }
+  }
   return key;
 }
 
@@ -34,28 +54,37 @@ std::optional<double> CostTable::find(const std::string& key) const {
   return found == seconds_.end() ? std::nullopt : std::optional(found->second);
 }
 
-CostTable CostTable::load(const std::string& path, const std::string& device,
-                          const std::function<void(const std::string&)>& warn) {
+CostTable CostTable::from_json(const std::string& text, const std::string& device) {
   CostTable table(device);
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return table;
-  std::ostringstream text;
-  text << file.rdbuf();
   try {
-    const auto json = nlohmann::json::parse(text.str());
+    const auto json = nlohmann::json::parse(text);
     if (json.at("version").get<int>() != kVersion || json.at("device").get<std::string>() != device)
       fail(ErrorCode::invalid_argument, "another version or device");
     table.origin_ = json.value("origin", "");
-    for (const auto& [key, seconds] : json.at("seconds").items()) {
-      table.seconds_[key] = seconds.get<double>();
-      if (!(table.seconds_[key] >= 0 && std::isfinite(table.seconds_[key])))
-        fail(ErrorCode::invalid_argument, "a time that is none");
+    for (const auto& [key, value] : json.at("seconds").items()) {
+      const double seconds = value.get<double>();
+      if (!(seconds >= 0 && seconds <= kMostSeconds))
+        fail(ErrorCode::invalid_argument, "{}: expected 0 to {} seconds", key, kMostSeconds);
+      table.set(key, seconds);
     }
-  } catch (const std::exception& error) {
+  } catch (const nlohmann::json::exception& error) {
+    fail(ErrorCode::invalid_argument, "{}", error.what());
+  }
+  return table;
+}
+
+CostTable CostTable::load(const std::string& path, const std::string& device,
+                          const std::function<void(const std::string&)>& warn) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return CostTable(device);
+  std::ostringstream text;
+  text << file.rdbuf();
+  try {
+    return from_json(text.str(), device);
+  } catch (const Error& error) {
     warn(fmt::format("{}: measured times are ignored: {}", path, error.what()));
     return CostTable(device);
   }
-  return table;
 }
 
 void CostTable::save(const std::string& path) const {

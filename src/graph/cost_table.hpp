@@ -10,7 +10,8 @@
 
 namespace shunt::graph {
 
-/// Ops with equal keys take equally long: kind, sizes and element types, whatever their dimensions are called.
+/// Ops with equal keys take equally long: kind, sizes, element types, attributes but for numbers, whatever their
+/// dimensions are called.
 std::string cost_key(const Graph& graph, const Op& op);
 
 class CostTable {
@@ -23,6 +24,8 @@ class CostTable {
   /// How the times were measured, in words; may be empty.
   [[nodiscard]] const std::string& origin() const { return origin_; }
 
+  /// Throws Error(invalid_argument) that says what is wrong.
+  static CostTable from_json(const std::string& text, const std::string& device);
   /// A file that is missing gives an empty table; one that is broken, of another version or another device does too,
   /// and `warn` is told.
   static CostTable load(const std::string& path, const std::string& device,

@@ -99,8 +99,8 @@ std::vector<std::pair<double, double>> Fields::points(const std::string& key) {
     points.emplace_back(point[0].get<double>(), point[1].get<double>());
     const auto& [x, y] = points.back();
     if (!(x >= 0 && y >= 0 && std::isfinite(x) && std::isfinite(y)) ||
-        (points.size() > 1 && points[points.size() - 2].first >= x))
-      refuse(key, "expected pairs of numbers from 0 on that ascend in the first");
+        (points.size() > 1 && (points[points.size() - 2].first >= x || points[points.size() - 2].second > y)))
+      refuse(key, "expected pairs of numbers from 0 on that ascend in the first and don't fall in the second");
   }
   return points;
 }

@@ -28,7 +28,8 @@ class Fields {
   double real(const std::string& key, double least, double most, std::optional<double> fallback = {});
   bool boolean(const std::string& key, bool fallback);
   Fields object(const std::string& key);
-  /// Pairs of numbers that ascend in the first: [[size, time], …]. Empty where the key is missing.
+  /// Pairs of numbers that ascend in the first and don't fall in the second: [[size, time], …]. Empty where the key is
+  /// missing.
   std::vector<std::pair<double, double>> points(const std::string& key);
 
   /// Throws for keys that nobody asked for.

@@ -15,10 +15,13 @@ std::int64_t by_device(Fields& fields, const std::string& key, const std::string
   return devices.integer(devices.has(device) ? device : "default", 1, kMost);
 }
 
-Attention read_attention(Fields fields, std::int64_t hidden) {
+Attention read_attention(Fields fields, std::int64_t hidden, bool has_rope) {
   Attention attention;
   const std::string kind = fields.choice("kind", {"plain", "fused", "latent"});
   attention.heads = fields.integer("heads", 1, 1 << 16);
+  if (!fields.has("head_dim") && hidden % attention.heads != 0)
+    fields.refuse("heads",
+                  fmt::format("{} don't divide a width of {}; expected head_dim beside them", attention.heads, hidden));
   attention.head_dim = fields.integer("head_dim", 1, 1 << 16, std::max<std::int64_t>(1, hidden / attention.heads));
   if (kind == "fused") attention.kind = Attention::Kind::fused;
   if (kind == "latent") {
@@ -26,6 +29,9 @@ Attention read_attention(Fields fields, std::int64_t hidden) {
     attention.query_rank = fields.integer("query_rank", 1, kMost);
     attention.kv_rank = fields.integer("kv_rank", 1, kMost);
     attention.rope_dim = fields.integer("rope_dim", 2, 1 << 16);
+    if (attention.rope_dim % 2 != 0) fields.refuse("rope_dim", "expected an even number");
+  } else if (has_rope && attention.head_dim % 2 != 0) {
+    fields.refuse("head_dim", "expected an even number, as positions turn pairs");
   }
   fields.end();
   return attention;
@@ -59,6 +65,8 @@ Moe read_moe(Fields fields, std::int64_t layers) {
   moe.hidden = fields.integer("hidden", 1, kMost);
   moe.shared = fields.integer("shared", 0, 1 << 10, 0);
   moe.gate = read_gate(fields.object("gate"));
+  if (moe.experts > 0 && moe.experts % moe.gate.groups != 0)
+    fields.refuse("gate.groups", fmt::format("{} experts are no {} equal groups", moe.experts, moe.gate.groups));
   fields.end();
   return moe;
 }
@@ -96,7 +104,7 @@ Model Model::from_json(const std::string& source, const std::string& text, const
   model.is_gated = fields.choice("activation", {"gelu", "swiglu"}) == "swiglu";
   model.is_tied = fields.boolean("tied_embeddings", false);
   model.interleaves_micro_batches = fields.boolean("interleave_micro_batches", false);
-  model.attention = read_attention(fields.object("attention"), model.hidden);
+  model.attention = read_attention(fields.object("attention"), model.hidden, model.has_rope);
   if (fields.has("moe")) model.moe = read_moe(fields.object("moe"), model.layers);
   if (fields.has("optimizer")) model.optimizer = read_optimizer(fields.object("optimizer"));
   fields.end();

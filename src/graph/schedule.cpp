@@ -83,6 +83,7 @@ Schedule make_schedule(const Model& model, const CostModel& cost, const Schedule
                     .after = {},
                     .passes = std::move(reports),
                     .layers = {},
+                    .is_dw_used = context.is_dw_used,
                     .dw_gap = context.dw_gap,
                     .dw_gained = context.dw_gained};
   schedule.plan_seconds = std::chrono::duration<double>(Clock::now() - start).count();

@@ -32,6 +32,7 @@ struct Schedule {
   double tutel_apart_s = 0;  ///< tutel's step if forward and backward had numbers of parts of their own
   std::vector<PassReport> passes;
   std::vector<LayerReport> layers;
+  bool is_dw_used = false;
   double dw_gap = 0, dw_gained = 0;
   double plain_share = 0;   ///< of all-to-alls in all-to-alls and compute, each alone
   double step_share = 0;    ///< of all-to-alls, each alone, in the step before

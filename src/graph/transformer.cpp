@@ -38,7 +38,13 @@ class Transformer {
     return model_.moe && layer >= model_.moe->first && (layer - model_.moe->first) % model_.moe->every == 0;
   }
   [[nodiscard]] std::int64_t tokens() const { return model_.sequences_per_rank * model_.sequence; }
-  [[nodiscard]] std::int64_t global_tokens() const { return tokens() * graph_.ranks; }
+  [[nodiscard]] std::int64_t global_tokens() const {
+    std::int64_t product = 0;
+    if (__builtin_mul_overflow(tokens(), std::int64_t{graph_.ranks}, &product))
+      fail(ErrorCode::invalid_argument, "{}: {} sequences of {} on {} ranks are more tokens than 64 bits can count",
+           model_.name, model_.sequences_per_rank, model_.sequence, graph_.ranks);
+    return product;
+  }
 
   DimId dim(const char* name, std::int64_t size, DimRole role) {
     return graph_.dims.add({name, size, role, {}, {}, 0, 1});

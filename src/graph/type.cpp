@@ -124,7 +124,12 @@ std::int64_t DimTable::count(std::span<const DimId> dims) const {
 
 bool Type::has(DimId dim) const { return contains(dims, dim); }
 
-std::int64_t bytes_of(const DimTable& dims, const Type& type) { return dims.count(type.dims) * size_of(type.element); }
+std::int64_t bytes_of(const DimTable& dims, const Type& type) {
+  std::int64_t bytes = 0;
+  if (__builtin_mul_overflow(dims.count(type.dims), size_of(type.element), &bytes))
+    fail(ErrorCode::invalid_argument, "a tensor has more bytes than 64 bits can count");
+  return bytes;
+}
 
 bool contains(std::span<const DimId> dims, DimId dim) { return std::find(dims.begin(), dims.end(), dim) != dims.end(); }
 

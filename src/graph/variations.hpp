@@ -12,9 +12,11 @@ struct Variation {
   std::string assumption;
   double factor = 1;
   Cluster cluster;
+  double measured_scale = 1;  ///< as in CostSources
 };
 
-/// Each figure of the cluster alone, `share` of it less and more; of slowdowns, what exceeds 1.
-std::vector<Variation> vary(const Cluster& cluster, double share);
+/// Each figure of the cluster alone, `share` of it less and more; slowdowns are at least 1. With measured times these
+/// are varied in place of the rates that they replace.
+std::vector<Variation> vary(const Cluster& cluster, double share, bool has_measured_times);
 
 }  // namespace shunt::graph

@@ -1,6 +1,7 @@
 """Runs `shunt schedule` as users do."""
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -52,6 +53,27 @@ class Schedule(unittest.TestCase):
             spans = [event for event in json.load(file)["traceEvents"] if event["ph"] == "X"]
         self.assertAlmostEqual(max(span["ts"] + span["dur"] for span in spans) / 1000, plan["after"]["step_ms"], places=3)
 
+    def test_plans_the_largest_presets_in_seconds_and_little_memory(self):
+        for model, cluster in [("gpt2-l-moe", "v100x64"), ("deepseek-v3", "h100x64")]:
+            before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+            done = shunt("--model", model, "--cluster", cluster)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            if not os.environ.get("SHUNT_SANITIZE"):
+                self.assertLess(after.ru_utime - before, 5, "CPU seconds")
+                self.assertLess(after.ru_maxrss, 512 << 10, "KiB")
+
+    def test_says_what_costs_file_is_missing(self):
+        done = shunt("--model", "tiny", "--cluster", "v100x8", "--costs", self.path("nothing.json"))
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("no such file of measured times", done.stderr)
+
+    def test_goes_on_where_nobody_asked_for_files(self):
+        os.chmod(self.folder, 0o500)
+        done = shunt("--model", "tiny", "--cluster", "v100x8", cwd=self.folder)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("after", done.stdout)
+
     def test_says_the_same_every_time(self):
         first, second = (shunt("--model", "tiny", "--cluster", "a100x16").stdout.splitlines()[:8] for _ in range(2))
         self.assertEqual(first, second)
@@ -90,7 +112,7 @@ class Schedule(unittest.TestCase):
         with open(self.path("ops.json")) as file:
             ops = json.load(file)["ops"]
         self.assertGreater(len(ops), 10)
-        costs = {"version": 1, "device": "v100", "origin": "made up", "seconds": {op["key"]: 0.5 for op in ops}}
+        costs = {"version": 2, "device": "v100", "origin": "made up", "seconds": {op["key"]: 0.5 for op in ops}}
         done = shunt("--model", "tiny", "--cluster", "v100x16", "--passes", "all_reduce", "--costs", self.path("costs.json", json.dumps(costs)),
                      "--json", self.path("plan.json"))
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -34,6 +34,9 @@ TEST(Cost, PartsOfAProductTakeLongerThanTheWhole) {
     EXPECT_GE(static_cast<double>(parts) * product_seconds(cluster, part, 1e12),
               0.999 * product_seconds(cluster, whole, 1e12) * static_cast<double>(parts * part.m) / 4096);
   }
+  Work eighth = whole;
+  eighth.m = whole.m / 8;
+  EXPECT_GT(8 * product_seconds(cluster, eighth, 12e12), 1.05 * product_seconds(cluster, whole, 12e12));
   Work sliver = whole;
   sliver.m = 1;
   EXPECT_GT(4096 * product_seconds(cluster, sliver, 1e12), 10 * product_seconds(cluster, whole, 1e12));
@@ -119,10 +122,11 @@ TEST_F(CostFile, IsEmptyWhereThereIsNone) {
 }
 
 TEST_F(CostFile, IsIgnoredWithAWarningWhereItIsBroken) {
-  for (const char* text : {"", "{", "[]", R"({"version": 9, "device": "v100", "seconds": {}})",
-                           R"({"version": 1, "device": "a100", "seconds": {}})",
-                           R"({"version": 1, "device": "v100", "seconds": {"x": -1}})",
-                           R"({"version": 1, "device": "v100", "seconds": {"x": "y"}})"}) {
+  for (const char* text : {"", "{", "[]", R"({"version": 1, "device": "v100", "seconds": {}})",
+                           R"({"version": 2, "device": "a100", "seconds": {}})",
+                           R"({"version": 2, "device": "v100", "seconds": {"x": -1}})",
+                           R"({"version": 2, "device": "v100", "seconds": {"x": 1e308}})",
+                           R"({"version": 2, "device": "v100", "seconds": {"x": "y"}})"}) {
     std::ofstream(path_) << text;
     warning_ = "";
     EXPECT_EQ(load().size(), 0u) << text;

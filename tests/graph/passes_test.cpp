@@ -28,7 +28,7 @@ TEST_P(EveryPass, KeepsTheMeaningAndIsNeverSlowerThroughTheRunner) {
     const Graph changed = run_passes(
         graph, context, [&](std::string_view name) { return name == pass.name; }, reports);
     ASSERT_LE(evaluate(changed, cost).timeline.step_s, evaluate(graph, cost).timeline.step_s) << seed;
-    kept += reports.at(0).is_kept;
+    kept += reports.at(0).is_kept && changed.hash() != graph.hash();
     const double tolerance = pass.name == "partition" || pass.name == "interleave" ? 1e-10 : 0;
     test::expect_same_meaning(graph, changed, tolerance, "seed " + std::to_string(seed));
   }

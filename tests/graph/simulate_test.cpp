@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "graph/model.hpp"
@@ -109,16 +110,22 @@ TEST(Trace, HoldsEveryTaskOnItsLane) {
   const Program program = make_program(graph, CostModel(cluster));
   const auto trace = nlohmann::json::parse(chrome_trace(graph, program, simulate(program, cluster)));
   std::size_t tasks = 0;
+  std::map<int, std::vector<std::pair<double, double>>> spans;  // by track
   for (const auto& event : trace["traceEvents"]) {
     if (event["ph"] != "X") continue;
     ++tasks;
     EXPECT_GE(event["dur"].get<double>(), 0);
-    EXPECT_EQ(event["tid"], event["cat"] == "dispatch" || event["cat"] == "combine" || event["cat"] == "combine_dx" ||
-                                    event["cat"] == "plan" || event["cat"] == "all_reduce"
-                                ? 1
-                                : 0);
+    const bool is_comm = event["cat"] == "dispatch" || event["cat"] == "combine" || event["cat"] == "combine_dx" ||
+                         event["cat"] == "plan" || event["cat"] == "all_reduce";
+    EXPECT_EQ(event["tid"] != 0, is_comm);
+    spans[event["tid"]].emplace_back(event["ts"], event["ts"].get<double>() + event["dur"].get<double>());
   }
   EXPECT_EQ(tasks, program.tasks.size());
+  EXPECT_EQ(spans.size(), 3u) << "compute, and two transfers at a time";
+  for (auto& [track, all] : spans) {
+    std::sort(all.begin(), all.end());
+    for (std::size_t i = 1; i < all.size(); ++i) EXPECT_LE(all[i - 1].second, all[i].first + 1e-6) << track;
+  }
 }
 
 }  // namespace

@@ -47,7 +47,7 @@ SmallModel random_model(std::uint64_t seed) {
           "dtype": "f32", "positions": "{}", "norm": "{}", "activation": "{}", "tied_embeddings": {}, "attention": {},
           "moe": {{"every": {}, "first": {}, "experts_per_rank": 2, "hidden": 3, "shared": {}, "gate": {}}},
           "optimizer": {{"kind": "{}"}}}})",
-      layers, 2 * dice.between(1, 3), dice.between(1, 3), dice.between(2, 9), dice.pick({"learned", "rope"}),
+      layers, 4 * dice.between(1, 2), dice.between(1, 3), dice.between(2, 9), dice.pick({"learned", "rope"}),
       dice.pick({"layer", "rms"}), dice.pick({"gelu", "swiglu"}), dice.one_in(2), attention, dice.between(1, layers),
       dice.between(0, layers - 1), dice.between(0, 1), gate, dice.pick({"sgd", "adam"}));
   return {fmt::format("Random{}", seed), json};

@@ -62,22 +62,22 @@ class Placement {
     return problem;
   }
 
-  /// By layer: how much of what its all-to-alls expose is hidden now.
+  /// By layer: what was placed behind its all-to-alls.
   [[nodiscard]] std::vector<LayerNote> notes(const CoverageProblem& problem, const Coverage& coverage) const {
-    std::map<std::int32_t, std::pair<double, double>> by_layer;  // exposed, hidden
+    std::map<std::int32_t, std::pair<double, double>> by_layer;  // exposed before, placed
     std::vector<double> placed(problem.gaps.size());
     for (std::size_t item = 0; item < coverage.gap_of.size(); ++item)
       if (coverage.gap_of[item] >= 0) placed[static_cast<std::size_t>(coverage.gap_of[item])] += problem.items[item];
     for (std::size_t gap = 0; gap < gaps_.size(); ++gap) {
-      auto& [exposed, hidden] = by_layer[graph_.op(program_.tasks[rest_[gaps_[gap]]].op).origin.layer];
+      auto& [exposed, behind] = by_layer[graph_.op(program_.tasks[rest_[gaps_[gap]]].op).origin.layer];
       exposed += problem.gaps[gap];
-      hidden += std::min(problem.gaps[gap], placed[gap]);
+      behind += placed[gap];
     }
     std::vector<LayerNote> notes;
     for (const auto& [layer, seconds] : by_layer)
       if (seconds.second > 0)
-        notes.push_back({layer, fmt::format("weight gradients hide {:.2f} of {:.2f} ms", seconds.second * 1e3,
-                                            seconds.first * 1e3)});
+        notes.push_back({layer, fmt::format("{:.2f} ms of weight gradients behind all-to-alls that exposed {:.2f}",
+                                            seconds.second * 1e3, seconds.first * 1e3)});
     return notes;
   }
 

@@ -27,8 +27,9 @@ SplitGraph in_micro_batches(const Graph& graph, const Blocks& blocks, std::int32
 
 }  // namespace
 
-Graph interleave(const Graph& graph, PassContext& context) {
-  if (!context.interleaves_micro_batches || is_split(graph)) return graph;
+Graph interleave(const Graph& given, PassContext& context) {
+  const Graph& graph = context.step ? *context.step : given;
+  if (!context.interleaves_micro_batches || is_split(graph)) return given;
   const std::int64_t most = most_parts(graph);
   const Blocks blocks = find_blocks(graph);
   std::optional<Ordered> best;
@@ -40,7 +41,7 @@ Graph interleave(const Graph& graph, PassContext& context) {
     best = std::move(candidate);
     best_parts = parts;
   }
-  if (!best) return graph;
+  if (!best) return given;
   for (std::size_t block = 0; block < blocks.has_plan.size(); ++block)
     if (blocks.has_plan[block])
       context.notes.push_back(

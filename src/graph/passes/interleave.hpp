@@ -5,8 +5,9 @@
 
 namespace shunt::graph {
 
-/// Cuts the whole step into two micro-batches of one or more parts each; the first goes before the second. Returns the
-/// graph as it is unless the context asks for it.
+/// Cuts the whole step, as it was before any pass, into two micro-batches of one or more parts each; the first goes
+/// before the second. So the runner can choose between this and what partition made. Returns the graph as it is unless
+/// the context asks for it.
 Graph interleave(const Graph& graph, PassContext& context);
 
 }  // namespace shunt::graph

@@ -14,9 +14,9 @@ namespace {
 
 // Lancet's order, turned round: pipelines first, then weight gradients and reductions into the gaps that they leave.
 constexpr Pass kPasses[] = {
-    {"interleave", "run one micro-batch's backward against the other's forward, where the model asks for it",
-     interleave},
     {"partition", "cut ranges of layers along the batch and pipeline their parts", partition},
+    {"interleave", "or run one micro-batch's backward against the other's forward, where the model asks for it",
+     interleave},
     {"dw", "move weight gradients behind communication that nothing else hides", schedule_weight_gradients},
     {"all_reduce", "move reductions of gradients into gaps between all-to-alls", place_reductions},
 };
@@ -54,6 +54,8 @@ Outcome evaluate(const Graph& graph, const Program& program, const Cluster& clus
 Graph run_passes(Graph graph, PassContext& context, const std::function<bool(std::string_view)>& is_on,
                  std::vector<PassReport>& reports) {
   using Clock = std::chrono::steady_clock;
+  const Graph step = graph;
+  context.step = &step;
   Outcome current = evaluate(graph, context.cost);
   for (const Pass& pass : kPasses) {
     if (!is_on(pass.name)) continue;
@@ -64,6 +66,7 @@ Graph run_passes(Graph graph, PassContext& context, const std::function<bool(std
     const Outcome outcome = evaluate(changed, context.cost);
     PassReport report{pass.name, 0, current.timeline.step_s, outcome.timeline.step_s,
                       is_no_worse(outcome, current, context.memory_cap_bytes)};
+    if (pass.name == "dw") context.is_dw_used = report.is_kept;
     if (report.is_kept) {
       graph = std::move(changed);
       current = outcome;

@@ -26,8 +26,10 @@ struct PassContext {
   bool interleaves_micro_batches = false;
   double dw_seconds = 1;  ///< how long the exact search for places of weight gradients may take
   std::vector<LayerNote> notes;
-  double dw_gap = 0;     ///< of the last search, to its proven bound; 0: optimal
-  double dw_gained = 0;  ///< coverage of the exact search over that of the greedy, relative to the bound
+  const Graph* step = nullptr;  ///< set by the runner: what the first pass was given; null: what this one is
+  bool is_dw_used = false;      ///< set by the runner: whether the result of that search was kept
+  double dw_gap = 0;            ///< of the last search, to its proven bound; 0: optimal
+  double dw_gained = 0;         ///< coverage of the exact search over that of the greedy, relative to the bound
 };
 
 struct Pass {
@@ -36,7 +38,7 @@ struct Pass {
   Graph (*apply)(const Graph& graph, PassContext& context);
 };
 
-/// Measured figures of a scheduled graph.
+/// Simulated figures of a scheduled graph.
 struct Outcome {
   Timeline timeline;
   Memory memory;

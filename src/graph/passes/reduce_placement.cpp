@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "graph/list_schedule.hpp"
+#include "graph/passes/compact.hpp"
 
 namespace shunt::graph {
 namespace {
@@ -102,16 +103,12 @@ class Reductions {
 
 Graph place_reductions(const Graph& graph, PassContext& context) {
   const Reductions reductions(graph, context.cost);
-  Graph best = graph;
-  double best_s = evaluate(graph, context.cost).timeline.step_s;
+  Ordered best{graph, evaluate(graph, context.cost)};
   for (Graph& candidate : std::vector{reductions.behind_all_to_alls(), reductions.in_gaps()}) {
-    const Outcome outcome = evaluate(candidate, context.cost);
-    const bool fits = context.memory_cap_bytes == 0 || outcome.memory.peak_bytes <= context.memory_cap_bytes;
-    if (!fits || outcome.timeline.step_s >= best_s) continue;
-    best_s = outcome.timeline.step_s;
-    best = std::move(candidate);
+    Outcome outcome = evaluate(candidate, context.cost);
+    if (is_better(outcome, best.outcome, context.memory_cap_bytes)) best = {std::move(candidate), std::move(outcome)};
   }
-  return best;
+  return std::move(best.graph);
 }
 
 }  // namespace shunt::graph

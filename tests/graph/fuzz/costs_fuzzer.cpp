@@ -1,0 +1,14 @@
+// Any bytes as a file of measured times: a table, or one clear error.
+#include <cstdint>
+#include <string>
+
+#include "graph/cost_table.hpp"
+#include "shunt/error.hpp"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  try {
+    (void)shunt::graph::CostTable::from_json(std::string(reinterpret_cast<const char*>(data), size), "v100");
+  } catch (const shunt::Error&) {
+  }
+  return 0;
+}
