@@ -16,6 +16,7 @@ struct SystemResult {
   double plan_ms = 0;
   double dispatch_ms = 0;
   double combine_ms = 0;
+  double planned_dispatch_ms = 0;  ///< on a device: plan and dispatch one after the other, without the host
   // Of one dispatch, over all ranks.
   std::uint64_t cross_node_bytes =
       0;                          ///< rows whose source and slot lie on different nodes, each as often as it is moved
@@ -34,6 +35,7 @@ struct ShuffleResult {
   double read_ceiling_gbps = 0;
   double dispatch_efficiency = 0;
   double combine_efficiency = 0;
+  double planned_dispatch_efficiency = 0;  ///< on a device
 };
 
 /// Collective. Verifies every system, then measures them in turn, iteration by iteration. The same result on all ranks.
