@@ -8,6 +8,8 @@
 namespace shunt::cli {
 namespace {
 
+constexpr std::chrono::seconds kDeadline(30);  // far more than anything here takes
+
 /// What any rank holds at most: its rows twice, its result, a plan or two.
 std::size_t heap_bytes(const ShuffleConfig& config, std::int64_t rows) {
   const std::size_t row_bytes = config.row_bytes();
@@ -29,7 +31,7 @@ DeviceShuntSystem::DeviceShuntSystem(World& world, const ShuffleConfig& config, 
       heap_(world, {.bytes = heap_bytes(config, workload.most_rows_of_a_rank(config.layout == Layout::token_unique))}),
       engine_(world, heap_,
               {.hidden = config.hidden, .dtype = config.dtype, .max_tokens = config.tokens,
-               .max_experts = config.experts, .stream = stream}),
+               .max_experts = config.experts, .stream = stream, .deadline = kDeadline}),
       max_rows_(std::max<std::int64_t>(workload.most_rows_of_a_rank(config.layout == Layout::token_unique), 1)) {
   plan();
   rows_ = heap_.allocate(config.dtype, max_rows_, config.hidden);

@@ -9,16 +9,29 @@ namespace {
 constexpr int kThreads = 512;
 
 /// Called by one whole block. The counts are in place before the signal of the meeting: meet() begins with a barrier,
-/// after which it fences and releases.
+/// after which it releases. Loads of a batch are on their way together.
 __device__ void push_counts(const CountExchange& exchange) {
   const Control& control = exchange.control;
   const std::uint32_t meeting = control.progress->meetings + 1;
   const std::int32_t num_columns = exchange.shape.num_columns();
-  for (std::int32_t peer = 0; peer < control.shape.num_ranks; ++peer) {
-    auto* words =
-        reinterpret_cast<std::uint32_t*>(control.blocks[peer] + control.shape.words(meeting, control.self));
-    for (std::int32_t column = threadIdx.x; column < num_columns; column += kThreads)
-      words[column] = exchange.plan.totals[column];
+  const std::int32_t num_words = num_columns * control.shape.num_ranks;
+  const std::size_t offset = control.shape.words(meeting, control.self);
+  constexpr int kAtOnce = 8;
+  for (std::int32_t begin = threadIdx.x; begin < num_words; begin += kAtOnce * kThreads) {
+    std::byte* blocks[kAtOnce];
+    std::uint32_t counts[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const std::int32_t word = begin + i * kThreads;
+      if (word >= num_words) continue;
+      blocks[i] = control.blocks[word / num_columns] + offset;
+      counts[i] = exchange.plan.totals[word % num_columns];
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const std::int32_t word = begin + i * kThreads;
+      if (word < num_words) reinterpret_cast<std::uint32_t*>(blocks[i])[word % num_columns] = counts[i];
+    }
   }
 }
 

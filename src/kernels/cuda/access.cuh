@@ -12,8 +12,7 @@ __device__ inline uint4 load_to_keep(const uint4* from) {
   uint4 v;
   asm volatile("ld.global.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(from), "l"(policy)
-               : "memory");
+               : "l"(from), "l"(policy));
   return v;
 }
 

@@ -10,7 +10,8 @@ namespace {
 template <class Word>
 __global__ void copy_rows_kernel(CopyRows copy, std::int32_t num_words) {
   const Segment segment = copy.segments[blockIdx.x];
-  if (segment.token < 0 || *copy.stop != 0) return;
+  const std::uint32_t stop = *copy.stop;  // on its way together with the segment
+  if (segment.token < 0 || stop != 0) return;
   const auto* from = reinterpret_cast<const Word*>(copy.x + segment.token * copy.row_bytes);
   auto* to = reinterpret_cast<Word*>(copy.out[segment.rank] + segment.slot * copy.row_bytes);
   for (std::int32_t begin = threadIdx.x; begin < num_words; begin += kAccessesPerThread * blockDim.x) {

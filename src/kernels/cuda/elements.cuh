@@ -45,4 +45,28 @@ struct alignas(sizeof(Element) * kCount > 16 ? 16 : sizeof(Element) * kCount) El
   Element at[kCount];
 };
 
+/// The same, kept as the words that were loaded: unpacked, half-width elements would take twice the registers.
+template <class Element, int kCount>
+struct PackedElements {
+  static_assert(sizeof(Element) * kCount == 16);
+  uint4 words;
+
+  __device__ float at(int i) const {
+    const std::uint32_t all[4] = {words.x, words.y, words.z, words.w};
+    if constexpr (sizeof(Element) == 4) {
+      return __uint_as_float(all[i]);
+    } else {
+      const std::uint32_t word = all[i / 2];
+      const auto half = static_cast<unsigned short>(i % 2 == 0 ? word & 0xffffu : word >> 16);
+      return widen(__builtin_bit_cast(Element, half));
+    }
+  }
+};
+template <class Element>
+struct PackedElements<Element, 1> {
+  Element element;
+
+  __device__ float at(int) const { return widen(element); }
+};
+
 }  // namespace shunt::device

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "core/cuda/check.hpp"
 #include "kernels/cuda/access.cuh"
 #include "kernels/cuda/element_types.hpp"
@@ -9,16 +11,20 @@
 namespace shunt::device {
 namespace {
 
-/// Sums of one level of the tree for a thread's elements.
+/// Sums of one level of the tree for a thread's elements. Starting from −0 is starting from the first term: −0 + x is x,
+/// bit for bit.
 template <int kCount>
 struct Sum {
   float at[kCount];
-  bool is_open = false;  // the same for all threads of a block
 
+  __device__ Sum() { restart(); }
+  __device__ void restart() {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) at[i] = -0.0f;
+  }
   __device__ void add(const float (&terms)[kCount]) {
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) at[i] = is_open ? __fadd_rn(at[i], terms[i]) : terms[i];
-    is_open = true;
+    for (int i = 0; i < kCount; ++i) at[i] = __fadd_rn(at[i], terms[i]);
   }
 };
 
@@ -26,30 +32,39 @@ template <int kCount>
 struct Tree {
   Sum<kCount> rank, node, total;
 
+  /// `closes` is the same for all threads of a block.
   __device__ void add(const float (&values)[kCount], std::int32_t closes, DType wire) {
     rank.add(values);
     if (closes == static_cast<std::int32_t>(Closes::nothing)) return;
     node.add(rank.at);
-    rank.is_open = false;
+    rank.restart();
     if (closes == static_cast<std::int32_t>(Closes::rank)) return;
     if (closes == static_cast<std::int32_t>(Closes::remote_node))
 #pragma unroll
       for (int i = 0; i < kCount; ++i) node.at[i] = round_to(node.at[i], wire);
     total.add(node.at);
-    node.is_open = false;
+    node.restart();
   }
 };
 
 /// Rows in flight per thread: as many as most models' top-k.
 constexpr int kRowsAtOnce = 8;
 
+/// Of a block; more rows' worth of elements are taken in turns. Four such blocks fit on a multiprocessor.
+constexpr int kMostThreads = 256;
+
+/// Elements whose sums a thread holds at a time. Few, so that registers are left for rows in flight.
+template <int kCount>
+constexpr int kSumsAtOnce = kCount < 4 ? kCount : 4;
+
 template <class In, class Out, int kCount>
-__global__ void reduce_rows_kernel(ReduceRows reduce) {
-  using Input = Elements<In, kCount>;
+__global__ void __launch_bounds__(kMostThreads, 4) reduce_rows_kernel(ReduceRows reduce) {
+  using Input = PackedElements<In, kCount>;
   using Output = Elements<Out, kCount>;
   __shared__ Term terms[Routing::kMaxTopK];
   __shared__ const Input* rows[Routing::kMaxTopK];
-  if (*reduce.stop != 0) return;
+  constexpr int kSums = kSumsAtOnce<kCount>;
+  const std::uint32_t stop = *reduce.stop;  // on its way together with the terms
   const std::int64_t token = blockIdx.x;
   const std::int32_t num_vectors = static_cast<std::int32_t>(reduce.hidden / kCount);
   std::int32_t num_terms = 0;
@@ -67,26 +82,35 @@ __global__ void reduce_rows_kernel(ReduceRows reduce) {
     num_terms += __syncthreads_count(exists);
   }
   auto* result = reinterpret_cast<Output*>(reduce.result) + token * num_vectors;
+  if (stop != 0) return;
   for (std::int32_t vector = threadIdx.x; vector < num_vectors; vector += blockDim.x) {
-    Tree<kCount> tree;
-    for (std::int32_t begin = 0; begin < num_terms; begin += kRowsAtOnce) {
-      Input values[kRowsAtOnce];
+    Input values[kRowsAtOnce];
+    const auto load = [&](std::int32_t begin) {
 #pragma unroll
       for (int i = 0; i < kRowsAtOnce; ++i)
         if (begin + i < num_terms) values[i] = load_once(rows[begin + i] + vector);
-#pragma unroll
-      for (int i = 0; i < kRowsAtOnce; ++i) {
-        if (begin + i >= num_terms) break;
-        const Term& term = terms[begin + i];
-        float weighted[kCount];
-#pragma unroll
-        for (int e = 0; e < kCount; ++e) weighted[e] = __fmul_rn(term.weight, widen(values[i].at[e]));
-        tree.add(weighted, term.closes, reduce.wire_dtype);
-      }
-    }
+    };
+    load(0);
     Output sum;
 #pragma unroll
-    for (int e = 0; e < kCount; ++e) sum.at[e] = narrow<Out>(num_terms > 0 ? tree.total.at[e] : 0.0f);
+    for (int first = 0; first < kCount; first += kSums) {
+      if (first > 0 && num_terms > kRowsAtOnce) load(0);
+      Tree<kSums> tree;
+      for (std::int32_t begin = 0; begin < num_terms; begin += kRowsAtOnce) {
+        if (begin > 0) load(begin);
+#pragma unroll
+        for (int i = 0; i < kRowsAtOnce; ++i) {
+          if (begin + i >= num_terms) break;
+          const Term& term = terms[begin + i];
+          float weighted[kSums];
+#pragma unroll
+          for (int e = 0; e < kSums; ++e) weighted[e] = __fmul_rn(term.weight, values[i].at(first + e));
+          tree.add(weighted, term.closes, reduce.wire_dtype);
+        }
+      }
+#pragma unroll
+      for (int e = 0; e < kSums; ++e) sum.at[first + e] = narrow<Out>(num_terms > 0 ? tree.total.at[e] : 0.0f);
+    }
     result[vector] = sum;
   }
 }
@@ -108,7 +132,7 @@ void launch(const ReduceRows& reduce, cudaStream_t stream) {
       const auto hidden = static_cast<std::size_t>(reduce.hidden);
       const bool is_wide =
           hidden % kWide<In> == 0 && reinterpret_cast<std::uintptr_t>(reduce.result) % kResultAlignment == 0;
-      const int threads = row_geometry(hidden * sizeof(In), is_wide ? 0 : sizeof(In)).threads;
+      const int threads = std::min(row_geometry(hidden * sizeof(In), is_wide ? 0 : sizeof(In)).threads, kMostThreads);
       if (is_wide)
         reduce_rows_kernel<In, Out, kWide<In>><<<blocks, threads, 0, stream>>>(reduce);
       else

@@ -15,9 +15,9 @@ __global__ void __launch_bounds__(kThreads) count_kernel(RoutingView routing, Ma
   if (threadIdx.x == 0) bad_entry = -1;
   __syncthreads();
   for (std::int32_t entry = threadIdx.x; entry < tile.num_entries(); entry += blockDim.x) {
-    const std::int32_t expert = tile.physical(entry);
-    const std::int32_t named = routing.experts[tile.first_token() * routing.topk + entry];
-    if (expert < 0 ? named != -1 : !tile.mark(entry, expert)) atomicMax(&bad_entry, entry);
+    const std::int32_t named = tile.named(entry);
+    const std::int32_t expert = tile.physical(entry, named);
+    if (expert < 0 ? named != -1 : !tile.mark(entry, expert, map.rank_of[expert])) atomicMax(&bad_entry, entry);
   }
   __syncthreads();
   for (std::int32_t column = threadIdx.x; column < map.num_columns(); column += blockDim.x)

@@ -14,10 +14,12 @@ struct MapTables {
   std::int32_t num_experts;
   std::int32_t num_physical;
   std::int32_t num_ranks;
+  const std::int32_t* only_copy;      ///< [experts]: physical; −1 where there are several
   const std::int32_t* copies_begin;   ///< [experts + 1]
   const std::int32_t* copies;         ///< physical experts, by logical expert
   const std::int32_t* rank_of;        ///< [physical experts]
   const std::int32_t* key_of;         ///< [physical experts]: a token's rows are summed by ascending key
+  const std::int32_t* expert_of;      ///< by key: the physical expert
   const std::int32_t* first_of_rank;  ///< [ranks + 1]
   const std::int32_t* node_of;        ///< [ranks]
 
@@ -39,7 +41,7 @@ class MapWords {
   std::int32_t num_physical_;
   std::int32_t num_ranks_;
   std::vector<std::int32_t> words_;
-  std::vector<std::size_t> begins_;  // of the six tables
+  std::vector<std::size_t> begins_;  // of the tables
 };
 
 }  // namespace shunt::device

@@ -16,24 +16,30 @@ class Placement {
       : place_(place),
         tile_(place.routing, place.map, shared),
         first_(reinterpret_cast<std::int32_t*>(shared) + place.map.num_columns() * kTileWords),
-        expert_(first_ + place.map.num_columns()),
-        slot_(expert_ + kTileTokens * place.routing.topk) {}
+        order_(reinterpret_cast<std::uint32_t*>(first_) + place.map.num_columns()),
+        slot_(reinterpret_cast<std::int32_t*>(order_) + kTileTokens * place.routing.topk),
+        leaders_(reinterpret_cast<std::uint32_t*>(slot_) + kTileTokens * place.routing.topk) {}
 
   /// Reads the entries and finds the place of each column's first row in the tile's list of segments.
   __device__ void read() {
     tile_.clear();
     __syncthreads();
     for (std::int32_t entry = threadIdx.x; entry < tile_.num_entries(); entry += kThreads) {
-      expert_[entry] = tile_.physical(entry);
-      if (expert_[entry] >= 0) tile_.mark(entry, expert_[entry]);
+      const std::int32_t expert = tile_.physical(entry, tile_.named(entry));
+      order_[entry] = kDropped;
+      if (expert < 0) continue;
+      const std::int32_t rank = place_.map.rank_of[expert];
+      order_[entry] = static_cast<std::uint32_t>(place_.map.key_of[expert]) << 16 | static_cast<std::uint32_t>(rank);
+      tile_.mark(entry, expert, rank);
     }
     __syncthreads();
     const std::int32_t begin = place_.shape.unique ? place_.map.num_physical : 0;
     const std::int32_t end = place_.shape.unique ? place_.map.num_columns() : place_.map.num_physical;
     scan(begin, end);
     for (std::int32_t entry = threadIdx.x; entry < tile_.num_entries(); entry += kThreads)
-      slot_[entry] = expert_[entry] < 0 ? -1 : slot_of(entry);
+      slot_[entry] = order_[entry] == kDropped ? -1 : slot_of(entry);
     __syncthreads();
+    if (place_.shape.unique) find_leaders();
   }
 
   __device__ void write() {
@@ -55,6 +61,23 @@ class Placement {
   }
 
  private:
+  static constexpr std::uint32_t kDropped = 0xffff'ffffu;
+
+  /// The first of a token's entries on a rank stands for the row there.
+  __device__ void find_leaders() {
+    const std::int32_t num_words = kTileTokens * place_.routing.topk / 32;
+    for (std::int32_t i = threadIdx.x; i < num_words; i += kThreads) leaders_[i] = 0;
+    __syncthreads();
+    for (std::int32_t entry = threadIdx.x; entry < tile_.num_entries(); entry += kThreads) {
+      if (slot_[entry] < 0) continue;
+      const std::int32_t rank = rank_of(entry);
+      const Standing among = standing(entry, [&](std::int32_t other) { return rank_of(other) == rank; });
+      if (among.before == 0) atomicOr(&leaders_[entry / 32], 1u << (entry % 32));
+    }
+    __syncthreads();
+  }
+  __device__ bool is_leader(std::int32_t entry) const { return leaders_[entry / 32] >> (entry % 32) & 1u; }
+
   __device__ void scan(std::int32_t begin, std::int32_t end) {
     using Scan = cub::BlockScan<std::int32_t, kThreads>;
     __shared__ typename Scan::TempStorage storage;
@@ -79,7 +102,7 @@ class Placement {
 
   /// −1 where the expert or the rank has no room for it.
   __device__ std::int32_t slot_of(std::int32_t entry) const {
-    const std::int32_t expert = expert_[entry];
+    const std::int32_t expert = expert_of(entry);
     const std::int32_t nth = before_tile(expert) + tile_.rank_in_column(expert, entry);
     if (nth >= place_.plan.kept[expert]) return -1;
     const std::int32_t slot = place_.plan.first_slot[expert] + nth;
@@ -87,8 +110,10 @@ class Placement {
   }
 
   __device__ std::int32_t token_of(std::int32_t entry) const { return entry / place_.routing.topk; }
-  __device__ std::int32_t rank_of(std::int32_t entry) const { return place_.map.rank_of[expert_[entry]]; }
-  __device__ std::int32_t key_of(std::int32_t entry) const { return place_.map.key_of[expert_[entry]]; }
+  // Of entries that name an expert.
+  __device__ std::int32_t rank_of(std::int32_t entry) const { return static_cast<std::int32_t>(order_[entry] & 0xffffu); }
+  __device__ std::int32_t key_of(std::int32_t entry) const { return static_cast<std::int32_t>(order_[entry] >> 16); }
+  __device__ std::int32_t expert_of(std::int32_t entry) const { return place_.map.expert_of[key_of(entry)]; }
   __device__ float weight_of(std::int32_t entry) const {
     if (!place_.routing.weights) return 1.0f;
     return place_.routing.weights[tile_.first_token() * place_.routing.topk + entry];
@@ -144,8 +169,9 @@ class Placement {
     const std::int32_t choice = entry % place_.routing.topk;
     const Standing among = standing(entry, [](std::int32_t) { return true; });
     if (choice >= among.all) terms_of(entry)[choice].rank = -1;
-    if (expert_[entry] < 0) return;
-    Segment& segment = segments()[first_[expert_[entry]] + tile_.rank_in_column(expert_[entry], entry)];
+    if (order_[entry] == kDropped) return;
+    const std::int32_t expert = expert_of(entry);
+    Segment& segment = segments()[first_[expert] + tile_.rank_in_column(expert, entry)];
     if (slot_[entry] < 0) {
       segment = {-1, -1, -1, 0.0f};
       return;
@@ -157,18 +183,12 @@ class Placement {
                                      closes(rank, among.next_rank)};
   }
 
-  /// The first of its token's entries on its rank stands for the row.
-  __device__ bool is_leader(std::int32_t entry) const {
-    const std::int32_t rank = rank_of(entry);
-    return standing(entry, [&](std::int32_t other) { return rank_of(other) == rank; }).before == 0;
-  }
-
   __device__ void write_unique(std::int32_t entry) const {
     const std::int32_t topk = place_.routing.topk;
     const std::int32_t choice = entry % topk;
     const Standing among_rows = standing(entry, [&](std::int32_t other) { return is_leader(other); });
     if (choice >= among_rows.all) terms_of(entry)[choice].rank = -1;
-    if (expert_[entry] < 0) return;
+    if (order_[entry] == kDropped) return;
 
     const std::int32_t rank = rank_of(entry);
     const std::int32_t column = place_.map.num_physical + rank;
@@ -184,7 +204,7 @@ class Placement {
       words[maps.unique_weights + i] = __float_as_int(weight);
     };
     words[maps.unique_of_expert_row + slot_[entry]] = unique;
-    fill(among_experts.before, slot_[entry], expert_[entry] - place_.map.first_of_rank[rank], weight_of(entry));
+    fill(among_experts.before, slot_[entry], expert_of(entry) - place_.map.first_of_rank[rank], weight_of(entry));
     if (among_experts.before > 0) return;
 
     for (std::int32_t cell = among_experts.all; cell < topk; ++cell) fill(cell, -1, -1, 0.0f);
@@ -196,8 +216,9 @@ class Placement {
   const Place& place_;
   Tile tile_;
   std::int32_t* first_;   // [columns]: of a column's first row in the tile's list
-  std::int32_t* expert_;  // [entries]: physical; −1: dropped
+  std::uint32_t* order_;  // [entries]: the key of the expert, then its rank, in half a word each; kDropped: none
   std::int32_t* slot_;    // [entries]: in expert-major order; −1: dropped
+  std::uint32_t* leaders_;  // a bit per entry
   std::int32_t num_rows_ = 0;
 };
 

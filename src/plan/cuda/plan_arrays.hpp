@@ -45,6 +45,7 @@ struct PlanArrays {
   std::uint32_t* totals;       ///< [columns]: what this rank says to all
   std::int32_t* first_slot;    ///< [physical experts]: of this rank's first row
   std::int32_t* kept;          ///< [physical experts]: how many of this rank's rows are accepted
+  std::int32_t* accepted;      ///< [physical experts]: … and of all ranks'
   std::int64_t* expert_begin;  ///< [physical experts + 1]: blocks of all ranks' experts, one after the other
   std::int32_t* first_unique;  ///< [ranks]
   Segment* segments;           ///< [segments]

@@ -12,12 +12,19 @@ namespace shunt::device {
 /// Turns the counts of tiles into what earlier tiles hold, and adds them up. Called by one whole block.
 __device__ inline void add_up_tiles(const PlanShape& shape, const PlanArrays& plan) {
   for (std::int32_t column = threadIdx.x; column < shape.num_columns(); column += blockDim.x) {
+    std::uint32_t* cells = plan.tile_counts + column;
     std::uint32_t sum = 0;
-    for (std::int32_t tile = 0; tile < shape.num_tiles(); ++tile) {
-      std::uint32_t& cell = plan.tile_counts[std::int64_t{tile} * shape.num_columns() + column];
-      const std::uint32_t here = cell;
-      cell = sum;
-      sum += here;
+    constexpr int kAtOnce = 16;  // loads on their way
+    for (std::int32_t begin = 0; begin < shape.num_tiles(); begin += kAtOnce) {
+      std::uint32_t here[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i)
+        here[i] = begin + i < shape.num_tiles() ? cells[std::int64_t{begin + i} * shape.num_columns()] : 0;
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        if (begin + i < shape.num_tiles()) cells[std::int64_t{begin + i} * shape.num_columns()] = sum;
+        sum += here[i];
+      }
     }
     plan.totals[column] = sum;
   }
@@ -32,13 +39,20 @@ __device__ void derive_slots(const PlanShape& shape, const MapTables& map, const
   __shared__ typename Scan::TempStorage scan;
   __shared__ long long begin_here;
   __shared__ int most_rows;
-  const auto sum_of = [&](std::int32_t column, std::int32_t end) {
-    long long sum = 0;
-    for (std::int32_t source = 0; source < end; ++source) sum += counts[source * stride + column];
-    return sum;
+  // How many rows a column has before this rank's, with them, and in all.
+  struct Sums {
+    long long before = 0, with_own = 0, all = 0;
   };
-  const auto accepted = [&](std::int32_t expert, std::int32_t sources) {
-    return min(sum_of(expert, sources), static_cast<long long>(rules.capacity));
+  const auto sums_of = [&](std::int32_t column) {
+    Sums sums;
+#pragma unroll 8
+    for (std::int32_t source = 0; source < map.num_ranks; ++source) {
+      const long long here = counts[source * stride + column];
+      sums.before += source < self ? here : 0;
+      sums.with_own += source <= self ? here : 0;
+      sums.all += here;
+    }
+    return sums;
   };
   if (threadIdx.x == 0) most_rows = 0;
 
@@ -47,17 +61,21 @@ __device__ void derive_slots(const PlanShape& shape, const MapTables& map, const
   const std::int32_t first = min(static_cast<std::int32_t>(threadIdx.x) * per_thread, shape.num_physical);
   const std::int32_t last = min(first + per_thread, shape.num_physical);
   long long rows = 0;
-  for (std::int32_t expert = first; expert < last; ++expert)
-    rows += rules.aligned(accepted(expert, map.num_ranks));
+  for (std::int32_t expert = first; expert < last; ++expert) {
+    const Sums asked = sums_of(expert);
+    const auto accepted = [&](long long sum) {
+      return static_cast<std::int32_t>(min(sum, static_cast<long long>(rules.capacity)));
+    };
+    plan.first_slot[expert] = accepted(asked.before);
+    plan.kept[expert] = accepted(asked.with_own) - accepted(asked.before);
+    plan.accepted[expert] = accepted(asked.all);
+    rows += rules.aligned(plan.accepted[expert]);
+  }
   long long begin = 0;
   Scan(scan).ExclusiveSum(rows, begin);
-  // Offsets in the order of all experts for now; those of a rank's first expert are subtracted below.
   for (std::int32_t expert = first; expert < last; ++expert) {
-    const long long before = accepted(expert, self);
-    plan.first_slot[expert] = static_cast<std::int32_t>(before);
-    plan.kept[expert] = static_cast<std::int32_t>(accepted(expert, self + 1) - before);
     plan.expert_begin[expert] = begin;
-    begin += rules.aligned(accepted(expert, map.num_ranks));
+    begin += rules.aligned(plan.accepted[expert]);
   }
   if (last == shape.num_physical && first < last) plan.expert_begin[last] = begin;
   if (shape.num_physical == 0 && threadIdx.x == 0) plan.expert_begin[0] = 0;
@@ -68,11 +86,11 @@ __device__ void derive_slots(const PlanShape& shape, const MapTables& map, const
                                                          plan.expert_begin[map.first_of_rank[map.rank_of[expert]]]);
   for (std::int32_t rank = threadIdx.x; rank < map.num_ranks; rank += kThreads) {
     const std::int32_t column = shape.num_physical + rank;
-    const long long unique = sum_of(column, map.num_ranks);
-    plan.first_unique[rank] = static_cast<std::int32_t>(sum_of(column, self));
+    const Sums tokens = sums_of(column);
+    plan.first_unique[rank] = static_cast<std::int32_t>(tokens.before);
     const long long experts =
         plan.expert_begin[map.first_of_rank[rank + 1]] - plan.expert_begin[map.first_of_rank[rank]];
-    const long long of_rank = shape.unique ? unique : experts;
+    const long long of_rank = shape.unique ? tokens.all : experts;
     atomicMax(&most_rows, static_cast<int>(min(of_rank, 0x7fff'ffffll)));
     if (rank != self) continue;
     plan.sizes->num_rows = static_cast<std::int32_t>(min(of_rank, static_cast<long long>(rules.max_rows)));
@@ -92,7 +110,7 @@ __device__ void derive_slots(const PlanShape& shape, const MapTables& map, const
     plan.expert_offsets[local] = static_cast<std::int32_t>(offset);
     if (local < shape.num_local)
       plan.expert_counts[local] =
-          static_cast<std::int32_t>(min(accepted(first_here + local, map.num_ranks), most - offset));
+          static_cast<std::int32_t>(min(static_cast<long long>(plan.accepted[first_here + local]), most - offset));
   }
   __syncthreads();
 }

@@ -23,13 +23,17 @@ class Tile {
   }
   __device__ std::int32_t num_entries() const { return num_tokens() * routing_.topk; }
 
-  /// The copy that serves an entry, as ExpertMap::choose says; −1 where it is dropped or makes no sense.
-  __device__ std::int32_t physical(std::int32_t entry) const {
-    const std::int32_t expert = routing_.experts[first_token_ * routing_.topk + entry];
+  __device__ std::int32_t named(std::int32_t entry) const {
+    return routing_.experts[first_token_ * routing_.topk + entry];
+  }
+
+  /// The copy that serves an entry which names this expert, as ExpertMap::choose says; −1 where it is dropped or makes no sense.
+  __device__ std::int32_t physical(std::int32_t entry, std::int32_t expert) const {
     if (expert < 0 || expert >= map_.num_experts) return -1;
+    const std::int32_t only = map_.only_copy[expert];
+    if (only >= 0) return only;
     const std::int32_t begin = map_.copies_begin[expert];
     const std::int32_t num_copies = map_.copies_begin[expert + 1] - begin;
-    if (num_copies == 1) return map_.copies[begin];
     const std::int64_t token = first_token_ + entry / routing_.topk;
     return map_.copies[begin + static_cast<std::int32_t>((routing_.self + token) % num_copies)];
   }
@@ -40,11 +44,10 @@ class Tile {
   }
 
   /// False if the token has named the expert before.
-  __device__ bool mark(std::int32_t entry, std::int32_t expert) {
+  __device__ bool mark(std::int32_t entry, std::int32_t expert, std::int32_t rank) {
     const std::int32_t token = entry / routing_.topk;
     const std::uint32_t bit = 1u << (token % 32);
-    const std::int32_t rank_column = map_.num_physical + map_.rank_of[expert];
-    atomicOr(&bits_[rank_column * kTileWords + token / 32], bit);
+    atomicOr(&bits_[(map_.num_physical + rank) * kTileWords + token / 32], bit);
     return (atomicOr(&bits_[expert * kTileWords + token / 32], bit) & bit) == 0;
   }
 

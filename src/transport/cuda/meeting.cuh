@@ -32,20 +32,21 @@ __device__ inline void report(const Control& control, const FaultRecord& fault) 
   record->cause = fault.cause;
 }
 
-/// Called by one thread per peer. Everything that happened before on this rank's stream, or before the barrier that
-/// this thread passed, is visible to who sees the signal: its partner is the acquire in await().
-__device__ inline void say(const Control& control, std::int32_t peer, std::uint32_t meeting, const Note& note) {
-  std::byte* block = control.blocks[peer];
+/// Called by one thread per peer, with the peer's control block. Everything that happened before on this rank's stream,
+/// or before a barrier that this thread passed, is visible to who sees the signal: its partner is the acquire in
+/// await().
+__device__ inline void say(const Control& control, std::byte* block, std::uint32_t meeting, const Note& note) {
   *reinterpret_cast<Note*>(block + control.shape.note(meeting, control.self)) = note;
-  __threadfence_system();  // what other threads of this block and earlier kernels wrote, before the signal
   Signal(*reinterpret_cast<std::uint32_t*>(block + control.shape.signal(control.self)))
       .store(meeting, ::cuda::memory_order_release);
 }
 
-/// Called by one thread per peer; false if the peer did not come in time, or came for something else.
-__device__ inline bool await(const Control& control, std::int32_t peer, std::uint32_t meeting, std::uint64_t tag) {
-  std::byte* block = control.blocks[control.self];
+/// Called by one thread per peer, with the own control block; false if the peer did not come in time, or came for
+/// something else.
+__device__ inline bool await(const Control& control, std::int32_t peer, std::byte* block, std::uint32_t meeting,
+                             std::uint64_t tag) {
   Signal signal(*reinterpret_cast<std::uint32_t*>(block + control.shape.signal(peer)));
+  std::byte* const heap = control.heaps[peer];
   const std::uint64_t begin = nanoseconds();
   std::uint32_t seen;
   // Counters may wrap around, so it is their distance that counts. The acquire's partner is the release in say().
@@ -55,24 +56,27 @@ __device__ inline bool await(const Control& control, std::int32_t peer, std::uin
     return false;
   }
   const Note note = *reinterpret_cast<const Note*>(block + control.shape.note(meeting, peer));
-  control.shown[peer] = control.heaps[peer] + note.offset;
-  control.shown[control.shape.num_ranks + peer] = control.heaps[peer] + note.second_offset;
+  control.shown[peer] = heap + note.offset;
+  control.shown[control.shape.num_ranks + peer] = heap + note.second_offset;
   if (note.tag == tag) return true;
   report(control, {FaultRecord::mismatch, peer, tag, tag, note.tag});
   return false;
 }
 
-/// Called by all threads of a kernel's only block; the same result on all. Afterwards control.shown is set.
+/// Called by all threads of a kernel's only block; the same result on all. Afterwards control.shown is set. Loads that
+/// don't depend on each other are made side by side: a meeting's time is all latency.
 __device__ inline bool meet(const Control& control, const Note& note) {
-  __shared__ std::uint32_t meeting;
-  if (threadIdx.x == 0) meeting = is_faulty(control) ? 0 : ++control.progress->meetings;
-  __syncthreads();
-  if (meeting == 0) return false;
-  for (std::int32_t peer = threadIdx.x; peer < control.shape.num_ranks; peer += blockDim.x)
-    say(control, peer, meeting, note);
+  const std::int32_t num_ranks = control.shape.num_ranks;
+  std::byte* const own = control.blocks[control.self];
+  std::byte* const first = threadIdx.x < num_ranks ? control.blocks[threadIdx.x] : nullptr;
+  const std::uint32_t meeting = control.progress->meetings + 1;
+  if (__syncthreads_or(is_faulty(control))) return false;  // a barrier too: all have read the counter
+  if (threadIdx.x == 0) control.progress->meetings = meeting;
+  for (std::int32_t peer = threadIdx.x; peer < num_ranks; peer += blockDim.x)
+    say(control, peer == threadIdx.x ? first : control.blocks[peer], meeting, note);
   bool all_came = true;
-  for (std::int32_t peer = threadIdx.x; peer < control.shape.num_ranks; peer += blockDim.x)
-    all_came = await(control, peer, meeting, note.tag) && all_came;
+  for (std::int32_t peer = threadIdx.x; peer < num_ranks; peer += blockDim.x)
+    all_came = await(control, peer, own, meeting, note.tag) && all_came;
   return __syncthreads_and(all_came);
 }
 
