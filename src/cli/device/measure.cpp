@@ -7,6 +7,8 @@
 #include <memory>
 
 #include "cli/device/clock.hpp"
+#include "cli/device/decode_system.hpp"
+#include "cli/device/graph.hpp"
 #include "cli/device/memory.hpp"
 #include "cli/device/shunt_system.hpp"
 #include "cli/device/unfused_system.hpp"
@@ -40,7 +42,10 @@ class DeviceBenchmark {
         copied_bytes_(kCopiedBytes / 2 / static_cast<std::size_t>(config.ranks)),
         from_(allocate_on_device(copied_bytes_)),
         to_(allocate_on_device(copied_bytes_)) {
-    systems_.push_back(std::make_unique<DeviceShuntSystem>(world, config, workload_, x_, own_.stream));
+    if (config.layout == Layout::padded)
+      systems_.push_back(std::make_unique<DeviceDecodeSystem>(world, config, workload_, x_, own_.stream));
+    else
+      systems_.push_back(std::make_unique<DeviceShuntSystem>(world, config, workload_, x_, own_.stream));
     if (config.wants("unfused"))
       systems_.push_back(std::make_unique<DeviceUnfusedSystem>(world, config, workload_, x_, own_.stream));
     // What CUDA loads when it is first used must not be loaded behind a gate.
@@ -53,6 +58,16 @@ class DeviceBenchmark {
 
   ShuffleResult run() {
     for (const auto& system : systems_) verify(*system);
+    if (config_.graph > 0) {
+      graph_ = std::make_unique<Graph>(own_.stream, [&] {
+        for (int pair = 0; pair < config_.graph; ++pair) {
+          systems_.front()->plan();
+          systems_.front()->dispatch();
+          systems_.front()->combine();
+        }
+      });
+      world_.barrier();
+    }
     for (int i = -config_.warmup; i < config_.iterations; ++i) {
       if (i == 0) timings_.clear();
       measure_once();
@@ -125,11 +140,14 @@ class DeviceBenchmark {
       clock_.time(timings_, name + " plan", [&] { system->plan(); });
       clock_.time(timings_, name + " dispatch", [&] { system->dispatch(); });
       clock_.time(timings_, name + " combine", [&] { system->combine(); });
+      measure_kernels(*system);
+      if (system->takes_turns()) continue;
       clock_.time(timings_, name + " planned dispatch", [&] {
         system->plan();
         system->dispatch();
       });
     }
+    if (graph_) clock_.time(timings_, "graph", [&] { graph_->replay(); });
     clock_.time(timings_, "memcpy", [&] {
       device::check(
           cudaMemcpyAsync(to_.get(), from_.get(), copied_bytes_, cudaMemcpyDeviceToDevice, own_.stream), "copy");
@@ -141,6 +159,12 @@ class DeviceBenchmark {
     });
   }
 
+  void measure_kernels(DeviceSystem& system) {
+    if (!system.has_kernels()) return;
+    clock_.time(timings_, system.name() + " dispatch kernel", [&] { system.dispatch_kernel(); });
+    clock_.time(timings_, system.name() + " combine kernel", [&] { system.combine_kernel(); });
+  }
+
   void summarise() {
     const auto tokens = static_cast<std::uint64_t>(config_.tokens) * static_cast<std::uint64_t>(config_.ranks);
     for (const auto& system : systems_) {
@@ -150,7 +174,11 @@ class DeviceBenchmark {
       result.plan_ms = timings_.median(result.name + " plan");
       result.dispatch_ms = timings_.median(result.name + " dispatch");
       result.combine_ms = timings_.median(result.name + " combine");
-      result.planned_dispatch_ms = timings_.median(result.name + " planned dispatch");
+      if (system->has_kernels()) {
+        result.dispatch_kernel_ms = timings_.median(result.name + " dispatch kernel");
+        result.combine_kernel_ms = timings_.median(result.name + " combine kernel");
+      }
+      if (!system->takes_turns()) result.planned_dispatch_ms = timings_.median(result.name + " planned dispatch");
       result.wire_bytes = counts.between_ranks * config_.row_bytes();
       result.cross_node_bytes = counts.between_nodes * config_.row_bytes();
       result.moved_bytes = system->rows_touched(tokens, counts.delivered) * config_.row_bytes();
@@ -165,7 +193,12 @@ class DeviceBenchmark {
       return static_cast<double>(shunt.moved_bytes) / ms / 1e6 / result_.copy_ceiling_gbps;
     };
     result_.dispatch_efficiency = efficiency(shunt.dispatch_ms);
-    result_.planned_dispatch_efficiency = efficiency(shunt.planned_dispatch_ms);
+    if (shunt.planned_dispatch_ms > 0) result_.planned_dispatch_efficiency = efficiency(shunt.planned_dispatch_ms);
+    if (shunt.dispatch_kernel_ms > 0) {
+      result_.dispatch_kernel_efficiency = efficiency(shunt.dispatch_kernel_ms);
+      result_.combine_kernel_efficiency = efficiency(shunt.combine_kernel_ms);
+    }
+    if (graph_) result_.pair_ms = timings_.median("graph") / config_.graph;
     result_.combine_efficiency = efficiency(shunt.combine_ms);
   }
 
@@ -179,6 +212,7 @@ class DeviceBenchmark {
   std::shared_ptr<std::byte> from_;
   std::shared_ptr<std::byte> to_;
   std::vector<std::unique_ptr<DeviceSystem>> systems_;
+  std::unique_ptr<Graph> graph_;  // of shunt's pairs
   Timings timings_;
   ShuffleResult result_;
 };

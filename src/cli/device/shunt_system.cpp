@@ -4,6 +4,9 @@
 #include <cstring>
 
 #include "cli/device/memory.hpp"
+#include "engine/cuda/engine_impl.hpp"
+#include "kernels/cuda/copy_rows.hpp"
+#include "kernels/cuda/reduce_rows.hpp"
 
 namespace shunt::cli {
 namespace {
@@ -37,6 +40,16 @@ DeviceShuntSystem::DeviceShuntSystem(World& world, const ShuffleConfig& config, 
   rows_ = heap_.allocate(config.dtype, max_rows_, config.hidden);
   expert_out_ = engine_.expert_out(plan_);
   result_ = heap_.allocate(config.dtype, config.tokens, config.hidden);
+  const auto gather = [&](std::byte* mine) {
+    std::vector<std::byte*> pointers;
+    for (const auto& bytes : world.all_gather(std::as_bytes(std::span(&mine, 1))))
+      std::memcpy(&pointers.emplace_back(), bytes.data(), sizeof(std::byte*));
+    return upload(std::span<std::byte* const>(pointers));
+  };
+  rows_of_ranks_ = gather(rows_.data);
+  expert_out_of_ranks_ = gather(expert_out_.data);
+  const std::uint32_t zero = 0;
+  never_ = upload(std::span(&zero, 1));
 }
 
 void DeviceShuntSystem::plan() {
@@ -48,6 +61,33 @@ void DeviceShuntSystem::plan() {
 
 void DeviceShuntSystem::dispatch() { (void)engine_.dispatch(plan_, x_, {.out = rows_}); }
 void DeviceShuntSystem::combine() { (void)engine_.combine(plan_, expert_out_, {.out = result_}); }
+void DeviceShuntSystem::dispatch_kernel() {
+  const DevicePlanData& plan = *plan_.data();
+  device::launch(device::CopyRows{.x = x_.data,
+                                  .out = rows_of_ranks_.get(),
+                                  .segments = plan.arrays.segments,
+                                  .num_segments = plan.shape.num_segments(),
+                                  .row_bytes = x_.row_bytes(),
+                                  .stop = never_.get()},
+                 engine_.stream());
+}
+
+void DeviceShuntSystem::combine_kernel() {
+  const DevicePlanData& plan = *plan_.data();
+  device::launch(device::ReduceRows{.rows = expert_out_of_ranks_.get(),
+                                    .result = result_.data,
+                                    .terms = plan.arrays.terms,
+                                    .num_tokens = config_.tokens,
+                                    .topk = config_.topk,
+                                    .hidden = config_.hidden,
+                                    .row_dtype = config_.dtype,
+                                    .wire_dtype = config_.dtype,
+                                    .result_dtype = config_.dtype,
+                                    .weighted = true,
+                                    .stop = never_.get()},
+                 engine_.stream());
+}
+
 void DeviceShuntSystem::check() { (void)plan_.sizes(); }
 
 }  // namespace shunt::cli

@@ -21,6 +21,9 @@ class DeviceShuntSystem final : public DeviceSystem {
   void plan() override;
   void dispatch() override;
   void combine() override;
+  [[nodiscard]] bool has_kernels() const override { return true; }
+  void dispatch_kernel() override;
+  void combine_kernel() override;
   void check() override;
   [[nodiscard]] ConstTensor rows() const override { return rows_; }
   [[nodiscard]] Tensor expert_out() const override { return expert_out_; }
@@ -42,6 +45,9 @@ class DeviceShuntSystem final : public DeviceSystem {
   Tensor rows_;
   Tensor expert_out_;
   Tensor result_;
+  std::shared_ptr<std::byte*> rows_of_ranks_;
+  std::shared_ptr<std::byte*> expert_out_of_ranks_;
+  std::shared_ptr<std::uint32_t> never_;
 };
 
 }  // namespace shunt::cli

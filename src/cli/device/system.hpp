@@ -21,6 +21,12 @@ class DeviceSystem {
   virtual void plan() = 0;
   virtual void dispatch() = 0;
   virtual void combine() = 0;
+  /// The kernels of dispatch and combine alone, without signals, where has_kernels().
+  [[nodiscard]] virtual bool has_kernels() const { return false; }
+  virtual void dispatch_kernel() {}
+  virtual void combine_kernel() {}
+  /// Every dispatch must be followed by a combine.
+  [[nodiscard]] virtual bool takes_turns() const { return false; }
   /// Throws what went wrong on the device, once its work is done.
   virtual void check() {}
 

@@ -6,6 +6,7 @@
 #include "kernels/cuda/dot_rows.hpp"
 #include "kernels/cuda/reduce_rows.hpp"
 #include "kernels/cuda/scale_rows.hpp"
+#include "kernels/cuda/send_padded.hpp"
 #include "kernels/cuda/zero_padding.hpp"
 #include "plan/cuda/count.hpp"
 #include "plan/cuda/place.hpp"
@@ -23,6 +24,7 @@ void preload_kernels() {
   preload_zero_padding();
   preload_reduce_rows();
   preload_scale_rows();
+  preload_send_padded();
   preload_dot_rows();
 }
 
