@@ -1,5 +1,5 @@
-// Shuffles of few tokens on GPUs, for decoding: nothing is planned or exchanged before rows are sent. Only in builds with
-// CUDA (SHUNT_CUDA); link shunt::device.
+// Shuffles of few tokens on GPUs, for decoding: nothing is planned or exchanged before rows are sent. Only in builds
+// with CUDA (SHUNT_CUDA); link shunt::device.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,13 @@
 
 namespace shunt {
 
-/// Rows lie in the `padded` layout, [local experts, ranks × max_tokens, hidden]: row i of source r for an expert stands at
-/// r × max_tokens + i. Two launches each way. The map is fixed; results are bit for bit those of Engine and DeviceEngine.
+/// Rows lie in the `padded` layout, [local experts, ranks × max_tokens, hidden]: row i of source r for an expert stands
+/// at r × max_tokens + i. Two launches each way. The map is fixed; results are bit for bit those of Engine and
+/// DeviceEngine.
 ///
-/// Dispatch and combine take turns, the same on all ranks; that is what makes buffers free again without asking. So what
-/// experts make of rows() is written to expert_out() between the two, and expert_out() stays unchanged until the next
-/// dispatch is complete. Streams, faults and graphs are as for DeviceEngine.
+/// Dispatch and combine take turns, the same on all ranks; that is what makes buffers free again without asking. So
+/// what experts make of rows() is written to expert_out() between the two, and expert_out() stays unchanged until the
+/// next dispatch is complete. Streams, faults and graphs are as for DeviceEngine.
 class DeviceDecoder {
  public:
   struct Impl;

@@ -32,8 +32,8 @@ struct DeviceEngineOptions {
   std::int64_t max_tokens = 0;
   /// Physical experts that a map has, at most.
   std::int32_t max_experts = 1024;
-  /// Operations run on this stream, one after the other; null: one of the engine's own. Ranks of a process never share a
-  /// stream, so CUDA's default stream will not do.
+  /// Operations run on this stream, one after the other; null: one of the engine's own. Ranks of a process never share
+  /// a stream, so CUDA's default stream will not do.
   Stream stream = nullptr;
   /// A rank that waits longer for another fails; by default SHUNT_DEADLINE_MS.
   std::optional<std::chrono::milliseconds> deadline = std::nullopt;

@@ -17,8 +17,8 @@ struct DeviceHeapOptions {
   std::int32_t device = -1;
 };
 
-/// Allocated once, so that nothing is allocated while ranks wait for each other. A cheap handle; copies share a heap, and
-/// a rank's memory lives until the last rank of its process has let go of it.
+/// Allocated once, so that nothing is allocated while ranks wait for each other. A cheap handle; copies share a heap,
+/// and a rank's memory lives until the last rank of its process has let go of it.
 class DeviceHeap {
  public:
   struct Impl;

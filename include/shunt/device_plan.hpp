@@ -34,8 +34,8 @@ struct DevicePlanOptions {
   std::int32_t alignment = 1;
   /// As in PlanOptions; `expert_major` only.
   std::int64_t capacity = PlanOptions::kUnlimited;
-  /// 0: exact; sizes are read back, for which the host waits once. Else no rank receives more rows than this, sizes stay
-  /// on the device, and a CUDA graph can hold the plan and be replayed with other routings in the same memory.
+  /// 0: exact; sizes are read back, for which the host waits once. Else no rank receives more rows than this, sizes
+  /// stay on the device, and a CUDA graph can hold the plan and be replayed with other routings in the same memory.
   std::int64_t max_rows = 0;
   Overflow overflow = Overflow::fault;
 };

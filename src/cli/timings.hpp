@@ -33,9 +33,7 @@ class Timings {
   }
 
   /// Of work that another clock has timed, the same for all ranks.
-  void record(const std::string& name, double begin_ms, double end_ms) {
-    samples_[name].push_back({begin_ms, end_ms});
-  }
+  void record(const std::string& name, double begin_ms, double end_ms) { samples_[name].push_back({begin_ms, end_ms}); }
 
   void clear() { samples_.clear(); }
 

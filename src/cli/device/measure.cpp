@@ -50,7 +50,8 @@ class DeviceBenchmark {
       systems_.push_back(std::make_unique<DeviceUnfusedSystem>(world, config, workload_, x_, own_.stream));
     // What CUDA loads when it is first used must not be loaded behind a gate.
     device::check(cudaMemsetAsync(from_.get(), 0x3c, copied_bytes_, own_.stream), "fill a buffer");
-    device::check(cudaMemcpyAsync(to_.get(), from_.get(), copied_bytes_, cudaMemcpyDeviceToDevice, own_.stream), "copy");
+    device::check(cudaMemcpyAsync(to_.get(), from_.get(), copied_bytes_, cudaMemcpyDeviceToDevice, own_.stream),
+                  "copy");
     device::launch(device::CopyBytes{from_.get(), to_.get(), copied_bytes_}, own_.stream);
     finish();
     world.barrier();
@@ -128,9 +129,9 @@ class DeviceBenchmark {
     world_.barrier();
     system.combine();
     const auto result = download(system.result());
-    verifier.check_combine(
-        system.name(), system.layout(), system.order(),
-        borrow(static_cast<const void*>(result.data()), system.result().dtype, system.result().rows, system.result().cols));
+    verifier.check_combine(system.name(), system.layout(), system.order(),
+                           borrow(static_cast<const void*>(result.data()), system.result().dtype, system.result().rows,
+                                  system.result().cols));
     world_.barrier();
   }
 
@@ -149,14 +150,14 @@ class DeviceBenchmark {
     }
     if (graph_) clock_.time(timings_, "graph", [&] { graph_->replay(); });
     clock_.time(timings_, "memcpy", [&] {
-      device::check(
-          cudaMemcpyAsync(to_.get(), from_.get(), copied_bytes_, cudaMemcpyDeviceToDevice, own_.stream), "copy");
+      device::check(cudaMemcpyAsync(to_.get(), from_.get(), copied_bytes_, cudaMemcpyDeviceToDevice, own_.stream),
+                    "copy");
     });
-    clock_.time(timings_, "kernel copy",
-                [&] { device::launch(device::CopyBytes{from_.get(), to_.get(), copied_bytes_}, own_.stream); });
-    clock_.time(timings_, "write", [&] {
-      device::check(cudaMemsetAsync(to_.get(), 0x5a, copied_bytes_, own_.stream), "write");
+    clock_.time(timings_, "kernel copy", [&] {
+      device::launch(device::CopyBytes{from_.get(), to_.get(), copied_bytes_}, own_.stream);
     });
+    clock_.time(timings_, "write",
+                [&] { device::check(cudaMemsetAsync(to_.get(), 0x5a, copied_bytes_, own_.stream), "write"); });
   }
 
   void measure_kernels(DeviceSystem& system) {

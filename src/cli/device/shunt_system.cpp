@@ -33,8 +33,12 @@ DeviceShuntSystem::DeviceShuntSystem(World& world, const ShuffleConfig& config, 
       x_(x),
       heap_(world, {.bytes = heap_bytes(config, workload.most_rows_of_a_rank(config.layout == Layout::token_unique))}),
       engine_(world, heap_,
-              {.hidden = config.hidden, .dtype = config.dtype, .max_tokens = config.tokens,
-               .max_experts = config.experts, .stream = stream, .deadline = kDeadline}),
+              {.hidden = config.hidden,
+               .dtype = config.dtype,
+               .max_tokens = config.tokens,
+               .max_experts = config.experts,
+               .stream = stream,
+               .deadline = kDeadline}),
       max_rows_(std::max<std::int64_t>(workload.most_rows_of_a_rank(config.layout == Layout::token_unique), 1)) {
   plan();
   rows_ = heap_.allocate(config.dtype, max_rows_, config.hidden);

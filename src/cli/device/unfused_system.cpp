@@ -124,10 +124,10 @@ void DeviceUnfusedSystem::dispatch() {
   for (std::size_t peer = 0; peer < peers_.size(); ++peer) {
     const Run& run = runs_[peer];
     if (run.rows == 0) continue;
-    device::check(cudaMemcpyAsync(peers_[peer].receive + static_cast<std::size_t>(run.there) * row_bytes,
-                                  send_.row(run.here), static_cast<std::size_t>(run.rows) * row_bytes,
-                                  cudaMemcpyDeviceToDevice, stream_),
-                  "copy to a peer");
+    device::check(
+        cudaMemcpyAsync(peers_[peer].receive + static_cast<std::size_t>(run.there) * row_bytes, send_.row(run.here),
+                        static_cast<std::size_t>(run.rows) * row_bytes, cudaMemcpyDeviceToDevice, stream_),
+        "copy to a peer");
   }
   wait_for_copies();
   permute(receive_, rows_, scatter_list_, rows_.rows, rows_base_);
@@ -140,10 +140,10 @@ void DeviceUnfusedSystem::combine() {
   for (std::size_t peer = 0; peer < peers_.size(); ++peer) {
     const Run& run = runs_[peer];
     if (run.rows == 0) continue;
-    device::check(cudaMemcpyAsync(send_.row(run.here),
-                                  peers_[peer].receive + static_cast<std::size_t>(run.there) * row_bytes,
-                                  static_cast<std::size_t>(run.rows) * row_bytes, cudaMemcpyDeviceToDevice, stream_),
-                  "copy from a peer");
+    device::check(
+        cudaMemcpyAsync(send_.row(run.here), peers_[peer].receive + static_cast<std::size_t>(run.there) * row_bytes,
+                        static_cast<std::size_t>(run.rows) * row_bytes, cudaMemcpyDeviceToDevice, stream_),
+        "copy from a peer");
   }
   device::launch(device::ReduceRows{.rows = send_base_.get(),
                                     .result = result_.data,

@@ -55,8 +55,8 @@ bool ShuffleConfig::wants(const std::string& system) const {
 }
 
 nlohmann::ordered_json ShuffleConfig::to_json(const std::string& world_name) const {
-  return {{"ranks", ranks},     {"nodes", nodes},  {"tokens", tokens},          {"hidden", hidden},
-          {"experts", experts}, {"topk", topk},    {"dtype", to_string(dtype)}, {"layout", to_string(layout)},
+  return {{"ranks", ranks},     {"nodes", nodes},   {"tokens", tokens},          {"hidden", hidden},
+          {"experts", experts}, {"topk", topk},     {"dtype", to_string(dtype)}, {"layout", to_string(layout)},
           {"routing", routing}, {"device", device}, {"world", world_name},       {"iterations", iterations},
           {"seed", seed}};
 }

@@ -25,7 +25,7 @@ struct ShuffleConfig {
   Layout layout = Layout::expert_major;
   std::string routing = "uniform";
   std::string device = "cpu";  ///< or cuda
-  std::string world = "shm";  ///< inproc, shm, or env for ranks that a launcher has started
+  std::string world = "shm";   ///< inproc, shm, or env for ranks that a launcher has started
   std::vector<std::string> systems = {"shunt", "mpi_alltoallv", "unfused", "wire"};
   int iterations = 10;
   int warmup = 2;

@@ -56,8 +56,8 @@ __global__ void __launch_bounds__(kThreads) count_exchange_kernel(const __grid_c
   __syncthreads();
   if (!meet(control, exchange.note)) return;
   const std::uint32_t meeting = control.progress->meetings;
-  const auto* counts = reinterpret_cast<const std::uint32_t*>(control.blocks[control.self] +
-                                                              control.shape.words(meeting, 0));
+  const auto* counts =
+      reinterpret_cast<const std::uint32_t*>(control.blocks[control.self] + control.shape.words(meeting, 0));
   derive_slots<kThreads>(exchange.shape, exchange.map, exchange.rules, control.self, counts, control.shape.num_words,
                          exchange.plan);
   report_bad_entries(exchange);

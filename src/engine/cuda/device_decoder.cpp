@@ -40,8 +40,9 @@ DeviceDecoder::Impl::Impl(World& world, const DeviceHeap& heap, const ExpertMap&
     : engine(std::make_shared<DeviceEngine::Impl>(world, heap, options)), hash(expert_map.hash()) {
   const std::int32_t num_ranks = engine->heap->num_ranks;
   if (expert_map.num_ranks() != num_ranks || expert_map.num_physical() > device::kMostPaddedExperts)
-    fail(ErrorCode::invalid_argument, "rank {}: decoder: a map of {} ranks and {} physical experts, expected {} and at most {}",
-         engine->self, expert_map.num_ranks(), expert_map.num_physical(), num_ranks, device::kMostPaddedExperts);
+    fail(ErrorCode::invalid_argument,
+         "rank {}: decoder: a map of {} ranks and {} physical experts, expected {} and at most {}", engine->self,
+         expert_map.num_ranks(), expert_map.num_physical(), num_ranks, device::kMostPaddedExperts);
   if (engine->options.reduction != Reduction::tree)
     fail(ErrorCode::invalid_argument, "rank {}: decoder: sums are a tree's", engine->self);
   const device::OnDevice scope(engine->device());
@@ -49,7 +50,8 @@ DeviceDecoder::Impl::Impl(World& world, const DeviceHeap& heap, const ExpertMap&
   const std::int64_t num_rows = num_local * num_ranks * engine->options.max_tokens;
   constexpr std::int64_t kMostRows = std::int64_t{1} << 31;
   if (num_rows >= kMostRows)
-    fail(ErrorCode::invalid_argument, "rank {}: decoder: {} rows, expected less than {}", engine->self, num_rows, kMostRows);
+    fail(ErrorCode::invalid_argument, "rank {}: decoder: {} rows, expected less than {}", engine->self, num_rows,
+         kMostRows);
   map = engine->tables_of(expert_map);
   rows = engine->allocate(engine->options.dtype, num_rows);
   expert_out = engine->allocate(*engine->options.expert_dtype, num_rows);

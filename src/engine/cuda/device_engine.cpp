@@ -44,8 +44,7 @@ DeviceTicket<Tensor> DeviceEngine::dispatch(const DevicePlan& plan, const ConstT
                  engine.stream);
   engine.zero_padding(data, received);
   engine.meet({OpKind::dispatch, Phase::end, data.hash});
-  if (received.data != out.data)
-    device::launch(device::CopyBytes{received.data, out.data, out.bytes()}, engine.stream);
+  if (received.data != out.data) device::launch(device::CopyBytes{received.data, out.data, out.bytes()}, engine.stream);
   return {engine.pending(), out};
 }
 
@@ -94,8 +93,7 @@ DeviceTicket<DeviceGradients> DeviceEngine::combine_backward(const DevicePlan& p
   const DType result_dtype = *engine.options.result_dtype;
   const bool has_weights = !data.shape.unique;
   engine.check_tensor("combine_backward", "grad_out", grad_out, result_dtype, data.shape.num_tokens);
-  if (has_weights)
-    engine.check_tensor("combine_backward", "expert_out", expert_out, expert_dtype, data.num_rows);
+  if (has_weights) engine.check_tensor("combine_backward", "expert_out", expert_out, expert_dtype, data.num_rows);
   DeviceGradients gradients{engine.allocate(expert_dtype, data.num_rows), {}};
   if (has_weights) {
     gradients.weights = {nullptr, f32, data.shape.num_tokens, data.shape.topk, nullptr};

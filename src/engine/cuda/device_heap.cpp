@@ -89,8 +89,7 @@ DeviceHeap::DeviceHeap(World& world, const DeviceHeapOptions& options) {
 }
 
 Tensor DeviceHeap::allocate(DType dtype, std::int64_t rows, std::int64_t cols) const {
-  if (rows < 0 || cols < 0)
-    fail(ErrorCode::invalid_argument, "device heap: can't allocate [{}, {}]", rows, cols);
+  if (rows < 0 || cols < 0) fail(ErrorCode::invalid_argument, "device heap: can't allocate [{}, {}]", rows, cols);
   Tensor tensor{nullptr, dtype, rows, cols, nullptr};
   const auto block = impl_->allocate(tensor.bytes());
   tensor.data = block.get();

@@ -27,7 +27,8 @@ void check_request(const DeviceRouting& routing, const ExpertMap& map, const Dev
   const auto demand = [&](bool holds, const std::string& what) {
     if (!holds) fail(ErrorCode::invalid_argument, "rank {}: plan: {}", self, what);
   };
-  demand(map.num_ranks() == num_ranks, fmt::format("the map is for {} ranks, there are {}", map.num_ranks(), num_ranks));
+  demand(map.num_ranks() == num_ranks,
+         fmt::format("the map is for {} ranks, there are {}", map.num_ranks(), num_ranks));
   demand(map.num_physical() <= engine.max_experts,
          fmt::format("the map has {} physical experts, max_experts is {}", map.num_physical(), engine.max_experts));
   demand(routing.topk >= 1 && routing.topk <= Routing::kMaxTopK,
@@ -45,8 +46,9 @@ void check_request(const DeviceRouting& routing, const ExpertMap& map, const Dev
   demand(!unique || options.capacity == PlanOptions::kUnlimited, "a capacity needs expert_major");
   demand(!unique || options.overflow == Overflow::fault, "dropping rows needs expert_major");
   if (device::tile_bytes(map.num_physical() + num_ranks, routing.topk) > device::kMostTileBytes)
-    fail(ErrorCode::unsupported, "rank {}: plan: {} physical experts with topk {} are more than a device's shared memory holds",
-         self, map.num_physical(), routing.topk);
+    fail(ErrorCode::unsupported,
+         "rank {}: plan: {} physical experts with topk {} are more than a device's shared memory holds", self,
+         map.num_physical(), routing.topk);
 }
 
 device::PlanShape shape_of(const DeviceRouting& routing, const ExpertMap& map, const DevicePlanOptions& options,

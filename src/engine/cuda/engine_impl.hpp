@@ -36,8 +36,8 @@ struct DeviceEngine::Impl : std::enable_shared_from_this<DeviceEngine::Impl> {
   /// Throws the Error of a fault that the device has recorded.
   void throw_if_faulty() const;
   [[nodiscard]] bool is_capturing() const;
-  /// Copies between host and device go through queues that ranks of a process share, so nothing may wait there: the host
-  /// waits for the stream first.
+  /// Copies between host and device go through queues that ranks of a process share, so nothing may wait there: the
+  /// host waits for the stream first.
   void copy_when_idle(void* to, const void* from, std::size_t bytes, const char* what) const;
 
   /// The engine's stream goes on when `after` has come here.

@@ -15,8 +15,8 @@ void throw_if_faulty(const FaultRecord& record, RankId self, std::chrono::millis
   const std::string_view operation = to_string(tag.kind);
   switch (cause) {
     case FaultRecord::deadline:
-      fail(ErrorCode::deadline, "rank {}: {}: rank {} did not come within {} ms; it has come to {} of {} meetings", self,
-           operation, record.peer, deadline.count(), record.seen, record.expected);
+      fail(ErrorCode::deadline, "rank {}: {}: rank {} did not come within {} ms; it has come to {} of {} meetings",
+           self, operation, record.peer, deadline.count(), record.seen, record.expected);
     case FaultRecord::mismatch: {
       const Tag other = Tag::unpack(record.seen);
       fail(ErrorCode::mismatch, "rank {} called {}, rank {} {}{}", self, operation, record.peer, to_string(other.kind),

@@ -11,8 +11,8 @@
 
 namespace shunt::device {
 
-/// result[token][choice] = x[token] · row, as kernels/dot.hpp defines it: lane l of 32 sums the elements i ≡ l (mod 32),
-/// then lanes are added in halves. 0 for choices without a term. A warp per (token, choice).
+/// result[token][choice] = x[token] · row, as kernels/dot.hpp defines it: lane l of 32 sums the elements i ≡ l (mod
+/// 32), then lanes are added in halves. 0 for choices without a term. A warp per (token, choice).
 struct DotRows {
   const std::byte* x;            ///< [tokens, hidden]
   const std::byte* const* rows;  ///< [ranks], device: where each rank's rows begin

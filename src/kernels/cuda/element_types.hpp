@@ -24,8 +24,7 @@ void for_element(DType dtype, const Work& work) {
 template <class Work>
 void for_every_pair_of_elements(const Work& work) {
   for (const DType a : {f32, bf16, f16})
-    for (const DType b : {f32, bf16, f16})
-      for_element(a, [&](auto x) { for_element(b, [&](auto y) { work(x, y); }); });
+    for (const DType b : {f32, bf16, f16}) for_element(a, [&](auto x) { for_element(b, [&](auto y) { work(x, y); }); });
 }
 
 }  // namespace shunt::device

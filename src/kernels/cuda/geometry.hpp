@@ -24,7 +24,9 @@ constexpr RowGeometry row_geometry(std::size_t row_bytes, std::uintptr_t address
   const std::size_t threads = (accesses + kAccessesPerThread - 1) / kAccessesPerThread;
   const std::size_t whole_warps = (threads + 31) / 32 * 32;
   return {static_cast<std::int32_t>(access), static_cast<std::int32_t>(accesses),
-          static_cast<std::int32_t>(whole_warps < 32 ? 32 : whole_warps > 1024 ? 1024 : whole_warps)};
+          static_cast<std::int32_t>(whole_warps < 32     ? 32
+                                    : whole_warps > 1024 ? 1024
+                                                         : whole_warps)};
 }
 
 }  // namespace shunt::device

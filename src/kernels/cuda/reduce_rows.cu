@@ -11,8 +11,8 @@
 namespace shunt::device {
 namespace {
 
-/// Sums of one level of the tree for a thread's elements. Starting from −0 is starting from the first term: −0 + x is x,
-/// bit for bit.
+/// Sums of one level of the tree for a thread's elements. Starting from −0 is starting from the first term: −0 + x is
+/// x, bit for bit.
 template <int kCount>
 struct Sum {
   float at[kCount];

@@ -55,8 +55,8 @@ __device__ void write_term(const SendPadded& send, std::int32_t token, std::int3
   const std::int32_t rank = send.rank_of[physical];
   const bool ends_node = next_rank < 0 || send.node_of[next_rank] != send.node_of[rank];
   const bool is_home = send.node_of[rank] == send.node_of[send.self];
-  const Closes closes = ends_node ? (is_home ? Closes::node : Closes::remote_node)
-                                  : (next_rank != rank ? Closes::rank : Closes::nothing);
+  const Closes closes =
+      ends_node ? (is_home ? Closes::node : Closes::remote_node) : (next_rank != rank ? Closes::rank : Closes::nothing);
   const float weight = send.weights ? send.weights[token * send.topk + choice] : 1.0f;
   terms[before] = {rank, slot, weight, static_cast<std::int16_t>(choice), static_cast<std::int16_t>(closes)};
 }

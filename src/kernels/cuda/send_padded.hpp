@@ -33,10 +33,10 @@ struct SendPadded {
   std::int32_t self;
   std::size_t row_bytes;
 
-  std::byte* const* rows;            ///< [ranks], device: [local experts, ranks, max_tokens] rows, aligned to 256 bytes
-  std::int32_t* const* counts;       ///< [ranks], device: [local experts, ranks]
-  Term* terms;                       ///< [tokens, topk]: where the rows went, for combine
-  const std::uint32_t* stop;         ///< device: nothing is done where it is set
+  std::byte* const* rows;       ///< [ranks], device: [local experts, ranks, max_tokens] rows, aligned to 256 bytes
+  std::int32_t* const* counts;  ///< [ranks], device: [local experts, ranks]
+  Term* terms;                  ///< [tokens, topk]: where the rows went, for combine
+  const std::uint32_t* stop;    ///< device: nothing is done where it is set
 };
 
 void launch(const SendPadded& send, cudaStream_t stream);

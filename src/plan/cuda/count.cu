@@ -31,7 +31,7 @@ void launch_count(const RoutingView& routing, const MapTables& map, const PlanAr
   const auto tiles = static_cast<unsigned>((routing.num_tokens + kTileTokens - 1) / kTileTokens);
   if (tiles == 0) return;
   count_kernel<<<tiles, kThreads, static_cast<unsigned>(map.num_columns()) * kTileWords * 4, stream>>>(routing, map,
-                                                                                                     plan);
+                                                                                                       plan);
   check(cudaGetLastError(), "start to count");
 }
 

@@ -42,8 +42,7 @@ MapWords::MapWords(const ExpertMap& map, const Topology& topology, bool flat)
     node_of.push_back(topology.node(RankId(rank)).value);
   }
   first_of_rank.push_back(map.num_physical());
-  for (const auto& table :
-       {only_copy, copies_begin, copies, rank_of, key_of, expert_of, first_of_rank, node_of}) {
+  for (const auto& table : {only_copy, copies_begin, copies, rank_of, key_of, expert_of, first_of_rank, node_of}) {
     begins_.push_back(words_.size());
     words_.insert(words_.end(), table.begin(), table.end());
   }

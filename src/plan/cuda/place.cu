@@ -111,7 +111,9 @@ class Placement {
 
   __device__ std::int32_t token_of(std::int32_t entry) const { return entry / place_.routing.topk; }
   // Of entries that name an expert.
-  __device__ std::int32_t rank_of(std::int32_t entry) const { return static_cast<std::int32_t>(order_[entry] & 0xffffu); }
+  __device__ std::int32_t rank_of(std::int32_t entry) const {
+    return static_cast<std::int32_t>(order_[entry] & 0xffffu);
+  }
   __device__ std::int32_t key_of(std::int32_t entry) const { return static_cast<std::int32_t>(order_[entry] >> 16); }
   __device__ std::int32_t expert_of(std::int32_t entry) const { return place_.map.expert_of[key_of(entry)]; }
   __device__ float weight_of(std::int32_t entry) const {
@@ -215,9 +217,9 @@ class Placement {
 
   const Place& place_;
   Tile tile_;
-  std::int32_t* first_;   // [columns]: of a column's first row in the tile's list
-  std::uint32_t* order_;  // [entries]: the key of the expert, then its rank, in half a word each; kDropped: none
-  std::int32_t* slot_;    // [entries]: in expert-major order; −1: dropped
+  std::int32_t* first_;     // [columns]: of a column's first row in the tile's list
+  std::uint32_t* order_;    // [entries]: the key of the expert, then its rank, in half a word each; kDropped: none
+  std::int32_t* slot_;      // [entries]: in expert-major order; −1: dropped
   std::uint32_t* leaders_;  // a bit per entry
   std::int32_t num_rows_ = 0;
 };

@@ -24,9 +24,7 @@ struct PlanShape {
     return static_cast<std::int32_t>((num_tokens + kTileTokens - 1) / kTileTokens);
   }
   /// The most rows that a token sends.
-  [[nodiscard]] constexpr std::int32_t rows_per_token() const {
-    return unique && num_ranks < topk ? num_ranks : topk;
-  }
+  [[nodiscard]] constexpr std::int32_t rows_per_token() const { return unique && num_ranks < topk ? num_ranks : topk; }
   [[nodiscard]] constexpr std::int64_t num_segments() const { return num_tokens * rows_per_token(); }
 };
 
@@ -60,8 +58,8 @@ struct PlanArrays {
   std::int32_t* unique_maps;  ///< `token_unique`: what UniqueMaps describes; peers write it
 };
 
-/// Where the index maps of `token_unique` lie in a rank's memory, in words, so that senders find them there: the same on
-/// all ranks.
+/// Where the index maps of `token_unique` lie in a rank's memory, in words, so that senders find them there: the same
+/// on all ranks.
 struct UniqueMaps {
   std::int64_t unique_of_expert_row;   ///< [expert rows]; −1 for padding
   std::int64_t expert_rows_of_unique;  ///< [rows, topk]; −1 fills the tail

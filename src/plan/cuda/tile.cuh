@@ -27,7 +27,8 @@ class Tile {
     return routing_.experts[first_token_ * routing_.topk + entry];
   }
 
-  /// The copy that serves an entry which names this expert, as ExpertMap::choose says; −1 where it is dropped or makes no sense.
+  /// The copy that serves an entry which names this expert, as ExpertMap::choose says; −1 where it is dropped or makes
+  /// no sense.
   __device__ std::int32_t physical(std::int32_t entry, std::int32_t expert) const {
     if (expert < 0 || expert >= map_.num_experts) return -1;
     const std::int32_t only = map_.only_copy[expert];

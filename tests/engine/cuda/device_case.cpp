@@ -66,8 +66,8 @@ class DeviceRank {
     const HostRows& expected = forward ? case_.expected.combine[rank()] : case_.expected.dispatch_backward[rank()];
     const ConstTensor given = input(rows, case_.paths.expert_out, plan_.num_rows());
     const Tensor out = output(expected, expected.rows(), case_.paths.combine_out);
-    auto ticket = forward ? engine_.combine(plan_, given, {.out = out})
-                          : engine_.dispatch_backward(plan_, given, {.out = out});
+    auto ticket =
+        forward ? engine_.combine(plan_, given, {.out = out}) : engine_.dispatch_backward(plan_, given, {.out = out});
     require_same(forward ? "combine" : "dispatch_backward", ticket.wait(), expected, out);
   }
 

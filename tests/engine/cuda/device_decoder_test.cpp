@@ -66,27 +66,27 @@ void run_case(World& world, const DeviceHeap& heap, const ShuffleCase& all) {
 
 TEST(DeviceDecoder, EqualsTheReferenceBitForBit) {
   SHUNT_NEEDS_DEVICE();
-  for (const Topology& topology : {Topology::single_node(1), Topology::single_node(2), Topology::virtual_nodes(5, 2),
-                                   Topology::single_node(8)}) {
+  for (const Topology& topology :
+       {Topology::single_node(1), Topology::single_node(2), Topology::virtual_nodes(5, 2), Topology::single_node(8)}) {
     std::vector<ShuffleCase> cases;
     for (std::uint64_t seed = 0; cases.size() < 30; ++seed)
       if (ShuffleCase drawn = random_shuffle_case(seed, topology); is_for_decoders(drawn))
         cases.push_back(std::move(drawn));
-    ASSERT_NO_THROW(World::spawn(
-        topology.num_ranks(),
-        [&](World& world) {
-          const DeviceHeap heap(world, {.bytes = 256 << 20});
-          for (const ShuffleCase& each : cases) {
-            try {
-              run_case(world, heap, each);
-            } catch (const std::exception& error) {
-              throw std::runtime_error(fmt::format("rank {}: {} (SHUNT_TEST_SEED={}: {})", world.rank().value,
-                                                   error.what(), each.seed, each.describe()));
-            }
-          }
-          world.barrier();
-        },
-        {.topology = topology}));
+    ASSERT_NO_THROW(World::spawn(topology.num_ranks(),
+                                 [&](World& world) {
+                                   const DeviceHeap heap(world, {.bytes = 256 << 20});
+                                   for (const ShuffleCase& each : cases) {
+                                     try {
+                                       run_case(world, heap, each);
+                                     } catch (const std::exception& error) {
+                                       throw std::runtime_error(fmt::format("rank {}: {} (SHUNT_TEST_SEED={}: {})",
+                                                                            world.rank().value, error.what(), each.seed,
+                                                                            each.describe()));
+                                     }
+                                   }
+                                   world.barrier();
+                                 },
+                                 {.topology = topology}));
   }
 }
 

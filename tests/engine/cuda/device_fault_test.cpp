@@ -75,7 +75,8 @@ TEST(DeviceFault, RowsBeyondTheBoundAreAnErrorOnAllRanks) {
   on_ranks(3, [](World&, SmallShuffle& shuffle) {
     shuffle.route_all_to(0);
     shuffle.plan({.max_rows = 23});
-    require_error([&] { (void)shuffle.dispatch().wait(); }, ErrorCode::invalid_argument, "24 rows, more than max_rows = 23");
+    require_error([&] { (void)shuffle.dispatch().wait(); }, ErrorCode::invalid_argument,
+                  "24 rows, more than max_rows = 23");
   });
 }
 

@@ -56,8 +56,11 @@ struct Step {
 Step draw_step(std::uint64_t seed, Layout layout) {
   std::mt19937_64 generator(seed);
   Dice dice(generator);
-  Step step{.routing = {Topology::single_node(kRanks), ExpertMap::contiguous(kExperts, kRanks),
-                        {.layout = layout, .alignment = layout == Layout::expert_major ? 4 : 1}, kTopk, {}}};
+  Step step{.routing = {Topology::single_node(kRanks),
+                        ExpertMap::contiguous(kExperts, kRanks),
+                        {.layout = layout, .alignment = layout == Layout::expert_major ? 4 : 1},
+                        kTopk,
+                        {}}};
   for (std::int32_t rank = 0; rank < kRanks; ++rank) {
     RankRouting& routing = step.routing.ranks.emplace_back();
     for (std::int64_t token = 0; token < kTokens; ++token) {
@@ -116,7 +119,9 @@ class Shuffler {
   }
 
   void load(const Step& step) {
-    const auto put = [&](const Tensor& to, std::span<const std::byte> from) { upload(to.data, from, engine_.stream()); };
+    const auto put = [&](const Tensor& to, std::span<const std::byte> from) {
+      upload(to.data, from, engine_.stream());
+    };
     put(experts_, std::as_bytes(std::span(step.routing.ranks[rank_].experts)));
     put(weights_, std::as_bytes(std::span(step.routing.ranks[rank_].weights)));
     put(x_, bytes_of(step.x[rank_]));

@@ -27,9 +27,9 @@ void SmallShuffle::route_all_to(std::int32_t expert) {
 }
 
 void SmallShuffle::plan(const DevicePlanOptions& options) {
-  plan_ = engine_.plan(
-      {.experts = reinterpret_cast<const std::int32_t*>(experts_.data), .num_tokens = kTokens, .topk = 1}, map_,
-      options);
+  plan_ =
+      engine_.plan({.experts = reinterpret_cast<const std::int32_t*>(experts_.data), .num_tokens = kTokens, .topk = 1},
+                   map_, options);
   rows_ = engine_.expert_out(plan_);
 }
 
@@ -46,8 +46,7 @@ DeviceTicket<Tensor> SmallShuffle::combine() { return engine_.combine(plan_, row
 std::vector<float> SmallShuffle::sums() {
   (void)dispatch();
   const Tensor result = combine().wait();
-  const auto values =
-      download_as(reinterpret_cast<const float*>(result.data), kTokens * kHidden, engine_.stream());
+  const auto values = download_as(reinterpret_cast<const float*>(result.data), kTokens * kHidden, engine_.stream());
   std::vector<float> first;
   for (std::size_t token = 0; token < kTokens; ++token) first.push_back(values[token * kHidden]);
   return first;

@@ -46,8 +46,14 @@ TEST(MapTables, OrderSumsByNodeThenRankThenExpert) {
 }
 
 TEST(PlanBlock, KeepsArraysApart) {
-  const PlanShape shape{.num_tokens = 300, .topk = 3, .num_physical = 5, .num_local = 2, .num_ranks = 2, .unique = true,
-                        .max_rows = 600, .max_expert_rows = 1200};
+  const PlanShape shape{.num_tokens = 300,
+                        .topk = 3,
+                        .num_physical = 5,
+                        .num_local = 2,
+                        .num_ranks = 2,
+                        .unique = true,
+                        .max_rows = 600,
+                        .max_expert_rows = 1200};
   const PlanBlock counted(shape, nullptr);
   std::vector<std::byte> memory(counted.bytes());
   const PlanArrays arrays = PlanBlock(shape, memory.data()).arrays();

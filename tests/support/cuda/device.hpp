@@ -53,5 +53,5 @@ std::string device_difference(const ConstTensor& actual, const HostRows& expecte
 }  // namespace shunt::test
 
 /// First in every test that needs a device.
-#define SHUNT_NEEDS_DEVICE()                                                                 \
+#define SHUNT_NEEDS_DEVICE() \
   if (const std::string why = ::shunt::test::why_no_device(); !why.empty()) GTEST_SKIP() << why

@@ -16,7 +16,8 @@ TEST(DeviceMeeting, WhatIsSentBeforeIsSeenAfter) {
 
 TEST(DeviceMeeting, WhoIsMissingIsNamed) {
   SHUNT_NEEDS_DEVICE();
-  const ProtocolResult result = send_between_blocks({.rounds = 5, .words = 16, .deadline_ms = 50, .sender_stops_at = 3});
+  const ProtocolResult result =
+      send_between_blocks({.rounds = 5, .words = 16, .deadline_ms = 50, .sender_stops_at = 3});
   EXPECT_EQ(result.fault.cause, device::FaultRecord::deadline);
   EXPECT_EQ(result.fault.peer, 0);
   EXPECT_EQ(result.fault.expected, 4u);
