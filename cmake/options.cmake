@@ -18,16 +18,21 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
 
 add_library(shunt_options INTERFACE)
 target_compile_features(shunt_options INTERFACE cxx_std_20)
-target_compile_options(shunt_options INTERFACE
+set(host_options
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wnon-virtual-dtor -Woverloaded-virtual
   $<$<BOOL:${SHUNT_WERROR}>:-Werror>
   # gcc 12 at -O3 suspects fmt 9's format parser, wrongly.
   $<$<CXX_COMPILER_ID:GNU>:-Wno-stringop-overflow>
   # Results are defined by rounded multiplies and rounded adds (docs/adr/0002): never fuse them.
   -ffp-contract=off)
+set(device_options
+  -std=c++20  # CMake 3.25 does not know that nvcc 13 has it
+  -fmad=false --expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra $<$<BOOL:${SHUNT_WERROR}>:-Werror=all-warnings>)
+target_compile_options(shunt_options INTERFACE
+  "$<$<COMPILE_LANGUAGE:CXX>:${host_options}>" "$<$<COMPILE_LANGUAGE:CUDA>:${device_options}>")
 if(SHUNT_SANITIZE)
-  target_compile_options(shunt_options INTERFACE -fsanitize=${SHUNT_SANITIZE} -fno-sanitize-recover=all
-    -fno-omit-frame-pointer)
+  target_compile_options(shunt_options INTERFACE
+    "$<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${SHUNT_SANITIZE};-fno-sanitize-recover=all;-fno-omit-frame-pointer>")
   target_link_options(shunt_options INTERFACE -fsanitize=${SHUNT_SANITIZE})
 endif()
 

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "cli/device/measure.hpp"
 #include "cli/host_limits.hpp"
 #include "cli/shuffle/config.hpp"
 #include "cli/shuffle/launch.hpp"
@@ -45,6 +46,7 @@ Examples:
   shunt bench shuffle --ranks 4
   shunt bench shuffle --tokens 128 --hidden 7168 --experts 256      decode-sized batches
   shunt bench shuffle --world inproc --layout token_unique --dtype fp8_e4m3
+  shunt bench shuffle --device cuda --ranks 8 --hidden 7168 --experts 256
   mpirun -n 4 shunt bench shuffle --world env --json result.json
   tools/netcluster --hosts 4 --ranks-per-host 2 -- shunt bench shuffle --world env --tokens 1024
 )";
@@ -66,7 +68,7 @@ void check(const ShuffleConfig& config) {
 }
 
 void run_rank(World& world, const ShuffleConfig& config, const std::string& world_name) {
-  const ShuffleResult result = measure(world, config);
+  const ShuffleResult result = config.device == "cpu" ? measure(world, config) : measure_on_device(world, config);
   if (world.rank().value != 0) return;
   print_report(config, result, world_name);
   if (!config.json.empty()) write_json(config, result, world_name);
@@ -124,8 +126,12 @@ void run(Arguments& arguments) {
   config.dtype = parse_dtype(arguments.dtype);
   config.layout = parse_layout(arguments.layout);
   config.progress = arguments.progress == "on" || (arguments.progress == "auto" && isatty(STDERR_FILENO));
-  if (config.world == "env") return run_under_launcher(arguments);
+  if (config.world == "env" && config.device == "cpu") return run_under_launcher(arguments);
 
+  if (config.device != "cpu") {
+    config.world = "inproc";
+    prepare_device(config);
+  }
   check(config);
   SpawnOptions options;
   options.topology = config.topology();
@@ -161,6 +167,9 @@ void add_bench_shuffle(CLI::App& bench) {
   verb->add_option("--routing", config.routing, "See below");
   verb->add_option("--world", config.world, "shm (processes), inproc (threads), or env (ranks started by a launcher)")
       ->check(CLI::IsMember({"shm", "inproc", "env"}));
+  verb->add_option("--device", config.device, "cpu, or cuda: ranks are threads that share the current GPU")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
+  verb->add_option("--graph", config.graph, "With --device cuda: also time so many pairs in one CUDA graph");
   verb->add_option("--systems", config.systems, "Of shunt, mpi_alltoallv, unfused, wire and rotation; shunt always")
       ->delimiter(',')
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);

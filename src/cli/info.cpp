@@ -26,6 +26,7 @@ constexpr Part kParts[] = {
     {"tcp", true, "ranks of several hosts"},
     {"ucx", SHUNT_HAVE_UCX, "ranks of several hosts with RDMA"},
     {"pmix", SHUNT_HAVE_PMIX, "how mpirun and srun tell ranks of several hosts where to meet"},
+    {"cuda", SHUNT_HAVE_CUDA, "ranks on GPUs that reach each other's memory"},
     {"mpi", SHUNT_HAVE_MPI, "the baseline of `bench shuffle`, and a launcher"},
 };
 
@@ -34,7 +35,7 @@ struct Library {
   bool found;
 };
 
-constexpr Library kUnusedLibraries[] = {{"cuda", SHUNT_HAVE_CUDA}, {"nccl", SHUNT_HAVE_NCCL}};
+constexpr Library kUnusedLibraries[] = {{"nccl", SHUNT_HAVE_NCCL}};
 
 struct Arguments {
   bool measure = false;

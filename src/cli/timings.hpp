@@ -32,6 +32,9 @@ class Timings {
     samples_[name].push_back({start, now_ms()});
   }
 
+  /// Of work that another clock has timed, the same for all ranks.
+  void record(const std::string& name, double begin_ms, double end_ms) { samples_[name].push_back({begin_ms, end_ms}); }
+
   void clear() { samples_.clear(); }
 
   /// Collective: every sample becomes the largest over the ranks.

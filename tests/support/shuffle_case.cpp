@@ -48,11 +48,12 @@ Paths draw_paths(Dice& dice) {
   return {.x = input(), .dispatch_out = output(), .expert_out = input(), .combine_out = output()};
 }
 
-ShuffleCase draw_case(std::uint64_t seed, const Topology& topology, const EngineOptions& options) {
+ShuffleCase draw_case(std::uint64_t seed, const Topology& topology, const EngineOptions& options,
+                      const std::optional<CaseLimits>& limits = std::nullopt) {
   std::mt19937_64 generator(seed);
   Dice dice(generator);
   return {.seed = seed,
-          .routing = random_case(generator, topology, draw_limits(dice)),
+          .routing = random_case(generator, topology, limits ? *limits : draw_limits(dice)),
           .options = options,
           .paths = draw_paths(dice)};
 }
@@ -126,6 +127,13 @@ ShuffleCase random_shuffle_case(std::uint64_t seed, const Topology& topology) {
 
 ShuffleCase random_shuffle_case(std::uint64_t seed, const Topology& topology, const EngineOptions& options) {
   ShuffleCase all = draw_case(seed, topology, options);
+  fill(all);
+  return all;
+}
+
+ShuffleCase random_shuffle_case(std::uint64_t seed, const Topology& topology, const EngineOptions& options,
+                                const CaseLimits& limits) {
+  ShuffleCase all = draw_case(seed, topology, options, limits);
   fill(all);
   return all;
 }

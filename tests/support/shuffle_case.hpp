@@ -55,6 +55,10 @@ ShuffleCase random_shuffle_case(std::uint64_t seed, const Topology& topology);
 /// With these options, so that several cases can share an engine; their reduction must be a tree.
 ShuffleCase random_shuffle_case(std::uint64_t seed, const Topology& topology, const EngineOptions& options);
 
+/// With routings of other sizes too.
+ShuffleCase random_shuffle_case(std::uint64_t seed, const Topology& topology, const EngineOptions& options,
+                                const CaseLimits& limits);
+
 /// Any options with a tree reduction.
 EngineOptions random_engine_options(std::uint64_t seed);
 

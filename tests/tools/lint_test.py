@@ -57,6 +57,8 @@ class Lint(unittest.TestCase):
             ("docs/link.md", "[gone](gone.md#part)\n"): "link to gone.md#part",
             ("tools/broken", "#!/usr/bin/env bash\nif\n"): "bash can't read it",
             ("src/plan/format.cpp", "int  x;\n"): "clang-formatted",
+            ("src/plan/cuda/format.cu", "int  x;\n"): "clang-formatted",
+            ("src/plan/cuda/up.cuh", '#include "engine/cuda/tag.hpp"\n'): "plan may not include engine",
         }
         for (path, text), message in breaks.items():
             with self.subTest(path):

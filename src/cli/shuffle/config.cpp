@@ -45,6 +45,8 @@ void ShuffleConfig::check() const {
     demand(system == "shunt" || system == "mpi_alltoallv" || system == "unfused" || system == "wire" ||
                system == "rotation",
            "--systems", fmt::format("shunt, mpi_alltoallv, unfused, wire or rotation, not '{}'", system));
+  demand(device == "cpu" || dtype != fp8_e4m3, "--dtype", "f32, bf16 or f16 with --device cuda");
+  demand(graph >= 0 && (graph == 0 || device != "cpu"), "--graph", "at least 0, and --device cuda");
   demand(wants("shunt"), "--systems", "shunt among them, as the others are compared with it");
 }
 
@@ -53,9 +55,9 @@ bool ShuffleConfig::wants(const std::string& system) const {
 }
 
 nlohmann::ordered_json ShuffleConfig::to_json(const std::string& world_name) const {
-  return {{"ranks", ranks},     {"nodes", nodes},  {"tokens", tokens},          {"hidden", hidden},
-          {"experts", experts}, {"topk", topk},    {"dtype", to_string(dtype)}, {"layout", to_string(layout)},
-          {"routing", routing}, {"device", "cpu"}, {"world", world_name},       {"iterations", iterations},
+  return {{"ranks", ranks},     {"nodes", nodes},   {"tokens", tokens},          {"hidden", hidden},
+          {"experts", experts}, {"topk", topk},     {"dtype", to_string(dtype)}, {"layout", to_string(layout)},
+          {"routing", routing}, {"device", device}, {"world", world_name},       {"iterations", iterations},
           {"seed", seed}};
 }
 

@@ -24,10 +24,12 @@ struct ShuffleConfig {
   DType dtype = bf16;
   Layout layout = Layout::expert_major;
   std::string routing = "uniform";
-  std::string world = "shm";  ///< inproc, shm, or env for ranks that a launcher has started
+  std::string device = "cpu";  ///< or cuda
+  std::string world = "shm";   ///< inproc, shm, or env for ranks that a launcher has started
   std::vector<std::string> systems = {"shunt", "mpi_alltoallv", "unfused", "wire"};
   int iterations = 10;
   int warmup = 2;
+  int graph = 0;  ///< on a device: pairs in a CUDA graph that is timed; 0: none
   std::uint64_t seed = 1;
   bool progress = false;
   std::string json;  ///< file to write; empty: none

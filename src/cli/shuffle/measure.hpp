@@ -16,6 +16,9 @@ struct SystemResult {
   double plan_ms = 0;
   double dispatch_ms = 0;
   double combine_ms = 0;
+  double planned_dispatch_ms = 0;  ///< on a device: plan and dispatch one after the other, without the host
+  double dispatch_kernel_ms = 0;   ///< on a device: without signals
+  double combine_kernel_ms = 0;
   // Of one dispatch, over all ranks.
   std::uint64_t cross_node_bytes =
       0;                          ///< rows whose source and slot lie on different nodes, each as often as it is moved
@@ -34,6 +37,11 @@ struct ShuffleResult {
   double read_ceiling_gbps = 0;
   double dispatch_efficiency = 0;
   double combine_efficiency = 0;
+  // On a device.
+  double planned_dispatch_efficiency = 0;
+  double dispatch_kernel_efficiency = 0;
+  double combine_kernel_efficiency = 0;
+  double pair_ms = 0;  ///< plan, dispatch and combine, of a graph that holds many
 };
 
 /// Collective. Verifies every system, then measures them in turn, iteration by iteration. The same result on all ranks.

@@ -34,6 +34,7 @@ void print_report(const ShuffleConfig& config, const ShuffleResult& result, cons
              world_name, plural(config.nodes, "node"), plural(config.tokens, "token"), config.hidden,
              to_string(config.dtype), config.topk, plural(config.experts, "expert"), config.routing,
              to_string(config.layout));
+  if (config.device != "cpu") fmt::print("on a {} device; host ", config.device);
   fmt::print("{}, {}; medians of {}, slowest rank; every output verified\n\n", machine.cpu,
              plural(machine.cores, "core"), plural(config.iterations, "iteration"));
   fmt::print("  {:<16}{:>10}{:>14}{:>13}{:>22}\n", "", "plan ms", "dispatch ms", "combine ms", "shunt is faster by");
@@ -48,11 +49,21 @@ void print_report(const ShuffleConfig& config, const ShuffleResult& result, cons
   }
   print_links(result);
   for (const auto& [name, why] : result.skipped) fmt::print("  {:<16}skipped: {}\n", name, why);
-  fmt::print("\n  copy {:.1f} GB/s (read + written), write only {:.1f}, read only {:.1f}\n", result.copy_ceiling_gbps,
-             result.write_ceiling_gbps, result.read_ceiling_gbps);
+  fmt::print("\n  copy {:.1f} GB/s (read + written), write only {:.1f}", result.copy_ceiling_gbps,
+             result.write_ceiling_gbps);
+  if (result.read_ceiling_gbps > 0) fmt::print(", read only {:.1f}", result.read_ceiling_gbps);
+  fmt::print("\n");
   if (config.ranks_here() == config.ranks)
-    fmt::print("  efficiency against the copy rate: dispatch {:.2f}, combine {:.2f}\n", result.dispatch_efficiency,
+    fmt::print("  efficiency against the copy rate: dispatch {:.3f}, combine {:.3f}\n", result.dispatch_efficiency,
                result.combine_efficiency);
+  if (shunt.dispatch_kernel_ms > 0)
+    fmt::print("  kernels alone: dispatch {:.3f} ms, {:.3f}; combine {:.3f} ms, {:.3f}\n", shunt.dispatch_kernel_ms,
+               result.dispatch_kernel_efficiency, shunt.combine_kernel_ms, result.combine_kernel_efficiency);
+  if (shunt.planned_dispatch_ms > 0)
+    fmt::print("  plan and dispatch together: {:.3f} ms, {:.3f}\n", shunt.planned_dispatch_ms,
+               result.planned_dispatch_efficiency);
+  if (result.pair_ms > 0)
+    fmt::print("  plan, dispatch and combine, one of {} in a graph: {:.4f} ms\n", config.graph, result.pair_ms);
   fmt::print("  {}\n", describe_planning(config, shunt));
 }
 
@@ -67,6 +78,11 @@ void write_json(const ShuffleConfig& config, const ShuffleResult& result, const 
                                  {"cross_node_bytes", system.cross_node_bytes},
                                  {"wire_bytes", system.wire_bytes},
                                  {"moved_bytes", system.moved_bytes}});
+    if (system.planned_dispatch_ms > 0) report["systems"].back()["planned_dispatch_ms"] = system.planned_dispatch_ms;
+    if (system.dispatch_kernel_ms > 0) {
+      report["systems"].back()["dispatch_kernel_ms"] = system.dispatch_kernel_ms;
+      report["systems"].back()["combine_kernel_ms"] = system.combine_kernel_ms;
+    }
     if (system.heaviest_link_bytes > 0) report["systems"].back()["heaviest_link_bytes"] = system.heaviest_link_bytes;
   }
   if (result.least_heaviest_link_bytes > 0) report["least_heaviest_link_bytes"] = result.least_heaviest_link_bytes;
@@ -76,6 +92,13 @@ void write_json(const ShuffleConfig& config, const ShuffleResult& result, const 
   report["read_ceiling_gbps"] = result.read_ceiling_gbps;
   report["dispatch_efficiency"] = result.dispatch_efficiency;
   report["combine_efficiency"] = result.combine_efficiency;
+  if (result.planned_dispatch_efficiency > 0)
+    report["planned_dispatch_efficiency"] = result.planned_dispatch_efficiency;
+  if (result.dispatch_kernel_efficiency > 0) {
+    report["dispatch_kernel_efficiency"] = result.dispatch_kernel_efficiency;
+    report["combine_kernel_efficiency"] = result.combine_kernel_efficiency;
+  }
+  if (result.pair_ms > 0) report["pair_ms"] = result.pair_ms;
   report["verified"] = true;  // measure() throws otherwise
   write_file(config.json, report.dump(2) + "\n");
 }

@@ -1,5 +1,6 @@
 #include "cli/shuffle/workload.hpp"
 
+#include <algorithm>
 #include <random>
 #include <set>
 
@@ -75,6 +76,21 @@ Workload::RowCounts Workload::count_rows(bool once_per_rank) const {
     }
   }
   return counts;
+}
+
+std::int64_t Workload::most_rows_of_a_rank(bool once_per_rank) const {
+  const ExpertMap map = config_.map();
+  std::vector<std::int64_t> rows(static_cast<std::size_t>(config_.ranks));
+  for (const RankRouting& routing : routing_) {
+    std::set<RankId> reached;
+    for (std::size_t entry = 0; entry < routing.experts.size(); ++entry) {
+      if (entry % static_cast<std::size_t>(config_.topk) == 0) reached.clear();
+      if (routing.experts[entry] < 0) continue;
+      const RankId rank = map.rank(map.copies(ExpertId(routing.experts[entry])).front());
+      if (reached.insert(rank).second || !once_per_rank) ++rows[rank.index()];
+    }
+  }
+  return *std::max_element(rows.begin(), rows.end());
 }
 
 Tensor Workload::tokens(std::size_t rank) const {

@@ -40,6 +40,9 @@ class Workload {
   };
   [[nodiscard]] RowCounts count_rows(bool once_per_rank) const;
 
+  /// Of any rank's rows, in `token_unique` or in `expert_major`, how many it is at most.
+  [[nodiscard]] std::int64_t most_rows_of_a_rank(bool once_per_rank) const;
+
   /// Stands in for an expert's computation; a power of two, so that applying it to a row is exact.
   [[nodiscard]] static float expert_factor(std::int32_t expert) { return expert % 2 == 0 ? 0.5f : 2.0f; }
 

@@ -1,0 +1,112 @@
+// Plans shuffles and carries them out on GPUs that reach each other's memory. Only in builds with CUDA (SHUNT_CUDA);
+// link shunt::device.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "shunt/device_heap.hpp"
+#include "shunt/device_plan.hpp"
+#include "shunt/device_ticket.hpp"
+#include "shunt/dtype.hpp"
+#include "shunt/engine.hpp"
+#include "shunt/expert_map.hpp"
+#include "shunt/stream.hpp"
+#include "shunt/tensor.hpp"
+
+namespace shunt {
+
+struct DeviceEngineOptions {
+  /// Elements per row, at least 1.
+  std::int64_t hidden = 0;
+  /// Of dispatched rows: f32, bf16 or f16.
+  DType dtype = bf16;
+  /// As in EngineOptions.
+  std::optional<DType> expert_dtype = std::nullopt;
+  std::optional<DType> result_dtype = std::nullopt;
+  std::optional<DType> wire_dtype = std::nullopt;
+  Reduction reduction = Reduction::tree;
+  /// Tokens that any rank brings to a plan, at most.
+  std::int64_t max_tokens = 0;
+  /// Physical experts that a map has, at most.
+  std::int32_t max_experts = 1024;
+  /// Operations run on this stream, one after the other; null: one of the engine's own. Ranks of a process never share
+  /// a stream, so CUDA's default stream will not do.
+  Stream stream = nullptr;
+  /// A rank that waits longer for another fails; by default SHUNT_DEADLINE_MS.
+  std::optional<std::chrono::milliseconds> deadline = std::nullopt;
+};
+
+struct DeviceDispatchOptions {
+  /// The operation starts when what was put on this stream before is done; null: on the engine's stream alone.
+  Stream stream = nullptr;
+  /// [plan.num_rows(), hidden] for the rows. Written without a copy where it came from DeviceHeap::allocate.
+  Tensor out = {};
+};
+
+struct DeviceCombineOptions {
+  /// As in DeviceDispatchOptions.
+  Stream stream = nullptr;
+  /// [tokens, hidden] in the result dtype; any device memory.
+  Tensor out = {};
+};
+
+struct DeviceGradients {
+  /// [plan.num_rows(), hidden] in the expert dtype: weight × gradient of the token; padding is zero.
+  Tensor expert_out;
+  /// [tokens, topk] f32 gradient of each routing weight; 0 where dropped. Empty in `token_unique`.
+  Tensor weights;
+};
+
+/// Tensors are in device memory. All ranks make their engines in the same order with the same options (but for the
+/// stream) and call each engine's operations in the same order. Operations are put on the engine's stream and nothing
+/// waits on the host, except in exact plans and where tickets are waited for: so all of it can be captured in a CUDA
+/// graph, if the engine has planned with the same map before and plans have a bound. Capture with
+/// cudaStreamCaptureModeThreadLocal, and replay on all ranks equally often.
+///
+/// Ranks of one process on one device share CUDA's queues for copies between host and device. A copy that stands behind
+/// an operation on a stream holds up the other ranks' copies, so there wait for the ticket first, then copy.
+///
+/// A rank that does not come in time, or comes for something else, is a fault: the operation and all later ones move
+/// nothing, and the next ticket that is waited for, or the next call, throws the Error. Afterwards the engine can only
+/// be destroyed; the device, its context and other engines stay as they are.
+class DeviceEngine {
+ public:
+  struct Impl;
+
+  /// Collective.
+  DeviceEngine(World& world, const DeviceHeap& heap, const DeviceEngineOptions& options);
+
+  /// `stream`: as in DeviceDispatchOptions; the routing must have been put there.
+  [[nodiscard]] DevicePlan plan(const DeviceRouting& routing, const ExpertMap& map,
+                                const DevicePlanOptions& options = {}, Stream stream = nullptr);
+
+  /// x: [tokens, hidden] in the row dtype. Result: [plan.num_rows(), hidden] in the plan's layout; alignment padding is
+  /// zero, and rows beyond what a bounded plan received hold anything.
+  [[nodiscard]] DeviceTicket<Tensor> dispatch(const DevicePlan& plan, const ConstTensor& x,
+                                              const DeviceDispatchOptions& options = {});
+
+  /// As Engine::combine. Rows that did not come from DeviceHeap::allocate cost a copy.
+  [[nodiscard]] DeviceTicket<Tensor> combine(const DevicePlan& plan, const ConstTensor& expert_out,
+                                             const DeviceCombineOptions& options = {});
+
+  /// As Engine::dispatch_backward.
+  [[nodiscard]] DeviceTicket<Tensor> dispatch_backward(const DevicePlan& plan, const ConstTensor& grad_rows,
+                                                       const DeviceCombineOptions& options = {});
+
+  /// As Engine::combine_backward. `stream`: as in DeviceDispatchOptions.
+  [[nodiscard]] DeviceTicket<DeviceGradients> combine_backward(const DevicePlan& plan, const ConstTensor& grad_out,
+                                                               const ConstTensor& expert_out, Stream stream = nullptr);
+
+  /// A buffer of [plan.num_rows(), hidden] in the expert dtype that makes combine zero-copy. Not collective.
+  [[nodiscard]] Tensor expert_out(const DevicePlan& plan) const;
+
+  [[nodiscard]] Stream stream() const;
+
+ private:
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace shunt

@@ -1,0 +1,11 @@
+// A CUDA stream, by its pointer alone: what includes this needs no CUDA header.
+#pragma once
+
+struct CUstream_st;
+
+namespace shunt {
+
+/// What CUDA calls cudaStream_t.
+using Stream = CUstream_st*;
+
+}  // namespace shunt

@@ -1,0 +1,72 @@
+#include "cli/device/clock.hpp"
+
+#include <cstring>
+
+#include "core/cuda/check.hpp"
+
+namespace shunt::cli {
+namespace {
+
+__global__ void gate_kernel(const volatile std::uint32_t* opened, std::uint32_t round) {
+  while (*opened < round) {
+  }
+}
+
+}  // namespace
+
+struct DeviceClock::Shared {
+  Shared() {
+    void* pinned = nullptr;
+    device::check(cudaHostAlloc(&pinned, sizeof(*opened), cudaHostAllocMapped), "pin memory");
+    opened = static_cast<std::uint32_t*>(pinned);
+    *opened = 0;
+    device::check(cudaEventCreate(&origin), "make an event");
+    device::check(cudaEventRecord(origin, nullptr), "record an event");
+    device::check(cudaEventSynchronize(origin), "record an event");
+    cudaFuncAttributes attributes;
+    device::check(cudaFuncGetAttributes(&attributes, gate_kernel), "load the gate");
+  }
+  ~Shared() {
+    (void)cudaEventDestroy(origin);
+    (void)cudaFreeHost(const_cast<std::uint32_t*>(opened));
+  }
+
+  volatile std::uint32_t* opened = nullptr;
+  cudaEvent_t origin = nullptr;
+};
+
+DeviceClock::DeviceClock(World& world, cudaStream_t stream) : world_(world), stream_(stream) {
+  if (world.rank().value == 0) shared_ = std::make_shared<Shared>();
+  const std::shared_ptr<Shared>* mine = &shared_;
+  const auto all = world.all_gather(std::as_bytes(std::span(&mine, 1)));
+  const std::shared_ptr<Shared>* first = nullptr;
+  std::memcpy(&first, all[0].data(), sizeof(first));
+  if (world.rank().value != 0) shared_ = *first;
+  device::check(cudaEventCreate(&begin_), "make an event");
+  device::check(cudaEventCreate(&end_), "make an event");
+  world.barrier();
+}
+
+DeviceClock::~DeviceClock() {
+  (void)cudaEventDestroy(begin_);
+  (void)cudaEventDestroy(end_);
+}
+
+void DeviceClock::time(Timings& timings, const std::string& name, const std::function<void()>& work) {
+  ++round_;
+  world_.barrier();
+  gate_kernel<<<1, 1, 0, stream_>>>(shared_->opened, round_);
+  device::check(cudaEventRecord(begin_, stream_), "record an event");
+  work();
+  device::check(cudaEventRecord(end_, stream_), "record an event");
+  world_.barrier();
+  if (world_.rank().value == 0) *shared_->opened = round_;
+  device::check(cudaEventSynchronize(end_), "wait for what is timed");
+  float begin_ms = 0;
+  float end_ms = 0;
+  device::check(cudaEventElapsedTime(&begin_ms, shared_->origin, begin_), "read the time");
+  device::check(cudaEventElapsedTime(&end_ms, shared_->origin, end_), "read the time");
+  timings.record(name, begin_ms, end_ms);
+}
+
+}  // namespace shunt::cli

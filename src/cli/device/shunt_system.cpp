@@ -1,0 +1,97 @@
+#include "cli/device/shunt_system.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "cli/device/memory.hpp"
+#include "engine/cuda/engine_impl.hpp"
+#include "kernels/cuda/copy_rows.hpp"
+#include "kernels/cuda/reduce_rows.hpp"
+
+namespace shunt::cli {
+namespace {
+
+constexpr std::chrono::seconds kDeadline(30);  // far more than anything here takes
+
+/// What any rank holds at most: its rows twice, its result, a plan or two.
+std::size_t heap_bytes(const ShuffleConfig& config, std::int64_t rows) {
+  const std::size_t row_bytes = config.row_bytes();
+  const auto entries = static_cast<std::size_t>(config.tokens) * static_cast<std::size_t>(config.topk);
+  const auto maps = entries * static_cast<std::size_t>(config.ranks) * 16;
+  return 2 * static_cast<std::size_t>(rows) * row_bytes + static_cast<std::size_t>(config.tokens) * row_bytes +
+         3 * (entries * 48 + maps) + (std::size_t{64} << 20);
+}
+
+}  // namespace
+
+DeviceShuntSystem::DeviceShuntSystem(World& world, const ShuffleConfig& config, const Workload& workload,
+                                     const Tensor& x, Stream stream)
+    : config_(config),
+      map_(config.map()),
+      experts_(upload(std::span(workload.routing(world.rank().index()).experts))),
+      weights_(upload(std::span(workload.routing(world.rank().index()).weights))),
+      x_(x),
+      heap_(world, {.bytes = heap_bytes(config, workload.most_rows_of_a_rank(config.layout == Layout::token_unique))}),
+      engine_(world, heap_,
+              {.hidden = config.hidden,
+               .dtype = config.dtype,
+               .max_tokens = config.tokens,
+               .max_experts = config.experts,
+               .stream = stream,
+               .deadline = kDeadline}),
+      max_rows_(std::max<std::int64_t>(workload.most_rows_of_a_rank(config.layout == Layout::token_unique), 1)) {
+  plan();
+  rows_ = heap_.allocate(config.dtype, max_rows_, config.hidden);
+  expert_out_ = engine_.expert_out(plan_);
+  result_ = heap_.allocate(config.dtype, config.tokens, config.hidden);
+  const auto gather = [&](std::byte* mine) {
+    std::vector<std::byte*> pointers;
+    for (const auto& bytes : world.all_gather(std::as_bytes(std::span(&mine, 1))))
+      std::memcpy(&pointers.emplace_back(), bytes.data(), sizeof(std::byte*));
+    return upload(std::span<std::byte* const>(pointers));
+  };
+  rows_of_ranks_ = gather(rows_.data);
+  expert_out_of_ranks_ = gather(expert_out_.data);
+  const std::uint32_t zero = 0;
+  never_ = upload(std::span(&zero, 1));
+}
+
+void DeviceShuntSystem::plan() {
+  plan_ = {};  // its memory is used again
+  plan_ = engine_.plan(
+      {.experts = experts_.get(), .weights = weights_.get(), .num_tokens = config_.tokens, .topk = config_.topk}, map_,
+      {.layout = config_.layout, .max_rows = max_rows_});
+}
+
+void DeviceShuntSystem::dispatch() { (void)engine_.dispatch(plan_, x_, {.out = rows_}); }
+void DeviceShuntSystem::combine() { (void)engine_.combine(plan_, expert_out_, {.out = result_}); }
+void DeviceShuntSystem::dispatch_kernel() {
+  const DevicePlanData& plan = *plan_.data();
+  device::launch(device::CopyRows{.x = x_.data,
+                                  .out = rows_of_ranks_.get(),
+                                  .segments = plan.arrays.segments,
+                                  .num_segments = plan.shape.num_segments(),
+                                  .row_bytes = x_.row_bytes(),
+                                  .stop = never_.get()},
+                 engine_.stream());
+}
+
+void DeviceShuntSystem::combine_kernel() {
+  const DevicePlanData& plan = *plan_.data();
+  device::launch(device::ReduceRows{.rows = expert_out_of_ranks_.get(),
+                                    .result = result_.data,
+                                    .terms = plan.arrays.terms,
+                                    .num_tokens = config_.tokens,
+                                    .topk = config_.topk,
+                                    .hidden = config_.hidden,
+                                    .row_dtype = config_.dtype,
+                                    .wire_dtype = config_.dtype,
+                                    .result_dtype = config_.dtype,
+                                    .weighted = true,
+                                    .stop = never_.get()},
+                 engine_.stream());
+}
+
+void DeviceShuntSystem::check() { (void)plan_.sizes(); }
+
+}  // namespace shunt::cli

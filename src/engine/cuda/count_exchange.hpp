@@ -1,0 +1,28 @@
+// The meeting of a plan: ranks exchange their counts, and derive slots from all of them.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "plan/cuda/map_tables.hpp"
+#include "plan/cuda/plan_arrays.hpp"
+#include "plan/cuda/slot_rules.hpp"
+#include "transport/cuda/control.hpp"
+
+namespace shunt::device {
+
+struct CountExchange {
+  Control control;
+  Note note;
+  PlanShape shape;
+  MapTables map;
+  SlotRules rules;
+  PlanArrays plan;
+  PlanSizes* told;              ///< pinned: what the host is told
+  const std::int32_t* experts;  ///< the routing, to name what is wrong with it
+  bool drops;                   ///< rows beyond the bound; else they are a fault
+};
+
+void launch(const CountExchange& exchange, cudaStream_t stream);
+void preload_count_exchange();
+
+}  // namespace shunt::device

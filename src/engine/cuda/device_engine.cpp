@@ -1,0 +1,136 @@
+#include "shunt/device_engine.hpp"
+
+#include "core/fail.hpp"
+#include "engine/cuda/engine_impl.hpp"
+#include "engine/cuda/on_device.hpp"
+#include "kernels/cuda/copy_bytes.hpp"
+#include "kernels/cuda/copy_rows.hpp"
+#include "kernels/cuda/dot_rows.hpp"
+#include "kernels/cuda/reduce_rows.hpp"
+#include "kernels/cuda/scale_rows.hpp"
+
+namespace shunt {
+
+using device::OpKind;
+using device::Phase;
+
+DeviceEngine::DeviceEngine(World& world, const DeviceHeap& heap, const DeviceEngineOptions& options)
+    : impl_(std::make_shared<Impl>(world, heap, options)) {}
+
+Stream DeviceEngine::stream() const { return impl_->stream; }
+
+Tensor DeviceEngine::expert_out(const DevicePlan& plan) const {
+  const DevicePlanData& data = impl_->check_plan(plan, "expert_out");
+  return impl_->allocate(*impl_->options.expert_dtype, data.num_rows);
+}
+
+DeviceTicket<Tensor> DeviceEngine::dispatch(const DevicePlan& plan, const ConstTensor& x,
+                                            const DeviceDispatchOptions& options) {
+  Impl& engine = *impl_;
+  const DevicePlanData& data = engine.check_plan(plan, "dispatch");
+  engine.check_tensor("dispatch", "x", x, engine.options.dtype, data.shape.num_tokens);
+  const Tensor out = engine.output("dispatch", options.out, engine.options.dtype, data.num_rows);
+  const Tensor received = engine.is_symmetric(out) ? out : engine.allocate(out.dtype, out.rows);
+
+  const device::OnDevice scope(engine.device());
+  engine.start_after(options.stream);
+  engine.meet({OpKind::dispatch, Phase::begin, data.hash}, received.data);
+  device::launch(device::CopyRows{.x = x.data,
+                                  .out = engine.control.shown,
+                                  .segments = data.arrays.segments,
+                                  .num_segments = data.shape.num_segments(),
+                                  .row_bytes = x.row_bytes(),
+                                  .stop = &engine.control.progress->fault},
+                 engine.stream);
+  engine.zero_padding(data, received);
+  engine.meet({OpKind::dispatch, Phase::end, data.hash});
+  if (received.data != out.data) device::launch(device::CopyBytes{received.data, out.data, out.bytes()}, engine.stream);
+  return {engine.pending(), out};
+}
+
+DeviceTicket<Tensor> DeviceEngine::combine(const DevicePlan& plan, const ConstTensor& expert_out,
+                                           const DeviceCombineOptions& options) {
+  return impl_->pull(OpKind::combine, plan, expert_out, options);
+}
+
+DeviceTicket<Tensor> DeviceEngine::dispatch_backward(const DevicePlan& plan, const ConstTensor& grad_rows,
+                                                     const DeviceCombineOptions& options) {
+  return impl_->pull(OpKind::dispatch_backward, plan, grad_rows, options);
+}
+
+DeviceTicket<Tensor> DeviceEngine::Impl::pull(OpKind kind, const DevicePlan& plan, const ConstTensor& rows,
+                                              const DeviceCombineOptions& pull_options) {
+  const auto name = to_string(kind);
+  const DevicePlanData& data = check_plan(plan, name);
+  check_tensor(name, kind == OpKind::combine ? "expert_out" : "grad_rows", rows, *options.expert_dtype, data.num_rows);
+  const Tensor out = output(name, pull_options.out, *options.result_dtype, data.shape.num_tokens);
+
+  const device::OnDevice scope(device());
+  start_after(pull_options.stream);
+  const ConstTensor shown = show_to_peers(rows);
+  meet({kind, Phase::begin, data.hash}, shown.data);
+  device::launch(device::ReduceRows{.rows = control.shown,
+                                    .result = out.data,
+                                    .terms = data.arrays.terms,
+                                    .num_tokens = data.shape.num_tokens,
+                                    .topk = data.shape.topk,
+                                    .hidden = options.hidden,
+                                    .row_dtype = *options.expert_dtype,
+                                    .wire_dtype = *options.wire_dtype,
+                                    .result_dtype = *options.result_dtype,
+                                    .weighted = kind == OpKind::combine,
+                                    .stop = &control.progress->fault},
+                 stream);
+  meet({kind, Phase::end, data.hash});
+  return {pending(), out};
+}
+
+DeviceTicket<DeviceGradients> DeviceEngine::combine_backward(const DevicePlan& plan, const ConstTensor& grad_out,
+                                                             const ConstTensor& expert_out, Stream stream) {
+  Impl& engine = *impl_;
+  const DevicePlanData& data = engine.check_plan(plan, "combine_backward");
+  const DType expert_dtype = *engine.options.expert_dtype;
+  const DType result_dtype = *engine.options.result_dtype;
+  const bool has_weights = !data.shape.unique;
+  engine.check_tensor("combine_backward", "grad_out", grad_out, result_dtype, data.shape.num_tokens);
+  if (has_weights) engine.check_tensor("combine_backward", "expert_out", expert_out, expert_dtype, data.num_rows);
+  DeviceGradients gradients{engine.allocate(expert_dtype, data.num_rows), {}};
+  if (has_weights) {
+    gradients.weights = {nullptr, f32, data.shape.num_tokens, data.shape.topk, nullptr};
+    const auto block = engine.heap->allocate(gradients.weights.bytes());
+    gradients.weights.data = block.get();
+    gradients.weights.owner = block;
+  }
+
+  const device::OnDevice scope(engine.device());
+  engine.start_after(stream);
+  const ConstTensor shown = has_weights ? engine.show_to_peers(expert_out) : ConstTensor();
+  const std::uint32_t* stop = &engine.control.progress->fault;
+  engine.meet({OpKind::combine_backward, Phase::begin, data.hash}, gradients.expert_out.data, shown.data);
+  device::launch(device::ScaleRows{.x = grad_out.data,
+                                   .out = engine.control.shown,
+                                   .segments = data.arrays.segments,
+                                   .num_segments = data.shape.num_segments(),
+                                   .hidden = engine.options.hidden,
+                                   .x_dtype = result_dtype,
+                                   .out_dtype = expert_dtype,
+                                   .stop = stop},
+                 engine.stream);
+  if (has_weights)
+    device::launch(device::DotRows{.x = grad_out.data,
+                                   .rows = engine.control.shown + engine.heap->num_ranks,
+                                   .terms = data.arrays.terms,
+                                   .result = reinterpret_cast<float*>(gradients.weights.data),
+                                   .num_tokens = data.shape.num_tokens,
+                                   .topk = data.shape.topk,
+                                   .hidden = engine.options.hidden,
+                                   .x_dtype = result_dtype,
+                                   .row_dtype = expert_dtype,
+                                   .stop = stop},
+                   engine.stream);
+  engine.zero_padding(data, gradients.expert_out);
+  engine.meet({OpKind::combine_backward, Phase::end, data.hash});
+  return {engine.pending(), gradients};
+}
+
+}  // namespace shunt

@@ -1,0 +1,102 @@
+#include "shunt/device_heap.hpp"
+
+#include <cuda_runtime_api.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "core/cuda/check.hpp"
+#include "core/fail.hpp"
+#include "engine/cuda/heap_impl.hpp"
+#include "engine/cuda/on_device.hpp"
+#include "engine/cuda/preload.hpp"
+
+namespace shunt {
+namespace {
+
+constexpr std::int32_t kDefaultConnections = 8;  // of CUDA_DEVICE_MAX_CONNECTIONS
+
+std::int32_t current_device(std::int32_t wanted) {
+  int count = 0;
+  device::check(cudaGetDeviceCount(&count), "find a device");
+  int current = wanted;
+  if (wanted < 0) device::check(cudaGetDevice(&current), "look up the current device");
+  if (current >= count)
+    fail(ErrorCode::invalid_argument, "device heap: there is no device {}, only {}", current, count);
+  return current;
+}
+
+/// Streams of a process share its connections to a device, in which whoever waits holds up what comes later.
+void check_connections(World& world, std::int32_t device) {
+  struct Home {
+    pid_t process;
+    std::int32_t device;
+  };
+  const Home mine{getpid(), device};
+  std::int32_t beside = 0;
+  for (const auto& bytes : world.all_gather(std::as_bytes(std::span(&mine, 1)))) {
+    Home other;
+    std::memcpy(&other, bytes.data(), sizeof(other));
+    beside += other.process == mine.process && other.device == mine.device;
+  }
+  const char* set = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  const std::int32_t connections = set ? std::atoi(set) : kDefaultConnections;
+  if (beside > connections)
+    fail(ErrorCode::unsupported,
+         "device heap: {} ranks of this process share device {} and its {} connections, and would wait for each other "
+         "forever; set CUDA_DEVICE_MAX_CONNECTIONS to {} or more, at most 32, before CUDA starts",
+         beside, device, connections, beside);
+}
+
+}  // namespace
+
+DeviceHeap::Impl::Impl(World& world, const DeviceHeapOptions& options, std::int32_t device)
+    : memory(options.bytes, device, world.rank().value,
+             [&](std::span<const std::byte> mine) { return world.all_gather(mine); }),
+      num_ranks(world.size()) {
+  constexpr std::size_t kBytes = kMostEngines * sizeof(HostPage);
+  device::check(cudaHostAlloc(reinterpret_cast<void**>(&pages_), kBytes, cudaHostAllocMapped | cudaHostAllocPortable),
+                "pin memory");
+  for (std::size_t i = 0; i < kMostEngines; ++i) free_pages_.push_back(pages_ + i);
+  device::preload_kernels();
+}
+
+DeviceHeap::Impl::~Impl() { (void)cudaFreeHost(pages_); }
+
+std::shared_ptr<std::byte> DeviceHeap::Impl::allocate(std::size_t bytes) {
+  return {memory.allocate(bytes), [heap = shared_from_this()](std::byte* block) { heap->memory.release(block); }};
+}
+
+std::shared_ptr<HostPage> DeviceHeap::Impl::take_page() {
+  const std::lock_guard lock(mutex_);
+  if (free_pages_.empty()) fail(ErrorCode::system, "a device heap serves at most {} engines at a time", kMostEngines);
+  HostPage* const page = free_pages_.back();
+  free_pages_.pop_back();
+  *page = {};
+  return {page, [heap = shared_from_this()](HostPage* freed) {
+            const std::lock_guard guard(heap->mutex_);
+            heap->free_pages_.push_back(freed);
+          }};
+}
+
+DeviceHeap::DeviceHeap(World& world, const DeviceHeapOptions& options) {
+  const std::int32_t device = current_device(options.device);
+  const device::OnDevice scope(device);
+  check_connections(world, device);
+  impl_ = std::make_shared<Impl>(world, options, device);
+  world.barrier();  // all kernels are loaded: from now on ranks may wait for each other
+}
+
+Tensor DeviceHeap::allocate(DType dtype, std::int64_t rows, std::int64_t cols) const {
+  if (rows < 0 || cols < 0) fail(ErrorCode::invalid_argument, "device heap: can't allocate [{}, {}]", rows, cols);
+  Tensor tensor{nullptr, dtype, rows, cols, nullptr};
+  const auto block = impl_->allocate(tensor.bytes());
+  tensor.data = block.get();
+  tensor.owner = block;
+  return tensor;
+}
+
+std::int32_t DeviceHeap::device() const { return impl_->memory.device(); }
+
+}  // namespace shunt

@@ -1,0 +1,175 @@
+// Plans on the device: how they are made, and what they tell.
+#include "shunt/device_plan.hpp"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "core/fail.hpp"
+#include "core/hash.hpp"
+#include "engine/cuda/count_exchange.hpp"
+#include "engine/cuda/engine_impl.hpp"
+#include "engine/cuda/on_device.hpp"
+#include "plan/cuda/count.hpp"
+#include "plan/cuda/place.hpp"
+#include "plan/cuda/tile_memory.hpp"
+#include "shunt/routing.hpp"
+
+namespace shunt {
+namespace {
+
+constexpr std::int64_t kMostRows = std::numeric_limits<std::int32_t>::max();
+
+/// All that can be wrong with a request for a plan but its routing.
+void check_request(const DeviceRouting& routing, const ExpertMap& map, const DevicePlanOptions& options,
+                   const DeviceEngineOptions& engine, std::int32_t num_ranks, std::int32_t self) {
+  const auto demand = [&](bool holds, const std::string& what) {
+    if (!holds) fail(ErrorCode::invalid_argument, "rank {}: plan: {}", self, what);
+  };
+  demand(map.num_ranks() == num_ranks,
+         fmt::format("the map is for {} ranks, there are {}", map.num_ranks(), num_ranks));
+  demand(map.num_physical() <= engine.max_experts,
+         fmt::format("the map has {} physical experts, max_experts is {}", map.num_physical(), engine.max_experts));
+  demand(routing.topk >= 1 && routing.topk <= Routing::kMaxTopK,
+         fmt::format("topk is {}, expected 1 to {}", routing.topk, Routing::kMaxTopK));
+  demand(routing.num_tokens >= 0 && routing.num_tokens <= engine.max_tokens,
+         fmt::format("{} tokens, max_tokens is {}", routing.num_tokens, engine.max_tokens));
+  demand(routing.num_tokens == 0 || routing.experts, "the routing names no experts");
+  demand(options.alignment >= 1, fmt::format("alignment is {}, expected at least 1", options.alignment));
+  demand(options.capacity >= 0, fmt::format("capacity is {}, expected at least 0", options.capacity));
+  demand(options.max_rows >= 0 && options.max_rows <= kMostRows,
+         fmt::format("max_rows is {}, expected 0 to {}", options.max_rows, kMostRows));
+  demand(options.layout != Layout::padded, "padded is not made by plan");
+  const bool unique = options.layout == Layout::token_unique;
+  demand(!unique || engine.reduction == Reduction::tree, "token_unique sums per rank; flat needs expert_major");
+  demand(!unique || options.capacity == PlanOptions::kUnlimited, "a capacity needs expert_major");
+  demand(!unique || options.overflow == Overflow::fault, "dropping rows needs expert_major");
+  if (device::tile_bytes(map.num_physical() + num_ranks, routing.topk) > device::kMostTileBytes)
+    fail(ErrorCode::unsupported,
+         "rank {}: plan: {} physical experts with topk {} are more than a device's shared memory holds", self,
+         map.num_physical(), routing.topk);
+}
+
+device::PlanShape shape_of(const DeviceRouting& routing, const ExpertMap& map, const DevicePlanOptions& options,
+                           std::int64_t max_tokens, RankId self) {
+  std::int64_t most_local = 0;
+  for (std::int32_t rank = 0; rank < map.num_ranks(); ++rank)
+    most_local = std::max<std::int64_t>(most_local, map.num_local(RankId(rank)));
+  const std::int64_t max_rows = std::int64_t{map.num_ranks()} * max_tokens;
+  return {.num_tokens = routing.num_tokens,
+          .topk = routing.topk,
+          .num_physical = map.num_physical(),
+          .num_local = map.num_local(self),
+          .num_ranks = map.num_ranks(),
+          .unique = options.layout == Layout::token_unique,
+          .max_rows = max_rows,
+          .max_expert_rows =
+              max_rows * std::min<std::int64_t>(routing.topk, most_local) + most_local * (options.alignment - 1)};
+}
+
+}  // namespace
+
+DevicePlan DeviceEngine::plan(const DeviceRouting& routing, const ExpertMap& map, const DevicePlanOptions& options,
+                              Stream after) {
+  Impl& engine = *impl_;
+  check_request(routing, map, options, engine.options, engine.heap->num_ranks, engine.self);
+  const device::OnDevice scope(engine.device());
+  const bool exact = options.max_rows == 0;
+  if (exact && engine.is_capturing())
+    fail(ErrorCode::invalid_argument, "rank {}: plan: what is captured needs max_rows", engine.self);
+  engine.start_after(after);
+
+  auto plan = std::make_shared<DevicePlanData>();
+  plan->map = engine.tables_of(map);
+  plan->options = options;
+  plan->engine = impl_;
+  plan->shape = shape_of(routing, map, options, engine.options.max_tokens, RankId(engine.self));
+  plan->hash = Hasher()
+                   .add(engine.num_plans++)
+                   .add(map.hash())
+                   .add(static_cast<std::uint64_t>(routing.topk))
+                   .add(static_cast<std::uint64_t>(options.layout))
+                   .add(static_cast<std::uint64_t>(options.alignment))
+                   .add(static_cast<std::uint64_t>(options.capacity))
+                   .add(static_cast<std::uint64_t>(options.max_rows))
+                   .add(static_cast<std::uint64_t>(options.overflow))
+                   .value();
+  plan->block = engine.heap->allocate(device::PlanBlock(plan->shape, nullptr).bytes());
+  plan->arrays = device::PlanBlock(plan->shape, plan->block.get()).arrays();
+
+  const device::RoutingView view{routing.experts, routing.weights, routing.num_tokens, routing.topk, engine.self};
+  const device::SlotRules rules{options.capacity, exact ? kMostRows : options.max_rows, options.alignment};
+  const device::Tag tag{device::OpKind::plan, device::Phase::begin, plan->hash};
+  device::launch_count(view, *plan->map, plan->arrays, engine.stream);
+  device::launch(device::CountExchange{.control = engine.control,
+                                       .note = {engine.heap->memory.offset_of(plan->block.get()), 0, tag.packed()},
+                                       .shape = plan->shape,
+                                       .map = *plan->map,
+                                       .rules = rules,
+                                       .plan = plan->arrays,
+                                       .told = &engine.page().sizes,
+                                       .experts = routing.experts,
+                                       .drops = options.overflow == Overflow::drop},
+                 engine.stream);
+  // The host waits for sizes only, while the device goes on to place rows.
+  const device::Events::Event sized = exact ? engine.events->record(engine.stream) : nullptr;
+  device::launch(device::Place{.routing = view,
+                               .map = *plan->map,
+                               .shape = plan->shape,
+                               .rules = rules,
+                               .plan = plan->arrays,
+                               .unique_maps = engine.control.shown,
+                               .flat = engine.options.reduction == Reduction::flat,
+                               .stop = &engine.control.progress->fault},
+                 engine.stream);
+  // Maps are whole when all senders have written their part.
+  if (plan->shape.unique) engine.meet({device::OpKind::plan, device::Phase::end, plan->hash});
+  plan->num_rows = options.max_rows;
+  if (exact) {
+    device::check(cudaEventSynchronize(sized.get()), "wait for sizes");
+    engine.throw_if_faulty();
+    plan->num_rows = engine.page().sizes.num_rows;
+  }
+  return DevicePlan(std::move(plan));
+}
+
+Layout DevicePlan::layout() const { return data_->options.layout; }
+std::int64_t DevicePlan::num_tokens() const { return data_->shape.num_tokens; }
+std::int32_t DevicePlan::topk() const { return data_->shape.topk; }
+std::int32_t DevicePlan::num_local_experts() const { return data_->shape.num_local; }
+std::int64_t DevicePlan::num_rows() const { return data_->num_rows; }
+const std::int32_t* DevicePlan::expert_offsets() const { return data_->arrays.expert_offsets; }
+const std::int32_t* DevicePlan::expert_counts() const { return data_->arrays.expert_counts; }
+
+namespace {
+
+const std::int32_t* unique_map(const DevicePlanData& plan, std::int64_t device::UniqueMaps::*which) {
+  return plan.shape.unique ? plan.arrays.unique_maps + device::UniqueMaps::of(plan.shape).*which : nullptr;
+}
+
+}  // namespace
+
+const std::int32_t* DevicePlan::unique_of_expert_row() const {
+  return unique_map(*data_, &device::UniqueMaps::unique_of_expert_row);
+}
+const std::int32_t* DevicePlan::expert_rows_of_unique() const {
+  return unique_map(*data_, &device::UniqueMaps::expert_rows_of_unique);
+}
+const std::int32_t* DevicePlan::unique_experts() const {
+  return unique_map(*data_, &device::UniqueMaps::unique_experts);
+}
+const float* DevicePlan::unique_weights() const {
+  return reinterpret_cast<const float*>(unique_map(*data_, &device::UniqueMaps::unique_weights));
+}
+
+DevicePlan::Sizes DevicePlan::sizes() const {
+  const DeviceEngine::Impl& engine = *data_->engine;
+  const device::OnDevice scope(engine.device());
+  device::PlanSizes sizes;
+  engine.copy_when_idle(&sizes, data_->arrays.sizes, sizeof(sizes), "read sizes back");
+  engine.throw_if_faulty();
+  return {sizes.num_rows, sizes.num_expert_rows, sizes.overflowed != 0};
+}
+
+}  // namespace shunt

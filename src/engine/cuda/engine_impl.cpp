@@ -1,0 +1,238 @@
+#include "engine/cuda/engine_impl.hpp"
+
+#include <cstring>
+
+#include "core/fail.hpp"
+#include "core/hash.hpp"
+#include "engine/cuda/fault.hpp"
+#include "engine/cuda/on_device.hpp"
+#include "kernels/cuda/copy_bytes.hpp"
+#include "kernels/cuda/zero_padding.hpp"
+#include "transport/cuda/meeting.hpp"
+
+namespace shunt {
+namespace {
+
+class PendingOperation final : public DevicePending {
+ public:
+  PendingOperation(std::shared_ptr<const DeviceEngine::Impl> engine, device::Events::Event event)
+      : engine_(std::move(engine)), event_(std::move(event)) {}
+
+  void wait() override {
+    if (engine_->is_capturing())
+      fail(ErrorCode::invalid_argument, "rank {}: the host can't wait for what is being captured", engine_->self);
+    device::check(cudaEventSynchronize(event_.get()), "wait for an operation");
+    engine_->throw_if_faulty();
+  }
+  void wait_on(Stream stream) override {
+    if (stream != engine_->stream)
+      device::check(cudaStreamWaitEvent(stream, event_.get(), 0), "let a stream wait for an operation");
+  }
+
+ private:
+  std::shared_ptr<const DeviceEngine::Impl> engine_;
+  device::Events::Event event_;
+};
+
+void check_summable(std::int32_t rank, const char* name, DType dtype) {
+  if (dtype != f32 && dtype != bf16 && dtype != f16)
+    fail(ErrorCode::invalid_argument, "rank {}: device engine: {} is {}, expected f32, bf16 or f16", rank, name,
+         to_string(dtype));
+}
+
+}  // namespace
+
+DeviceEngine::Impl::Impl(World& world, const DeviceHeap& device_heap, const DeviceEngineOptions& engine_options)
+    : heap(device_heap.impl()), options(engine_options), topology(world.topology()), self(world.rank().value) {
+  constexpr std::int64_t kMostHidden = std::int64_t{1} << 31;
+  constexpr std::int64_t kMostTokens = std::int64_t{1} << 24;
+  if (world.size() != heap->num_ranks)
+    fail(ErrorCode::invalid_argument, "rank {}: device engine: the world has {} ranks, the heap {}", self, world.size(),
+         heap->num_ranks);
+  if (options.hidden < 1 || options.hidden > kMostHidden)
+    fail(ErrorCode::invalid_argument, "rank {}: device engine: hidden is {}, expected 1 to {}", self, options.hidden,
+         kMostHidden);
+  if (options.max_tokens < 0 || options.max_tokens > kMostTokens)
+    fail(ErrorCode::invalid_argument, "rank {}: device engine: max_tokens is {}, expected 0 to {}", self,
+         options.max_tokens, kMostTokens);
+  if (options.max_experts < 1)
+    fail(ErrorCode::invalid_argument, "rank {}: device engine: max_experts is {}, expected at least 1", self,
+         options.max_experts);
+  if (!options.expert_dtype) options.expert_dtype = options.dtype;
+  if (!options.result_dtype) options.result_dtype = options.expert_dtype;
+  if (!options.wire_dtype) options.wire_dtype = options.expert_dtype;
+  if (!options.deadline) options.deadline = Environment::read().deadline;
+  options.deadline = Environment::checked("device engine: deadline", *options.deadline);
+  check_summable(self, "dtype", options.dtype);
+  check_summable(self, "expert_dtype", *options.expert_dtype);
+  check_summable(self, "result_dtype", *options.result_dtype);
+  check_summable(self, "wire_dtype", *options.wire_dtype);
+  const device::OnDevice scope(device());
+  stream = options.stream;
+  if (!stream) {
+    device::check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "make a stream");
+    owns_stream_ = true;
+  }
+  page_ = heap->take_page();
+  make_control(world);
+}
+
+DeviceEngine::Impl::~Impl() {
+  // What is under way ends by itself, at the deadline at the latest; its memory must not be handed out before.
+  (void)cudaStreamSynchronize(stream);
+  if (owns_stream_) (void)cudaStreamDestroy(stream);
+}
+
+void DeviceEngine::Impl::make_control(World& world) {
+  struct Introduction {
+    std::uint64_t agreement;
+    std::uint64_t control_offset;
+  };
+  const auto num_ranks = static_cast<std::size_t>(heap->num_ranks);
+  control.self = self;
+  control.shape = {heap->num_ranks, options.max_experts + heap->num_ranks};
+  control_block_ = heap->allocate(control.shape.bytes());
+  const std::size_t own_bytes = 4 * num_ranks * sizeof(void*) + sizeof(device::Progress);
+  own_block_ = heap->allocate(own_bytes);
+  device::check(cudaMemsetAsync(control_block_.get(), 0, control.shape.bytes(), stream), "clear signals");
+  device::check(cudaMemsetAsync(own_block_.get(), 0, own_bytes, stream), "clear progress");
+  device::check(cudaStreamSynchronize(stream), "clear signals");
+
+  const Introduction mine{Hasher()
+                              .add(static_cast<std::uint64_t>(options.hidden))
+                              .add(static_cast<std::uint64_t>(options.dtype))
+                              .add(static_cast<std::uint64_t>(*options.expert_dtype))
+                              .add(static_cast<std::uint64_t>(*options.result_dtype))
+                              .add(static_cast<std::uint64_t>(*options.wire_dtype))
+                              .add(static_cast<std::uint64_t>(options.reduction))
+                              .add(static_cast<std::uint64_t>(options.max_tokens))
+                              .add(static_cast<std::uint64_t>(options.max_experts))
+                              .value(),
+                          heap->memory.offset_of(control_block_.get())};
+  const auto all = world.all_gather(std::as_bytes(std::span(&mine, 1)));
+  std::vector<std::byte*> pointers(2 * num_ranks);
+  for (std::size_t rank = 0; rank < num_ranks; ++rank) {
+    Introduction peer;
+    std::memcpy(&peer, all[rank].data(), sizeof(peer));
+    if (peer.agreement != mine.agreement)
+      fail(ErrorCode::mismatch, "ranks {} and {} make device engines with different options", self, rank);
+    pointers[rank] = heap->memory.base_of(rank);
+    pointers[num_ranks + rank] = pointers[rank] + peer.control_offset;
+  }
+  auto** words = reinterpret_cast<std::byte**>(own_block_.get());
+  copy_when_idle(words, pointers.data(), pointers.size() * sizeof(void*), "tell the device of its peers");
+  control.heaps = words;
+  control.blocks = words + num_ranks;
+  control.shown = words + 2 * num_ranks;
+  control.progress = reinterpret_cast<device::Progress*>(words + 4 * num_ranks);
+  control.fault = &page_->fault;
+  control.deadline_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(*options.deadline).count());
+}
+
+void DeviceEngine::Impl::throw_if_faulty() const {
+  device::throw_if_faulty(page_->fault, RankId(self), *options.deadline);
+}
+
+bool DeviceEngine::Impl::is_capturing() const {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  device::check(cudaStreamIsCapturing(stream, &status), "ask whether a stream is captured");
+  return status != cudaStreamCaptureStatusNone;
+}
+
+void DeviceEngine::Impl::copy_when_idle(void* to, const void* from, std::size_t bytes, const char* what) const {
+  device::check(cudaStreamSynchronize(stream), what);
+  device::check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream), what);
+  device::check(cudaStreamSynchronize(stream), what);
+}
+
+void DeviceEngine::Impl::start_after(Stream after) {
+  throw_if_faulty();
+  if (!after || after == stream) return;
+  device::check(cudaStreamWaitEvent(stream, events->record(after).get(), 0), "wait for the caller's stream");
+}
+
+std::shared_ptr<DevicePending> DeviceEngine::Impl::pending() {
+  return std::make_shared<PendingOperation>(shared_from_this(), events->record(stream));
+}
+
+void DeviceEngine::Impl::meet(device::Tag tag, const void* shown, const void* second) const {
+  const auto offset = [&](const void* block) { return block ? heap->memory.offset_of(block) : 0; };
+  device::launch_meeting(control, {offset(shown), offset(second), tag.packed()}, stream);
+}
+
+std::shared_ptr<const device::MapTables> DeviceEngine::Impl::tables_of(const ExpertMap& map) {
+  auto& known = maps_[map.hash()];
+  if (known) return known;
+  if (is_capturing())
+    fail(ErrorCode::invalid_argument,
+         "rank {}: plan: this map is new to the engine; plan with it once before it is captured", self);
+  const device::MapWords words(map, topology, options.reduction == Reduction::flat);
+  const std::size_t bytes = words.words().size() * sizeof(std::int32_t);
+  const auto block = heap->allocate(bytes);
+  copy_when_idle(block.get(), words.words().data(), bytes, "tell the device of a map");
+  const auto tables = std::make_shared<device::MapTables>(words.at(reinterpret_cast<std::int32_t*>(block.get())));
+  known = {tables.get(), [tables, block](const device::MapTables*) {}};
+  return known;
+}
+
+const DevicePlanData& DeviceEngine::Impl::check_plan(const DevicePlan& plan, std::string_view operation) const {
+  if (!plan.data()) fail(ErrorCode::invalid_argument, "rank {}: {}: the plan is empty", self, operation);
+  if (plan.data()->engine.get() != this)
+    fail(ErrorCode::invalid_argument, "rank {}: {}: the plan was made by another engine", self, operation);
+  return *plan.data();
+}
+
+void DeviceEngine::Impl::check_tensor(std::string_view operation, std::string_view name, const ConstTensor& tensor,
+                                      DType dtype, std::int64_t rows) const {
+  if (tensor.dtype != dtype)
+    fail(ErrorCode::invalid_argument, "rank {}: {}: {} is {}, expected {}", self, operation, name,
+         to_string(tensor.dtype), to_string(dtype));
+  if (tensor.rows != rows || tensor.cols != options.hidden)
+    fail(ErrorCode::invalid_argument, "rank {}: {}: {} is [{}, {}], expected [{}, {}]", self, operation, name,
+         tensor.rows, tensor.cols, rows, options.hidden);
+  if (tensor.rows > 0 && !tensor.data)
+    fail(ErrorCode::invalid_argument, "rank {}: {}: {} has no data", self, operation, name);
+  if (reinterpret_cast<std::uintptr_t>(tensor.data) % size_of(dtype) != 0)
+    fail(ErrorCode::invalid_argument, "rank {}: {}: {} is not aligned to its elements", self, operation, name);
+}
+
+Tensor DeviceEngine::Impl::allocate(DType dtype, std::int64_t rows) const {
+  Tensor tensor{nullptr, dtype, rows, options.hidden, nullptr};
+  const auto block = heap->allocate(tensor.bytes());
+  tensor.data = block.get();
+  tensor.owner = block;
+  return tensor;
+}
+
+Tensor DeviceEngine::Impl::output(std::string_view operation, const Tensor& given, DType dtype,
+                                  std::int64_t rows) const {
+  if (!given.data && given.rows == 0) return allocate(dtype, rows);
+  check_tensor(operation, "out", given, dtype, rows);
+  return given;
+}
+
+bool DeviceEngine::Impl::is_symmetric(const ConstTensor& tensor) const {
+  // Kernels rely on what the heap aligns its blocks to.
+  return heap->memory.contains(tensor.data, tensor.bytes()) &&
+         heap->memory.offset_of(tensor.data) % device::SymmetricHeap::kAlignment == 0;
+}
+
+ConstTensor DeviceEngine::Impl::show_to_peers(const ConstTensor& rows) const {
+  if (is_symmetric(rows)) return rows;
+  const Tensor copy = allocate(rows.dtype, rows.rows);
+  device::launch(device::CopyBytes{rows.data, copy.data, rows.bytes()}, stream);
+  return copy;
+}
+
+void DeviceEngine::Impl::zero_padding(const DevicePlanData& plan, const Tensor& rows) const {
+  if (plan.shape.unique || plan.options.alignment == 1) return;
+  device::launch(device::ZeroPadding{.rows = rows.data,
+                                     .offsets = plan.arrays.expert_offsets,
+                                     .counts = plan.arrays.expert_counts,
+                                     .num_experts = plan.shape.num_local,
+                                     .row_bytes = rows.row_bytes(),
+                                     .stop = &control.progress->fault},
+                 stream);
+}
+
+}  // namespace shunt

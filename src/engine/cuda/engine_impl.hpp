@@ -1,0 +1,89 @@
+// What a DeviceEngine holds and its operations share.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <map>
+#include <memory>
+#include <string_view>
+
+#include "engine/cuda/events.hpp"
+#include "engine/cuda/heap_impl.hpp"
+#include "engine/cuda/tag.hpp"
+#include "plan/cuda/map_tables.hpp"
+#include "shunt/device_engine.hpp"
+#include "transport/cuda/control.hpp"
+
+namespace shunt {
+
+struct DevicePlanData {
+  std::shared_ptr<std::byte> block;
+  device::PlanShape shape;
+  device::PlanArrays arrays;
+  DevicePlanOptions options;
+  std::int64_t num_rows;  // exact, or the bound
+  std::uint64_t hash;     // equal on all ranks
+  std::shared_ptr<const DeviceEngine::Impl> engine;
+  std::shared_ptr<const device::MapTables> map;  // kept for graphs that plan anew
+};
+
+struct DeviceEngine::Impl : std::enable_shared_from_this<DeviceEngine::Impl> {
+  Impl(World& world, const DeviceHeap& device_heap, const DeviceEngineOptions& engine_options);
+  ~Impl();
+
+  [[nodiscard]] std::int32_t device() const { return heap->memory.device(); }
+
+  /// Throws the Error of a fault that the device has recorded.
+  void throw_if_faulty() const;
+  [[nodiscard]] bool is_capturing() const;
+  /// Copies between host and device go through queues that ranks of a process share, so nothing may wait there: the
+  /// host waits for the stream first.
+  void copy_when_idle(void* to, const void* from, std::size_t bytes, const char* what) const;
+
+  /// The engine's stream goes on when `after` has come here.
+  void start_after(Stream after);
+  [[nodiscard]] std::shared_ptr<DevicePending> pending();
+
+  void meet(device::Tag tag, const void* shown = nullptr, const void* second = nullptr) const;
+
+  [[nodiscard]] std::shared_ptr<const device::MapTables> tables_of(const ExpertMap& map);
+
+  // Checks of what a caller brings; each throws Error(invalid_argument).
+  [[nodiscard]] const DevicePlanData& check_plan(const DevicePlan& plan, std::string_view operation) const;
+  void check_tensor(std::string_view operation, std::string_view name, const ConstTensor& tensor, DType dtype,
+                    std::int64_t rows) const;
+
+  /// A new block in the heap, or `given` if the caller brought one.
+  [[nodiscard]] Tensor output(std::string_view operation, const Tensor& given, DType dtype, std::int64_t rows) const;
+  [[nodiscard]] Tensor allocate(DType dtype, std::int64_t rows) const;
+  [[nodiscard]] bool is_symmetric(const ConstTensor& tensor) const;
+  /// The rows where peers can read them: through a copy if need be.
+  [[nodiscard]] ConstTensor show_to_peers(const ConstTensor& rows) const;
+
+  DeviceTicket<Tensor> pull(device::OpKind kind, const DevicePlan& plan, const ConstTensor& rows,
+                            const DeviceCombineOptions& pull_options);
+  void zero_padding(const DevicePlanData& plan, const Tensor& rows) const;
+
+  std::shared_ptr<DeviceHeap::Impl> heap;
+  DeviceEngineOptions options;  // every default filled in
+  Topology topology;
+  std::int32_t self;
+  std::uint64_t num_plans = 0;
+  cudaStream_t stream = nullptr;
+  device::Control control{};
+  std::shared_ptr<device::Events> events = std::make_shared<device::Events>();
+
+ private:
+  void make_control(World& world);
+
+  bool owns_stream_ = false;
+  std::shared_ptr<HostPage> page_;
+  std::shared_ptr<std::byte> control_block_;  // what peers write
+  std::shared_ptr<std::byte> own_block_;      // what only this rank's kernels touch
+  std::map<std::uint64_t, std::shared_ptr<const device::MapTables>> maps_;
+
+ public:
+  [[nodiscard]] HostPage& page() const { return *page_; }
+};
+
+}  // namespace shunt

@@ -1,0 +1,35 @@
+#include "engine/cuda/fault.hpp"
+
+#include <atomic>
+
+#include "core/fail.hpp"
+#include "engine/cuda/tag.hpp"
+
+namespace shunt::device {
+
+void throw_if_faulty(const FaultRecord& record, RankId self, std::chrono::milliseconds deadline) {
+  const std::uint32_t cause = *static_cast<const volatile std::uint32_t*>(&record.cause);
+  if (cause == FaultRecord::none) return;
+  std::atomic_thread_fence(std::memory_order_acquire);  // its partner is the fence before the cause in report()
+  const Tag tag = Tag::unpack(record.tag);
+  const std::string_view operation = to_string(tag.kind);
+  switch (cause) {
+    case FaultRecord::deadline:
+      fail(ErrorCode::deadline, "rank {}: {}: rank {} did not come within {} ms; it has come to {} of {} meetings",
+           self, operation, record.peer, deadline.count(), record.seen, record.expected);
+    case FaultRecord::mismatch: {
+      const Tag other = Tag::unpack(record.seen);
+      fail(ErrorCode::mismatch, "rank {} called {}, rank {} {}{}", self, operation, record.peer, to_string(other.kind),
+           other.kind == tag.kind ? " with other options, or of another plan" : "");
+    }
+    case FaultRecord::overflow:
+      fail(ErrorCode::invalid_argument, "rank {}: {}: a rank would receive {} rows, more than max_rows = {}", self,
+           operation, record.seen, record.expected);
+    case FaultRecord::routing:
+      fail(ErrorCode::invalid_argument, "rank {}: {}: token {}: expert {} is out of range or named twice", self,
+           operation, record.expected, static_cast<std::int32_t>(record.seen));
+    default: fail(ErrorCode::internal, "rank {}: {}: fault {} is not known", self, operation, cause);
+  }
+}
+
+}  // namespace shunt::device

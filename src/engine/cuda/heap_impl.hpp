@@ -1,0 +1,41 @@
+// What a DeviceHeap holds.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "plan/cuda/plan_arrays.hpp"
+#include "shunt/device_heap.hpp"
+#include "transport/cuda/control.hpp"
+#include "transport/cuda/symmetric_heap.hpp"
+
+namespace shunt {
+
+/// Where an engine's device and host meet: pinned memory.
+struct HostPage {
+  device::FaultRecord fault;
+  device::PlanSizes sizes;
+};
+
+struct DeviceHeap::Impl : std::enable_shared_from_this<DeviceHeap::Impl> {
+  Impl(World& world, const DeviceHeapOptions& options, std::int32_t device);
+  ~Impl();
+
+  /// A block of the heap that is released with its last owner.
+  [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes);
+  [[nodiscard]] std::shared_ptr<HostPage> take_page();
+
+  device::SymmetricHeap memory;
+  std::int32_t num_ranks;
+
+ private:
+  static constexpr std::size_t kMostEngines = 1024;
+
+  // Pinned once: pinning more may wait for the device, and so for other ranks.
+  HostPage* pages_ = nullptr;
+  std::mutex mutex_;
+  std::vector<HostPage*> free_pages_;
+};
+
+}  // namespace shunt

@@ -1,0 +1,48 @@
+// Loads and stores of up to 16 bytes, with what the cache should do about them.
+#pragma once
+
+#include <cstdint>
+
+namespace shunt::device {
+
+/// Keeps a row in the L2 cache, as it will be read again for the token's other experts.
+__device__ inline uint4 load_to_keep(const uint4* from) {
+  std::uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  uint4 v;
+  asm volatile("ld.global.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(from), "l"(policy));
+  return v;
+}
+
+/// Leaves the cache to what is read again.
+__device__ inline void store_to_leave(uint4* to, uint4 v) {
+  std::uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  asm volatile("st.global.L2::cache_hint.v4.u32 [%0], {%1, %2, %3, %4}, %5;" ::"l"(to), "r"(v.x), "r"(v.y), "r"(v.z),
+               "r"(v.w), "l"(policy)
+               : "memory");
+}
+
+template <class Word>
+__device__ inline Word load_to_keep(const Word* from) {
+  return *from;
+}
+template <class Word>
+__device__ inline void store_to_leave(Word* to, Word v) {
+  __stcs(to, v);
+}
+
+/// Of what nobody reads again.
+template <class Wide>
+__device__ inline Wide load_once(const Wide* from) {
+  if constexpr (sizeof(Wide) == 16) {
+    const uint4 bits = __ldcs(reinterpret_cast<const uint4*>(from));
+    return *reinterpret_cast<const Wide*>(&bits);
+  } else {
+    return *from;
+  }
+}
+
+}  // namespace shunt::device

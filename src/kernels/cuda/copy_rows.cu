@@ -1,0 +1,47 @@
+#include "core/cuda/check.hpp"
+#include "kernels/cuda/access.cuh"
+#include "kernels/cuda/copy_rows.hpp"
+#include "kernels/cuda/geometry.hpp"
+#include "kernels/cuda/widths.hpp"
+
+namespace shunt::device {
+namespace {
+
+template <class Word>
+__global__ void copy_rows_kernel(CopyRows copy, std::int32_t num_words) {
+  const Segment segment = copy.segments[blockIdx.x];
+  const std::uint32_t stop = *copy.stop;  // on its way together with the segment
+  if (segment.token < 0 || stop != 0) return;
+  const auto* from = reinterpret_cast<const Word*>(copy.x + segment.token * copy.row_bytes);
+  auto* to = reinterpret_cast<Word*>(copy.out[segment.rank] + segment.slot * copy.row_bytes);
+  for (std::int32_t begin = threadIdx.x; begin < num_words; begin += kAccessesPerThread * blockDim.x) {
+    Word words[kAccessesPerThread];
+#pragma unroll
+    for (std::int32_t i = 0; i < kAccessesPerThread; ++i)
+      if (const std::int32_t word = begin + i * blockDim.x; word < num_words) words[i] = load_to_keep(from + word);
+#pragma unroll
+    for (std::int32_t i = 0; i < kAccessesPerThread; ++i)
+      if (const std::int32_t word = begin + i * blockDim.x; word < num_words) store_to_leave(to + word, words[i]);
+  }
+}
+
+}  // namespace
+
+void launch(const CopyRows& copy, cudaStream_t stream) {
+  if (copy.num_segments == 0) return;
+  const RowGeometry rows = row_geometry(copy.row_bytes, reinterpret_cast<std::uintptr_t>(copy.x));
+  for_width(rows.access_bytes, [&](auto word) {
+    copy_rows_kernel<decltype(word)>
+        <<<static_cast<unsigned>(copy.num_segments), rows.threads, 0, stream>>>(copy, rows.num_accesses);
+  });
+  check(cudaGetLastError(), "start the copy of rows");
+}
+
+void preload_copy_rows() {
+  for_every_width([](auto word) {
+    cudaFuncAttributes attributes;
+    check(cudaFuncGetAttributes(&attributes, copy_rows_kernel<decltype(word)>), "load the copy of rows");
+  });
+}
+
+}  // namespace shunt::device

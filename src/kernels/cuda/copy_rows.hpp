@@ -1,0 +1,26 @@
+// Dispatch: every row from its token into its slot.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/cuda/segment.hpp"
+
+namespace shunt::device {
+
+/// A block per segment, in the order of the list. Segments whose token is −1 are passed over.
+struct CopyRows {
+  const std::byte* x;         ///< [tokens, row_bytes]
+  std::byte* const* out;      ///< [ranks], device: where each rank's rows begin, aligned to 256 bytes
+  const Segment* segments;    ///< device
+  std::int64_t num_segments;  ///< with those that are passed over
+  std::size_t row_bytes;
+  const std::uint32_t* stop;  ///< device: nothing is done where it is set
+};
+
+void launch(const CopyRows& copy, cudaStream_t stream);
+void preload_copy_rows();
+
+}  // namespace shunt::device

@@ -1,0 +1,30 @@
+// From element types that are known at run time to C++ types.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "shunt/dtype.hpp"
+#include "shunt/error.hpp"
+
+namespace shunt::device {
+
+/// Calls work(Element{}) for f32, bf16 or f16.
+template <class Work>
+void for_element(DType dtype, const Work& work) {
+  switch (dtype) {
+    case DType::f32: return work(float{});
+    case DType::bf16: return work(__nv_bfloat16{});
+    case DType::f16: return work(__half{});
+    case DType::fp8_e4m3: break;
+  }
+  throw Error(ErrorCode::internal, "no kernel computes with fp8");
+}
+
+template <class Work>
+void for_every_pair_of_elements(const Work& work) {
+  for (const DType a : {f32, bf16, f16})
+    for (const DType b : {f32, bf16, f16}) for_element(a, [&](auto x) { for_element(b, [&](auto y) { work(x, y); }); });
+}
+
+}  // namespace shunt::device

@@ -1,0 +1,48 @@
+// Dispatch of few tokens without a plan: a slot follows from (expert, source, how many tokens before).
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/cuda/segment.hpp"
+
+namespace shunt::device {
+
+/// A block per (token, choice) finds its slot by looking at the tokens before, while its row is on its way; one block
+/// more counts rows for the receivers.
+struct SendPadded {
+  // The expert map; see plan/cuda/map_tables.hpp.
+  std::int32_t num_experts;
+  std::int32_t num_physical;
+  std::int32_t num_ranks;
+  const std::int32_t* copies_begin;
+  const std::int32_t* copies;
+  const std::int32_t* rank_of;
+  const std::int32_t* key_of;
+  const std::int32_t* first_of_rank;
+  const std::int32_t* node_of;
+
+  const std::byte* x;           ///< [tokens, row_bytes]
+  const std::int32_t* experts;  ///< [tokens, topk]; −1: dropped
+  const float* weights;         ///< [tokens, topk]; null: all 1
+  std::int32_t num_tokens;
+  std::int32_t max_tokens;
+  std::int32_t topk;
+  std::int32_t self;
+  std::size_t row_bytes;
+
+  std::byte* const* rows;       ///< [ranks], device: [local experts, ranks, max_tokens] rows, aligned to 256 bytes
+  std::int32_t* const* counts;  ///< [ranks], device: [local experts, ranks]
+  Term* terms;                  ///< [tokens, topk]: where the rows went, for combine
+  const std::uint32_t* stop;    ///< device: nothing is done where it is set
+};
+
+void launch(const SendPadded& send, cudaStream_t stream);
+void preload_send_padded();
+
+/// Experts whose rows a block can count.
+inline constexpr std::int32_t kMostPaddedExperts = 8192;
+
+}  // namespace shunt::device

@@ -1,0 +1,43 @@
+#include "core/cuda/check.hpp"
+#include "plan/cuda/count.hpp"
+#include "plan/cuda/tile.cuh"
+
+namespace shunt::device {
+namespace {
+
+constexpr int kThreads = 512;
+
+__global__ void __launch_bounds__(kThreads) count_kernel(RoutingView routing, MapTables map, PlanArrays plan) {
+  extern __shared__ std::uint32_t bits[];
+  __shared__ std::int32_t bad_entry;
+  Tile tile(routing, map, bits);
+  tile.clear();
+  if (threadIdx.x == 0) bad_entry = -1;
+  __syncthreads();
+  for (std::int32_t entry = threadIdx.x; entry < tile.num_entries(); entry += blockDim.x) {
+    const std::int32_t named = tile.named(entry);
+    const std::int32_t expert = tile.physical(entry, named);
+    if (expert < 0 ? named != -1 : !tile.mark(entry, expert, map.rank_of[expert])) atomicMax(&bad_entry, entry);
+  }
+  __syncthreads();
+  for (std::int32_t column = threadIdx.x; column < map.num_columns(); column += blockDim.x)
+    plan.tile_counts[std::int64_t{blockIdx.x} * map.num_columns() + column] = tile.count(column);
+  if (threadIdx.x == 0) plan.bad_entry[blockIdx.x] = bad_entry;
+}
+
+}  // namespace
+
+void launch_count(const RoutingView& routing, const MapTables& map, const PlanArrays& plan, cudaStream_t stream) {
+  const auto tiles = static_cast<unsigned>((routing.num_tokens + kTileTokens - 1) / kTileTokens);
+  if (tiles == 0) return;
+  count_kernel<<<tiles, kThreads, static_cast<unsigned>(map.num_columns()) * kTileWords * 4, stream>>>(routing, map,
+                                                                                                       plan);
+  check(cudaGetLastError(), "start to count");
+}
+
+void preload_count() {
+  check(cudaFuncSetAttribute(count_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostTileBytes),
+        "load the counting");
+}
+
+}  // namespace shunt::device

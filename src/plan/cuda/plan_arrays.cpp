@@ -1,0 +1,30 @@
+#include "plan/cuda/plan_arrays.hpp"
+
+namespace shunt::device {
+
+template <class T>
+T* PlanBlock::take(std::int64_t count) {
+  constexpr std::size_t kAlignment = 16;
+  T* const place = reinterpret_cast<T*>(begin_ + bytes_);
+  bytes_ += (static_cast<std::size_t>(count) * sizeof(T) + kAlignment - 1) / kAlignment * kAlignment;
+  return place;
+}
+
+PlanBlock::PlanBlock(const PlanShape& shape, std::byte* begin) : begin_(begin) {
+  arrays_.unique_maps = take<std::int32_t>(UniqueMaps::of(shape).num_words);
+  arrays_.tile_counts = take<std::uint32_t>(std::int64_t{shape.num_tiles()} * shape.num_columns());
+  arrays_.totals = take<std::uint32_t>(shape.num_columns());
+  arrays_.first_slot = take<std::int32_t>(shape.num_physical);
+  arrays_.kept = take<std::int32_t>(shape.num_physical);
+  arrays_.accepted = take<std::int32_t>(shape.num_physical);
+  arrays_.expert_begin = take<std::int64_t>(shape.num_physical + 1);
+  arrays_.first_unique = take<std::int32_t>(shape.num_ranks);
+  arrays_.segments = take<Segment>(shape.num_segments());
+  arrays_.terms = take<Term>(shape.num_tokens * shape.topk);
+  arrays_.bad_entry = take<std::int32_t>(shape.num_tiles());
+  arrays_.sizes = take<PlanSizes>(1);
+  arrays_.expert_offsets = take<std::int32_t>(shape.num_local + 1);
+  arrays_.expert_counts = take<std::int32_t>(shape.num_local);
+}
+
+}  // namespace shunt::device

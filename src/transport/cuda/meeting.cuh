@@ -1,0 +1,83 @@
+// Ranks meet: each says something to all, and goes on when all have spoken. The only place where kernels wait, and only
+// kernels of one block do, so that any number of ranks fit on one GPU.
+#pragma once
+
+#include <cuda/atomic>
+
+#include "transport/cuda/control.hpp"
+
+namespace shunt::device {
+
+using Signal = ::cuda::atomic_ref<std::uint32_t, ::cuda::thread_scope_system>;
+
+__device__ inline std::uint64_t nanoseconds() {
+  std::uint64_t now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  return now;
+}
+
+__device__ inline bool is_faulty(const Control& control) {
+  return *static_cast<volatile std::uint32_t*>(&control.progress->fault) != 0;
+}
+
+/// The first fault of this rank counts.
+__device__ inline void report(const Control& control, const FaultRecord& fault) {
+  if (atomicExch(&control.progress->fault, 1u) != 0) return;
+  volatile FaultRecord* record = control.fault;
+  record->peer = fault.peer;
+  record->tag = fault.tag;
+  record->expected = fault.expected;
+  record->seen = fault.seen;
+  __threadfence_system();  // before the cause, without which the host does not look at the rest
+  record->cause = fault.cause;
+}
+
+/// Called by one thread per peer, with the peer's control block. Everything that happened before on this rank's stream,
+/// or before a barrier that this thread passed, is visible to who sees the signal: its partner is the acquire in
+/// await().
+__device__ inline void say(const Control& control, std::byte* block, std::uint32_t meeting, const Note& note) {
+  *reinterpret_cast<Note*>(block + control.shape.note(meeting, control.self)) = note;
+  Signal(*reinterpret_cast<std::uint32_t*>(block + control.shape.signal(control.self)))
+      .store(meeting, ::cuda::memory_order_release);
+}
+
+/// Called by one thread per peer, with the own control block; false if the peer did not come in time, or came for
+/// something else.
+__device__ inline bool await(const Control& control, std::int32_t peer, std::byte* block, std::uint32_t meeting,
+                             std::uint64_t tag) {
+  Signal signal(*reinterpret_cast<std::uint32_t*>(block + control.shape.signal(peer)));
+  std::byte* const heap = control.heaps[peer];
+  const std::uint64_t begin = nanoseconds();
+  std::uint32_t seen;
+  // Counters may wrap around, so it is their distance that counts. The acquire's partner is the release in say().
+  while (static_cast<std::int32_t>((seen = signal.load(::cuda::memory_order_acquire)) - meeting) < 0) {
+    if (nanoseconds() - begin < control.deadline_ns) continue;
+    report(control, {FaultRecord::deadline, peer, tag, meeting, seen});
+    return false;
+  }
+  const Note note = *reinterpret_cast<const Note*>(block + control.shape.note(meeting, peer));
+  control.shown[peer] = heap + note.offset;
+  control.shown[control.shape.num_ranks + peer] = heap + note.second_offset;
+  if (note.tag == tag) return true;
+  report(control, {FaultRecord::mismatch, peer, tag, tag, note.tag});
+  return false;
+}
+
+/// Called by all threads of a kernel's only block; the same result on all. Afterwards control.shown is set. Loads that
+/// don't depend on each other are made side by side: a meeting's time is all latency.
+__device__ inline bool meet(const Control& control, const Note& note) {
+  const std::int32_t num_ranks = control.shape.num_ranks;
+  std::byte* const own = control.blocks[control.self];
+  std::byte* const first = threadIdx.x < num_ranks ? control.blocks[threadIdx.x] : nullptr;
+  const std::uint32_t meeting = control.progress->meetings + 1;
+  if (__syncthreads_or(is_faulty(control))) return false;  // a barrier too: all have read the counter
+  if (threadIdx.x == 0) control.progress->meetings = meeting;
+  for (std::int32_t peer = threadIdx.x; peer < num_ranks; peer += blockDim.x)
+    say(control, peer == threadIdx.x ? first : control.blocks[peer], meeting, note);
+  bool all_came = true;
+  for (std::int32_t peer = threadIdx.x; peer < num_ranks; peer += blockDim.x)
+    all_came = await(control, peer, own, meeting, note.tag) && all_came;
+  return __syncthreads_and(all_came);
+}
+
+}  // namespace shunt::device

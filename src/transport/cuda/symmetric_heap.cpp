@@ -1,0 +1,126 @@
+#include "transport/cuda/symmetric_heap.hpp"
+
+#include <cuda_runtime_api.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/cuda/check.hpp"
+#include "core/fail.hpp"
+
+namespace shunt::device {
+namespace {
+
+/// How a peer finds a rank's heap.
+struct Address {
+  pid_t process;
+  std::int32_t device;
+  std::uint64_t bytes;
+  const SharedMemory* memory;  // for threads of the same process
+  cudaIpcMemHandle_t handle;   // for other processes
+};
+
+SharedMemory allocate_zeroed(std::size_t bytes) {
+  void* data = nullptr;
+  check(cudaMalloc(&data, bytes), "allocate a heap");
+  SharedMemory memory(static_cast<std::byte*>(data), [](std::byte* freed) { (void)cudaFree(freed); });
+  check(cudaMemset(data, 0, bytes), "clear a heap");
+  check(cudaDeviceSynchronize(), "clear a heap");
+  return memory;
+}
+
+void reach_device(std::int32_t from, std::int32_t to, std::size_t rank) {
+  if (from == to) return;
+  int reaches = 0;
+  check(cudaDeviceCanAccessPeer(&reaches, from, to), "look for a way between devices");
+  if (!reaches)
+    fail(ErrorCode::unsupported, "device {} can't address the memory of device {}, which rank {} uses", from, to, rank);
+  const cudaError_t status = cudaDeviceEnablePeerAccess(to, 0);
+  if (status != cudaErrorPeerAccessAlreadyEnabled) check(status, "open the way to a peer's device");
+  (void)cudaGetLastError();
+}
+
+SharedMemory open_heap(const Address& address, std::int32_t device, std::size_t rank) {
+  if (address.process == getpid()) {
+    reach_device(device, address.device, rank);
+    return *address.memory;
+  }
+  void* data = nullptr;
+  check(cudaIpcOpenMemHandle(&data, address.handle, cudaIpcMemLazyEnablePeerAccess), "open a peer's heap");
+  return {static_cast<std::byte*>(data), [](std::byte* closed) { (void)cudaIpcCloseMemHandle(closed); }};
+}
+
+std::size_t align_up(std::size_t bytes) {
+  constexpr std::size_t kStep = SymmetricHeap::kAlignment;
+  return std::max((bytes + kStep - 1) / kStep, std::size_t{1}) * kStep;
+}
+
+}  // namespace
+
+SymmetricHeap::SymmetricHeap(std::size_t bytes, std::int32_t device, std::int32_t self, const AllGather& all_gather)
+    : bytes_(align_up(bytes)), device_(device), self_(self), free_{{0, bytes_}} {
+  check(cudaSetDevice(device), "choose the device");
+  const SharedMemory mine = allocate_zeroed(bytes_);
+  Address address{getpid(), device, bytes_, &mine, {}};
+  check(cudaIpcGetMemHandle(&address.handle, mine.get()), "name a heap for other processes");
+  const auto all = all_gather(std::as_bytes(std::span(&address, 1)));
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    Address peer;
+    std::memcpy(&peer, all[rank].data(), sizeof(peer));
+    if (peer.bytes != bytes_)
+      fail(ErrorCode::mismatch, "rank {}'s heap has {} bytes, rank {}'s {}", self, bytes_, rank, peer.bytes);
+    ranks_.push_back(static_cast<std::int32_t>(rank) == self ? mine : open_heap(peer, device, rank));
+  }
+  (void)all_gather({});  // until here `mine` must outlive those who copy it
+}
+
+std::uint64_t SymmetricHeap::offset_of(const void* address) const {
+  return static_cast<std::uint64_t>(static_cast<const std::byte*>(address) - base());
+}
+
+bool SymmetricHeap::contains(const void* address, std::size_t bytes) const {
+  const std::less_equal<const std::byte*> le;
+  const auto* begin = static_cast<const std::byte*>(address);
+  return begin && le(base(), begin) && le(begin + bytes, base() + bytes_);
+}
+
+std::byte* SymmetricHeap::allocate(std::size_t bytes) {
+  const std::size_t wanted = align_up(bytes);
+  const std::lock_guard lock(mutex_);
+  // Best fit: large gaps stay for large blocks.
+  auto best = free_.end();
+  for (auto range = free_.begin(); range != free_.end(); ++range)
+    if (range->second >= wanted && (best == free_.end() || range->second < best->second)) best = range;
+  if (best == free_.end()) {
+    std::size_t left = 0;
+    for (const auto& [offset, size] : free_) left += size;
+    fail(ErrorCode::system, "rank {}: no room for {} bytes in a device heap of {}, of which {} are free", self_, bytes,
+         bytes_, left);
+  }
+  const auto [offset, size] = *best;
+  free_.erase(best);
+  if (size > wanted) free_.emplace(offset + wanted, size - wanted);
+  live_.emplace(offset, wanted);
+  return base() + offset;
+}
+
+void SymmetricHeap::release(const std::byte* block) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto live = live_.find(offset_of(block));
+  if (live == live_.end()) return;
+  auto range = free_.emplace(live->first, live->second).first;
+  live_.erase(live);
+  const auto next = std::next(range);
+  if (next != free_.end() && range->first + range->second == next->first) {
+    range->second += next->second;
+    free_.erase(next);
+  }
+  if (range == free_.begin()) return;
+  const auto previous = std::prev(range);
+  if (previous->first + previous->second != range->first) return;
+  previous->second += range->second;
+  free_.erase(range);
+}
+
+}  // namespace shunt::device

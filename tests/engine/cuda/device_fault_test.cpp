@@ -1,0 +1,125 @@
+// What ranks do wrong on a device: the others are told, the device stays usable.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "engine/cuda/small_shuffle.hpp"
+
+namespace shunt::test {
+namespace {
+
+using ::testing::HasSubstr;
+using Body = std::function<void(World&, SmallShuffle&)>;
+
+void on_ranks(std::int32_t num_ranks, const Body& body, std::chrono::milliseconds deadline = std::chrono::seconds(20)) {
+  ASSERT_NO_THROW(World::spawn(num_ranks, [&](World& world) {
+    const DeviceHeap heap(world, {.bytes = 16 << 20});
+    {
+      SmallShuffle shuffle(world, heap, deadline);
+      body(world, shuffle);
+      world.barrier();
+    }
+    // Whatever happened, another engine works.
+    SmallShuffle after(world, heap, std::chrono::seconds(20));
+    after.round_trip();
+    world.barrier();
+  }));
+}
+
+/// The error that a call throws; a failure of the test if it throws none.
+Error error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error;
+  }
+  throw std::runtime_error("no Error was thrown");
+}
+
+void require_error(const std::function<void()>& call, ErrorCode code, const std::string& text) {
+  const Error error = error_of(call);
+  if (error.code() != code || std::string(error.what()).find(text) == std::string::npos)
+    throw std::runtime_error("not the expected error: " + std::string(error.what()));
+}
+
+TEST(DeviceFault, ARankThatNeverComesIsNamedByAllOthers) {
+  SHUNT_NEEDS_DEVICE();
+  on_ranks(
+      4,
+      [](World& world, SmallShuffle& shuffle) {
+        shuffle.plan();
+        if (world.rank().value == 2) return;
+        require_error([&] { (void)shuffle.dispatch().wait(); }, ErrorCode::deadline, "rank 2 did not come");
+        require_error([&] { (void)shuffle.dispatch(); }, ErrorCode::deadline, "rank 2 did not come");
+      },
+      std::chrono::milliseconds(300));
+}
+
+TEST(DeviceFault, RanksThatCallDifferentOperationsAreNamed) {
+  SHUNT_NEEDS_DEVICE();
+  on_ranks(
+      2,
+      [](World& world, SmallShuffle& shuffle) {
+        shuffle.plan();
+        const bool is_first = world.rank().value == 0;
+        const auto call = [&] { is_first ? (void)shuffle.dispatch().wait() : (void)shuffle.combine().wait(); };
+        require_error(call, ErrorCode::mismatch,
+                      is_first ? "rank 0 called dispatch, rank 1 combine" : "rank 1 called combine, rank 0 dispatch");
+      },
+      std::chrono::milliseconds(300));
+}
+
+TEST(DeviceFault, RowsBeyondTheBoundAreAnErrorOnAllRanks) {
+  SHUNT_NEEDS_DEVICE();
+  on_ranks(3, [](World&, SmallShuffle& shuffle) {
+    shuffle.route_all_to(0);
+    shuffle.plan({.max_rows = 23});
+    require_error([&] { (void)shuffle.dispatch().wait(); }, ErrorCode::invalid_argument,
+                  "24 rows, more than max_rows = 23");
+  });
+}
+
+TEST(DeviceFault, RowsBeyondTheBoundAreDroppedIfAsked) {
+  SHUNT_NEEDS_DEVICE();
+  on_ranks(3, [](World& world, SmallShuffle& shuffle) {
+    shuffle.route_all_to(0);
+    shuffle.plan({.max_rows = 21, .overflow = Overflow::drop});
+    const DevicePlan::Sizes sizes = shuffle.current_plan().sizes();
+    EXPECT_TRUE(sizes.overflowed);
+    EXPECT_EQ(sizes.num_rows, world.rank().value == 0 ? 21 : 0);
+    // Slots 21 to 23 are the last rank's last tokens.
+    const std::vector<float> sums = shuffle.sums();
+    for (std::int64_t token = 0; token < SmallShuffle::kTokens; ++token)
+      EXPECT_EQ(sums[static_cast<std::size_t>(token)] != 0, world.rank().value != 2 || token < 5) << token;
+  });
+}
+
+TEST(DeviceFault, AnExpertThatDoesNotExistIsNamed) {
+  SHUNT_NEEDS_DEVICE();
+  on_ranks(
+      2,
+      [](World& world, SmallShuffle& shuffle) {
+        if (world.rank().value == 1) shuffle.route(3, 77);
+        if (world.rank().value == 1)
+          require_error([&] { shuffle.plan(); }, ErrorCode::invalid_argument, "token 3: expert 77");
+        else
+          require_error([&] { shuffle.plan(), (void)shuffle.dispatch().wait(); }, ErrorCode::deadline, "rank 1");
+      },
+      std::chrono::milliseconds(300));
+}
+
+TEST(DeviceFault, WhatTheCallerDoesWrongIsToldAtOnceAndMayBeRepeated) {
+  SHUNT_NEEDS_DEVICE();
+  on_ranks(2, [](World&, SmallShuffle& shuffle) {
+    require_error([&] { shuffle.plan({.layout = Layout::padded}); }, ErrorCode::invalid_argument, "padded");
+    require_error([&] { shuffle.plan({.layout = Layout::token_unique, .capacity = 3}); }, ErrorCode::invalid_argument,
+                  "a capacity needs expert_major");
+    shuffle.plan();
+    require_error([&] { (void)shuffle.dispatch_wrong_rows(); }, ErrorCode::invalid_argument, "x is [7, 64]");
+    shuffle.round_trip();
+  });
+}
+
+}  // namespace
+}  // namespace shunt::test

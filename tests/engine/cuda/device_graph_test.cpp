@@ -1,0 +1,239 @@
+// Planning, dispatch and combine in CUDA graphs that are replayed with other routings.
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "core/cuda/check.hpp"
+#include "engine/cuda/small_shuffle.hpp"
+#include "shunt/device_engine.hpp"
+#include "support/cuda/device.hpp"
+#include "support/dice.hpp"
+#include "support/random_case.hpp"
+#include "support/reference_shuffle.hpp"
+
+namespace shunt::test {
+namespace {
+
+constexpr std::int32_t kRanks = 4;
+constexpr std::int64_t kTokens = 300;
+constexpr std::int32_t kTopk = 4;
+constexpr std::int32_t kExperts = 12;
+constexpr std::int64_t kHidden = 40;
+constexpr std::int64_t kMaxRows = 1400;
+
+class Graph {
+ public:
+  template <class Work>
+  Graph(Stream stream, const Work& work) : stream_(stream) {
+    cudaGraph_t graph = nullptr;
+    device::check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
+    work();
+    device::check(cudaStreamEndCapture(stream, &graph), "capture");
+    device::check(cudaGraphInstantiate(&graph_, graph, 0), "instantiate");
+    device::check(cudaGraphUpload(graph_, stream), "upload");
+    (void)cudaGraphDestroy(graph);
+  }
+  ~Graph() { (void)cudaGraphExecDestroy(graph_); }
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+
+  void replay() const { device::check(cudaGraphLaunch(graph_, stream_), "replay"); }
+
+ private:
+  Stream stream_;
+  cudaGraphExec_t graph_ = nullptr;
+};
+
+/// A routing and rows of all ranks, and what must come of them.
+struct Step {
+  RandomCase routing;
+  std::vector<HostRows> x{}, expert_out{};
+  std::vector<PlanData> plans{};
+  std::vector<ReferenceRows> rows{};
+  std::vector<HostRows> results{};
+};
+
+Step draw_step(std::uint64_t seed, Layout layout) {
+  std::mt19937_64 generator(seed);
+  Dice dice(generator);
+  Step step{.routing = {Topology::single_node(kRanks),
+                        ExpertMap::contiguous(kExperts, kRanks),
+                        {.layout = layout, .alignment = layout == Layout::expert_major ? 4 : 1},
+                        kTopk,
+                        {}}};
+  for (std::int32_t rank = 0; rank < kRanks; ++rank) {
+    RankRouting& routing = step.routing.ranks.emplace_back();
+    for (std::int64_t token = 0; token < kTokens; ++token) {
+      const auto order = dice.permutation(kExperts);
+      for (std::int32_t choice = 0; choice < kTopk; ++choice) {
+        routing.experts.push_back(dice.one_in(9) ? -1 : order[static_cast<std::size_t>(choice)]);
+        routing.weights.push_back(dice.weight());
+      }
+    }
+  }
+  const ReferenceShuffle reference(step.routing, {.hidden = kHidden, .dtype = f32});
+  step.plans = reference.plans();
+  const auto draw_rows = [&](std::int64_t rows) {
+    HostRows matrix(f32, rows, kHidden);
+    for (std::int64_t row = 0; row < rows; ++row)
+      for (std::int64_t col = 0; col < kHidden; ++col) matrix.set(row, col, dice.weight());
+    return matrix;
+  };
+  for (const PlanData& plan : step.plans) {
+    step.x.push_back(draw_rows(kTokens));
+    step.expert_out.push_back(draw_rows(plan.num_rows()));
+  }
+  step.rows = reference.dispatch(step.x, {});
+  step.results = reference.combine(step.expert_out);
+  return step;
+}
+
+/// One rank's buffers and a graph of plan, dispatch and combine over them.
+class Shuffler {
+ public:
+  Shuffler(World& world, const DeviceHeap& heap, DeviceEngine& engine, Layout layout)
+      : rank_(world.rank().index()),
+        engine_(engine),
+        experts_(heap.allocate(f32, kTokens, kTopk)),
+        weights_(heap.allocate(f32, kTokens, kTopk)),
+        x_(heap.allocate(f32, kTokens, kHidden)),
+        rows_(heap.allocate(f32, kMaxRows, kHidden)),
+        expert_out_(heap.allocate(f32, kMaxRows, kHidden)),
+        result_(heap.allocate(f32, kTokens, kHidden)) {
+    const ExpertMap map = ExpertMap::contiguous(kExperts, kRanks);
+    const DevicePlanOptions options{
+        .layout = layout, .alignment = layout == Layout::expert_major ? 4 : 1, .max_rows = kMaxRows};
+    load(draw_step(0, layout));
+    const auto shuffle = [&] {
+      plan_ = engine_.plan({.experts = reinterpret_cast<const std::int32_t*>(experts_.data),
+                            .weights = reinterpret_cast<const float*>(weights_.data),
+                            .num_tokens = kTokens,
+                            .topk = kTopk},
+                           map, options);
+      (void)engine_.dispatch(plan_, x_, {.out = rows_});
+      (void)engine_.combine(plan_, expert_out_, {.out = result_});
+    };
+    shuffle();
+    (void)plan_.sizes();
+    graph_.emplace(engine.stream(), shuffle);
+  }
+
+  void load(const Step& step) {
+    const auto put = [&](const Tensor& to, std::span<const std::byte> from) {
+      upload(to.data, from, engine_.stream());
+    };
+    put(experts_, std::as_bytes(std::span(step.routing.ranks[rank_].experts)));
+    put(weights_, std::as_bytes(std::span(step.routing.ranks[rank_].weights)));
+    put(x_, bytes_of(step.x[rank_]));
+    put(expert_out_, bytes_of(step.expert_out[rank_]));
+    poison(rows_.data, rows_.bytes(), engine_.stream());
+    poison(result_.data, result_.bytes(), engine_.stream());
+  }
+
+  void replay() const { graph_->replay(); }
+
+  void check(const Step& step) const {
+    const DevicePlan::Sizes sizes = plan_.sizes();
+    require(sizes.num_rows == step.plans[rank_].num_rows(), "the number of rows differs");
+    Tensor rows = rows_;
+    rows.rows = sizes.num_rows;
+    const std::string of_rows = device_difference(rows, step.rows[rank_].rows, engine_.stream());
+    require(of_rows.empty(), "dispatch " + of_rows);
+    const std::string of_result = device_difference(result_, step.results[rank_], engine_.stream());
+    require(of_result.empty(), "combine " + of_result);
+  }
+
+ private:
+  static std::span<const std::byte> bytes_of(const HostRows& rows) {
+    return {rows.tensor().data, rows.tensor().bytes()};
+  }
+  void require(bool holds, const std::string& what) const {
+    if (!holds) throw std::runtime_error(fmt::format("rank {}: {}", rank_, what));
+  }
+
+  std::size_t rank_;
+  DeviceEngine& engine_;
+  Tensor experts_, weights_, x_, rows_, expert_out_, result_;
+  DevicePlan plan_;
+  std::optional<Graph> graph_;
+};
+
+DeviceEngineOptions engine_options() {
+  return {.hidden = kHidden, .dtype = f32, .max_tokens = kTokens, .deadline = std::chrono::seconds(20)};
+}
+
+TEST(DeviceGraph, IsReplayedWithOtherRoutings) {
+  SHUNT_NEEDS_DEVICE();
+  for (const Layout layout : {Layout::expert_major, Layout::token_unique}) {
+    std::vector<Step> steps;
+    for (std::uint64_t seed = 1; seed <= 5; ++seed) steps.push_back(draw_step(seed, layout));
+    ASSERT_NO_THROW(World::spawn(kRanks, [&](World& world) {
+      const DeviceHeap heap(world, {.bytes = 32 << 20});
+      DeviceEngine engine(world, heap, engine_options());
+      Shuffler shuffler(world, heap, engine, layout);
+      for (const Step& step : steps) {
+        shuffler.load(step);
+        shuffler.replay();
+        shuffler.check(step);
+      }
+      world.barrier();
+    }));
+  }
+}
+
+TEST(DeviceGraph, TwoOfOneEngineMayTakeTurns) {
+  SHUNT_NEEDS_DEVICE();
+  const Step a = draw_step(11, Layout::expert_major);
+  const Step b = draw_step(12, Layout::token_unique);
+  ASSERT_NO_THROW(World::spawn(kRanks, [&](World& world) {
+    const DeviceHeap heap(world, {.bytes = 64 << 20});
+    DeviceEngine engine(world, heap, engine_options());
+    Shuffler first(world, heap, engine, Layout::expert_major);
+    Shuffler second(world, heap, engine, Layout::token_unique);
+    first.load(a);
+    second.load(b);
+    for (const int turn : {0, 1, 0, 0, 1, 1, 0}) (turn == 0 ? first : second).replay();
+    first.check(a);
+    second.check(b);
+    world.barrier();
+  }));
+}
+
+TEST(DeviceGraph, ARankThatReplaysLessOftenIsNamed) {
+  SHUNT_NEEDS_DEVICE();
+  ASSERT_NO_THROW(World::spawn(2, [&](World& world) {
+    const DeviceHeap heap(world, {.bytes = 16 << 20});
+    SmallShuffle shuffle(world, heap, std::chrono::milliseconds(300));
+    shuffle.plan();
+    const Graph graph(shuffle.engine().stream(), [&] { (void)shuffle.dispatch(); });
+    graph.replay();
+    if (world.rank().value == 0) {
+      graph.replay();
+      EXPECT_THROW(
+          {
+            try {
+              (void)shuffle.current_plan().sizes();
+            } catch (const Error& error) {
+              EXPECT_EQ(error.code(), ErrorCode::deadline);
+              throw;
+            }
+          },
+          Error);
+    }
+    world.barrier();
+  }));
+}
+
+TEST(DeviceGraph, RefusesWhatTheHostWouldHaveToWaitFor) {
+  SHUNT_NEEDS_DEVICE();
+  ASSERT_NO_THROW(World::spawn(1, [&](World& world) {
+    const DeviceHeap heap(world, {.bytes = 16 << 20});
+    SmallShuffle shuffle(world, heap, std::chrono::seconds(20));
+    shuffle.plan();
+    const Graph graph(shuffle.engine().stream(), [&] { EXPECT_THROW(shuffle.plan(), Error); });
+    shuffle.round_trip();
+  }));
+}
+
+}  // namespace
+}  // namespace shunt::test

@@ -1,0 +1,74 @@
+// Expert maps and plans as words in device memory; nothing here needs a device.
+#include "plan/cuda/map_tables.hpp"
+
+#include <gtest/gtest.h>
+
+#include "plan/cuda/plan_arrays.hpp"
+#include "plan/cuda/tile_memory.hpp"
+#include "support/random_case.hpp"
+
+namespace shunt::device {
+namespace {
+
+TEST(MapTables, SayWhatTheMapSays) {
+  for (std::uint64_t seed = 0; seed < 50; ++seed) {
+    std::mt19937_64 generator(seed);
+    const test::RandomCase all = test::random_case(generator);
+    const MapWords words(all.map, all.topology, false);
+    const MapTables tables = words.at(words.words().data());
+    for (std::int32_t expert = 0; expert < all.map.num_experts(); ++expert) {
+      const auto copies = all.map.copies(ExpertId(expert));
+      ASSERT_EQ(tables.copies_begin[expert + 1] - tables.copies_begin[expert], std::ssize(copies));
+      for (std::size_t i = 0; i < copies.size(); ++i)
+        EXPECT_EQ(tables.copies[static_cast<std::size_t>(tables.copies_begin[expert]) + i], copies[i].value);
+    }
+    for (std::int32_t p = 0; p < all.map.num_physical(); ++p)
+      EXPECT_EQ(tables.rank_of[p], all.map.rank(PhysicalId(p)).value);
+    for (std::int32_t rank = 0; rank < all.map.num_ranks(); ++rank) {
+      EXPECT_EQ(tables.first_of_rank[rank + 1] - tables.first_of_rank[rank], all.map.num_local(RankId(rank)));
+      EXPECT_EQ(tables.node_of[rank], all.topology.node(RankId(rank)).value);
+    }
+  }
+}
+
+TEST(MapTables, OrderSumsByNodeThenRankThenExpert) {
+  // Rank 0 is on node 1, rank 1 on node 0.
+  const Topology topology = Topology::from_nodes({NodeId(1), NodeId(0)});
+  const ExpertMap map = ExpertMap::from_placement(3, {{ExpertId(0), ExpertId(2)}, {ExpertId(1)}});
+  const MapWords tree(map, topology, false);
+  const MapTables by_tree = tree.at(tree.words().data());
+  EXPECT_LT(by_tree.key_of[2], by_tree.key_of[0]);
+  EXPECT_LT(by_tree.key_of[0], by_tree.key_of[1]);
+  const MapWords flat(map, topology, true);
+  const MapTables by_expert = flat.at(flat.words().data());
+  EXPECT_LT(by_expert.key_of[0], by_expert.key_of[2]);
+  EXPECT_LT(by_expert.key_of[2], by_expert.key_of[1]);
+}
+
+TEST(PlanBlock, KeepsArraysApart) {
+  const PlanShape shape{.num_tokens = 300,
+                        .topk = 3,
+                        .num_physical = 5,
+                        .num_local = 2,
+                        .num_ranks = 2,
+                        .unique = true,
+                        .max_rows = 600,
+                        .max_expert_rows = 1200};
+  const PlanBlock counted(shape, nullptr);
+  std::vector<std::byte> memory(counted.bytes());
+  const PlanArrays arrays = PlanBlock(shape, memory.data()).arrays();
+  EXPECT_EQ(reinterpret_cast<std::byte*>(arrays.unique_maps), memory.data());
+  EXPECT_EQ(reinterpret_cast<std::byte*>(arrays.tile_counts),
+            memory.data() + 4 * (UniqueMaps::of(shape).num_words + 3) / 16 * 16);
+  EXPECT_EQ(shape.num_tiles(), 2);
+  EXPECT_EQ(shape.rows_per_token(), 2);
+  EXPECT_LE(reinterpret_cast<std::byte*>(arrays.expert_counts + 2), memory.data() + counted.bytes());
+}
+
+TEST(TileMemory, HoldsTheLargestModelsThatAreKnown) {
+  EXPECT_LE(tile_bytes(256 + 32 + 64, 8), kMostTileBytes);  // DeepSeek-V3 with replicas on 64 ranks
+  EXPECT_LE(tile_bytes(1024 + 128, 32), kMostTileBytes);
+}
+
+}  // namespace
+}  // namespace shunt::device

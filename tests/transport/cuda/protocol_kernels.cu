@@ -1,0 +1,77 @@
+#include <vector>
+
+#include "core/cuda/check.hpp"
+#include "transport/cuda/meeting.cuh"
+#include "transport/cuda/protocol_kernels.hpp"
+
+namespace shunt::test {
+namespace {
+
+using device::Control;
+
+struct Run {
+  ProtocolCase what;
+  Control ranks[2];
+  std::uint32_t* inbox;  // of block 1
+  unsigned long long* wrong_words;
+};
+
+__global__ void send_kernel(Run run) {
+  const bool sends = blockIdx.x == 0;
+  const Control& control = run.ranks[blockIdx.x];
+  const std::uint64_t tag = sends ? run.what.sender_tag : 1;
+  for (std::uint32_t round = 0; round < run.what.rounds; ++round) {
+    if (sends && 2 * round >= run.what.sender_stops_at) return;
+    if (sends)
+      for (std::uint32_t i = threadIdx.x; i < run.what.words; i += blockDim.x) run.inbox[i] = round * 7919u + i;
+    __syncthreads();
+    if (!meet(control, {0, 0, tag})) return;
+    if (!sends)
+      for (std::uint32_t i = threadIdx.x; i < run.what.words; i += blockDim.x)
+        if (run.inbox[i] != round * 7919u + i) atomicAdd(run.wrong_words, 1ull);
+    // The inbox may be written again.
+    if (sends && 2 * round + 1 >= run.what.sender_stops_at) return;
+    if (!meet(control, {0, 0, tag})) return;
+  }
+}
+
+template <class T>
+T* allocate(std::size_t count) {
+  T* data = nullptr;
+  device::check(cudaMallocManaged(&data, count * sizeof(T)), "allocate");
+  device::check(cudaMemset(data, 0, count * sizeof(T)), "clear");
+  return data;
+}
+
+}  // namespace
+
+ProtocolResult send_between_blocks(const ProtocolCase& what) {
+  const device::ControlShape shape{2, 1};
+  Run run{what, {}, allocate<std::uint32_t>(what.words), allocate<unsigned long long>(1)};
+  auto** heaps = allocate<std::byte*>(2);
+  auto** blocks = allocate<std::byte*>(2);
+  auto* faults = allocate<device::FaultRecord>(2);
+  std::vector<void*> all{run.inbox, run.wrong_words, heaps, blocks, faults};
+  device::check(cudaDeviceSynchronize(), "clear");
+  for (int rank = 0; rank < 2; ++rank) {
+    blocks[rank] = allocate<std::byte>(shape.bytes());
+    run.ranks[rank] = {.self = rank,
+                       .shape = shape,
+                       .heaps = heaps,
+                       .blocks = blocks,
+                       .shown = allocate<std::byte*>(4),
+                       .progress = allocate<device::Progress>(1),
+                       .fault = faults + rank,
+                       .deadline_ns = what.deadline_ms * 1'000'000};
+    all.insert(all.end(), {blocks[rank], run.ranks[rank].shown, run.ranks[rank].progress});
+  }
+  device::check(cudaDeviceSynchronize(), "clear");
+  send_kernel<<<2, 256>>>(run);
+  device::check(cudaGetLastError(), "start the protocol");
+  device::check(cudaDeviceSynchronize(), "run the protocol");
+  const ProtocolResult result{*run.wrong_words, faults[1]};
+  for (void* data : all) (void)cudaFree(data);
+  return result;
+}
+
+}  // namespace shunt::test

@@ -1,0 +1,54 @@
+// The protocol of meetings on one device: two ranks are two blocks of one kernel.
+#include <gtest/gtest.h>
+
+#include "support/cuda/device.hpp"
+#include "transport/cuda/protocol_kernels.hpp"
+
+namespace shunt::test {
+namespace {
+
+TEST(DeviceMeeting, WhatIsSentBeforeIsSeenAfter) {
+  SHUNT_NEEDS_DEVICE();
+  const ProtocolResult result = send_between_blocks({.rounds = 2000, .words = 4096, .deadline_ms = 10'000});
+  EXPECT_EQ(result.wrong_words, 0u);
+  EXPECT_EQ(result.fault.cause, device::FaultRecord::none);
+}
+
+TEST(DeviceMeeting, WhoIsMissingIsNamed) {
+  SHUNT_NEEDS_DEVICE();
+  const ProtocolResult result =
+      send_between_blocks({.rounds = 5, .words = 16, .deadline_ms = 50, .sender_stops_at = 3});
+  EXPECT_EQ(result.fault.cause, device::FaultRecord::deadline);
+  EXPECT_EQ(result.fault.peer, 0);
+  EXPECT_EQ(result.fault.expected, 4u);
+  EXPECT_EQ(result.fault.seen, 3u);
+}
+
+TEST(DeviceMeeting, WhoComesForSomethingElseIsNamed) {
+  SHUNT_NEEDS_DEVICE();
+  const ProtocolResult result = send_between_blocks({.rounds = 5, .words = 16, .deadline_ms = 50, .sender_tag = 99});
+  EXPECT_EQ(result.fault.cause, device::FaultRecord::mismatch);
+  EXPECT_EQ(result.fault.peer, 0);
+  EXPECT_EQ(result.fault.seen, 99u);
+}
+
+TEST(ControlShape, KeepsWhatRanksSayApart) {
+  const device::ControlShape shape{7, 13};
+  std::vector<std::pair<std::size_t, std::size_t>> ranges;
+  for (std::int32_t rank = 0; rank < 7; ++rank) {
+    ranges.emplace_back(shape.signal(rank), 4);
+    for (const std::uint32_t meeting : {4u, 5u}) {
+      ranges.emplace_back(shape.note(meeting, rank), sizeof(device::Note));
+      ranges.emplace_back(shape.words(meeting, rank), 13 * 4);
+    }
+  }
+  std::sort(ranges.begin(), ranges.end());
+  for (std::size_t i = 1; i < ranges.size(); ++i)
+    EXPECT_LE(ranges[i - 1].first + ranges[i - 1].second, ranges[i].first);
+  EXPECT_LE(ranges.back().first + ranges.back().second, shape.bytes());
+  EXPECT_EQ(shape.note(4, 0) % alignof(device::Note), 0u);
+  EXPECT_EQ(shape.note(4, 3), shape.note(6, 3));
+}
+
+}  // namespace
+}  // namespace shunt::test
