@@ -21,6 +21,9 @@ struct ShufflePart {
   std::int64_t tokens = 0;  ///< of each rank
   std::int64_t topk = 1;
   std::int64_t experts = 1;
+  std::int64_t groups = 1, groups_kept = 1;  ///< a token's experts are from so many groups of neighbours
+  double kept = 1;                           ///< share of choices that a capacity can leave, at most
+  std::int32_t part = 0, parts = 1;          ///< which part of the batch
 };
 
 class ShuffleVolume {

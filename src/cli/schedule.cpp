@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -88,14 +89,16 @@ void print_report(const graph::Schedule& schedule, const graph::Model& model, co
   fmt::print("exposed communication of all kinds: {:.1f} % less than before, {:.1f} % less than tutel\n",
              100 * gains.all_less_than_before, 100 * gains.all_less_than_tutel);
   const graph::Timeline& after = schedule.after.timeline;
-  fmt::print("busy: compute {:.1f} %, communication {:.1f} % of the step\n", 100 * after.compute_s / after.step_s,
-             100 * after.comm_s / after.step_s);
+  fmt::print("busy: compute {:.1f} %, communication {:.1f} % of the step; links inside nodes {:.1f} %, NICs {:.1f} %\n",
+             100 * after.compute_s / after.step_s, 100 * after.comm_s / after.step_s, 100 * after.near_s / after.step_s,
+             100 * after.far_s / after.step_s);
   fmt::print("critical path: {:.2f} ms of compute, {:.2f} of all-to-alls, {:.2f} of all-reduces\n",
              schedule.after.critical_compute_s * kMs, schedule.after.critical_all_to_all_s * kMs,
              schedule.after.critical_all_reduce_s * kMs);
   fmt::print("all-to-alls, each alone: {:.2f} % of the step before, {:.2f} % of compute and all-to-alls\n",
              100 * schedule.step_share, 100 * schedule.plain_share);
-  fmt::print("step {:.2f} % above what no order of these ops can beat\n", 100 * schedule.step_gap());
+  fmt::print("step above what no order of its ops can beat: before {:.2f} %, tutel {:.2f} %, after {:.2f} %\n",
+             100 * schedule.before.step_gap(), 100 * schedule.tutel.step_gap(), 100 * schedule.after.step_gap());
   fmt::print(
       "weight gradients: the search covers {:.2f} % less than its bound and {:.2f} % of it more than greedily{}\n",
       100 * schedule.dw_gap, 100 * schedule.dw_gained, schedule.is_dw_used ? "" : "; the order before it was better");
@@ -143,6 +146,9 @@ nlohmann::ordered_json json_of(const graph::Outcome& outcome) {
           {"late_peer_ms", t.late_peer_s * kMs},
           {"compute_utilisation", t.compute_s / t.step_s},
           {"comm_utilisation", t.comm_s / t.step_s},
+          {"near_link_utilisation", t.near_s / t.step_s},
+          {"nic_utilisation", t.far_s / t.step_s},
+          {"step_gap", outcome.step_gap()},
           {"critical_path_ms",
            {{"compute", outcome.critical_compute_s * kMs},
             {"all_to_all", outcome.critical_all_to_all_s * kMs},
@@ -161,7 +167,6 @@ nlohmann::ordered_json json_of(const graph::Schedule& schedule) {
   json["after"]["dw_gap"] = schedule.dw_gap;
   json["after"]["dw_gained"] = schedule.dw_gained;
   json["after"]["dw_used"] = schedule.is_dw_used;
-  json["after"]["step_gap"] = schedule.step_gap();
   json["plain_all_to_all_share"] = schedule.plain_share;
   json["all_to_all_share_of_step"] = schedule.step_share;
   json["hash"] = fmt::format("{:016x}", schedule.graph.hash());
@@ -206,8 +211,15 @@ std::string measured_over_assumed(const graph::Graph& step, const graph::CostMod
 
 void print_sources(const graph::CostTable& table, const graph::UnmeasuredOps& unmeasured, const graph::CostModel& cost,
                    const graph::Graph& before, const graph::Graph& after) {
-  fmt::print("\ncompute times: {} measured ({}); {} kinds and shapes of ops from the cluster's figures\n", table.size(),
-             table.origin().empty() ? "no origin given" : table.origin(), unmeasured.size());
+  const auto is_measured = [&](const graph::Op& op) {
+    return graph::lane_of(op) == graph::Lane::compute && table.find(graph::cost_key(after, op)).has_value();
+  };
+  const auto is_compute = [](const graph::Op& op) { return graph::lane_of(op) == graph::Lane::compute; };
+  fmt::print(
+      "\ncompute times: measured for {} of {} ops of the schedule ({}); {} kinds and shapes that were tried are not\n",
+      std::count_if(after.ops().begin(), after.ops().end(), is_measured),
+      std::count_if(after.ops().begin(), after.ops().end(), is_compute),
+      table.origin().empty() ? "no origin given" : table.origin(), unmeasured.size());
   fmt::print("over the cluster's figures, before: {}\n", measured_over_assumed(before, cost));
   fmt::print("over the cluster's figures, after: {}\n", measured_over_assumed(after, cost));
 }
@@ -252,7 +264,14 @@ void run(const Arguments& arguments) {
   print_report(schedule, model, cluster);
   if (measured)
     print_sources(table, unmeasured, cost, graph::build_training_step(model, cluster.ranks()), schedule.graph);
-  nlohmann::ordered_json json = json_of(schedule);
+  nlohmann::ordered_json json = {{"config",
+                                  {{"model", model.name},
+                                   {"cluster", cluster.name},
+                                   {"ranks", cluster.ranks()},
+                                   {"nodes", cluster.nodes},
+                                   {"memory_cap_bytes", options.memory_cap_bytes},
+                                   {"costs", measured ? table.origin() : ""}}}};
+  json.update(json_of(schedule));
   if (arguments.vary_percent > 0) json["variations"] = vary(model, cluster, measured, options, arguments.vary_percent);
   if (!arguments.json.empty()) write_file(arguments.json, json.dump(2) + "\n");
   if (!arguments.unmeasured.empty()) write_file(arguments.unmeasured, unmeasured.json(cluster.device));
@@ -262,6 +281,11 @@ void run(const Arguments& arguments) {
                graph::chrome_trace(schedule.graph, graph::make_program(schedule.graph, cost), schedule.after.timeline));
   for (const auto& [what, path] : {std::pair("graph", graph_path), {"trace", trace_path}})
     if (!path.empty()) fmt::print("{} written to {}\n", what, path);
+}
+
+/// CLI11's ranges let "nan" pass.
+CLI::Validator finite() {
+  return {[](const std::string& text) { return std::isfinite(std::stod(text)) ? "" : text + " is no number"; }, ""};
 }
 
 }  // namespace
@@ -279,17 +303,17 @@ void add_schedule(CLI::App& app) {
           "--cluster", arguments->cluster,
           "A preset with a number of ranks (v100xN, a100xN, h100xN), a JSON file, or this, which measures this machine")
       ->required();
-  schedule->add_option("--memory", arguments->memory_gib, "GiB that activations and buffers may take")
-      ->check(CLI::Range(0.0, 1e6));
+  schedule->add_option("--memory", arguments->memory_gib, "GiB that activations and buffers may take; 0: no cap")
+      ->check(CLI::Range(0.0, 1e6) & finite());
   schedule->add_option("--passes", arguments->passes, "Only these, of partition, interleave, dw and all_reduce")
       ->delimiter(',');
   schedule->add_option("--dw-seconds", arguments->dw_seconds, "About how long to search for places of weight gradients")
-      ->check(CLI::Range(0.0, 3600.0))
+      ->check(CLI::Range(0.0, 3600.0) & finite())
       ->capture_default_str();
   schedule
       ->add_option("--vary", arguments->vary_percent,
                    "Also schedule with each assumption so many percent less and more")
-      ->check(CLI::Range(0.0, 90.0));
+      ->check(CLI::Range(0.0, 90.0) & finite());
   schedule->add_option("--costs", arguments->costs, "A file of measured times of ops, as tools/measure_ops makes it");
   schedule->add_option("--unmeasured", arguments->unmeasured,
                        "Write the ops whose times were not measured to this file, for tools/measure_ops");

@@ -32,29 +32,69 @@ double none_among(std::int64_t there, std::int64_t experts, std::int64_t topk) {
   return chance;
 }
 
+/// What made a value, behind views of it.
+const Op& maker_of(const Graph& graph, ValueId value) {
+  const Op& op = graph.op(graph.value(value).producer);
+  const bool is_cut = op.kind == OpKind::part || op.kind == OpKind::join;
+  return is_cut ? maker_of(graph, op.operands[0]) : op;
+}
+
 ShufflePart part_of(const Graph& graph, const Op& op, ValueId plan) {
   ShufflePart part{.layer = op.origin.layer, .tokens = 1};
+  double all_tokens = 1;
   for (const DimId dim : graph.type(plan).dims) {
     const Dim& each = graph.dims[dim];
-    if (each.role == DimRole::choice)
+    if (each.role == DimRole::choice) {
       part.topk = each.size;
-    else if (each.role == DimRole::rows)
+    } else if (each.role == DimRole::rows) {
       part.experts = graph.dims[each.groups].size * graph.ranks;
-    else
+    } else {
       part.tokens *= each.size;
+      all_tokens *= static_cast<double>(graph.dims[graph.dims.root(dim)].size);
+      if (each.whole.valid()) part.part = each.part, part.parts = each.parts;
+    }
+  }
+  const Op* chosen = &maker_of(graph, graph.op(graph.value(plan).producer).operands[0]);
+  if (chosen->kind == OpKind::limit) {
+    const double room = static_cast<double>(chosen->attributes.integer("capacity") * part.experts);
+    part.kept = std::min(1.0, room / (all_tokens * static_cast<double>(part.topk)));
+    chosen = &maker_of(graph, chosen->operands[0]);
+  }
+  if (chosen->kind == OpKind::topk) {
+    part.groups = chosen->attributes.integer("groups", 1);
+    part.groups_kept = chosen->attributes.integer("groups_kept", part.groups);
   }
   return part;
+}
+
+double choose(std::int64_t n, std::int64_t k) {
+  double ways = k < 0 || k > n ? 0 : 1;
+  for (std::int64_t i = 0; i < k && ways > 0; ++i) ways *= static_cast<double>(n - i) / static_cast<double>(i + 1);
+  return ways;
+}
+
+/// The chance that a token has an expert on a given node, experts and groups being spread over nodes in order.
+double reaches_node(const ShufflePart& part, std::int64_t nodes) {
+  const std::int64_t of_group = part.experts / part.groups, choosable = of_group * part.groups_kept;
+  if (nodes > part.groups)  // inside one group, if that is kept
+    return static_cast<double>(part.groups_kept) / static_cast<double>(part.groups) *
+           (1 - none_among(part.experts / nodes, choosable, part.topk));
+  double none = 0;
+  const std::int64_t here = part.groups / nodes;
+  for (std::int64_t kept = 0; kept <= std::min(here, part.groups_kept); ++kept)
+    none += choose(here, kept) * choose(part.groups - here, part.groups_kept - kept) /
+            choose(part.groups, part.groups_kept) * none_among(kept * of_group, choosable, part.topk);
+  return 1 - none;
 }
 
 }  // namespace
 
 ShuffleRows UniformVolume::rows(const ShufflePart& part) const {
-  const auto tokens = static_cast<double>(part.tokens), choices = static_cast<double>(part.topk);
-  const double nodes_reached = 1 - none_among(part.experts / nodes_, part.experts, part.topk);
+  const auto tokens = static_cast<double>(part.tokens), choices = static_cast<double>(part.topk) * part.kept;
   ShuffleRows rows;
   rows.mean = rows.heaviest = tokens * choices;
   rows.near = tokens * choices * (ranks_per_node_ - 1) / ranks_per_node_;
-  rows.far = tokens * ranks_per_node_ * (nodes_ - 1) * nodes_reached;
+  rows.far = tokens * part.kept * ranks_per_node_ * (nodes_ - 1) * reaches_node(part, nodes_);
   return rows;
 }
 

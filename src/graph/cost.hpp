@@ -25,7 +25,8 @@ struct OpCost {
   [[nodiscard]] double alone_s() const { return compute_s + comm.alone_s(); }
 };
 
-/// Every token chooses experts evenly and independently; one copy per token and node.
+/// Every token chooses experts evenly and independently, within as many groups as it may, and all ranks receive what is
+/// to be expected; one copy per token and node.
 class UniformVolume : public ShuffleVolume {
  public:
   explicit UniformVolume(const Cluster& cluster) : nodes_(cluster.nodes), ranks_per_node_(cluster.ranks_per_node) {}

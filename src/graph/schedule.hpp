@@ -37,9 +37,6 @@ struct Schedule {
   double plain_share = 0;   ///< of all-to-alls in all-to-alls and compute, each alone
   double step_share = 0;    ///< of all-to-alls, each alone, in the step before
   double plan_seconds = 0;  ///< building, differentiating and all passes; baselines are not in it
-
-  /// How far the step is from what no schedule of the same ops can beat.
-  [[nodiscard]] double step_gap() const { return after.timeline.step_s / after.least_step_s - 1; }
 };
 
 /// Throws Error(invalid_argument) for an unknown pass, and for a cap that no schedule obeys.

@@ -51,6 +51,12 @@ class Simulation {
   void account(bool is_computing, const std::vector<Machine::Transfer>& in_flight, bool waits_for_peer, double passed) {
     if (is_computing) timeline_.compute_s += passed;
     if (!in_flight.empty()) timeline_.comm_s += passed;
+    const auto moves = [&](double Machine::Transfer::*link) {
+      return std::any_of(in_flight.begin(), in_flight.end(),
+                         [&](const Machine::Transfer& each) { return each.latency_s <= 0 && each.*link > 0; });
+    };
+    if (moves(&Machine::Transfer::near_s)) timeline_.near_s += passed;
+    if (moves(&Machine::Transfer::far_s)) timeline_.far_s += passed;
     if (is_computing) return;
     const auto all_to_all = std::find_if(in_flight.begin(), in_flight.end(), [&](const Machine::Transfer& each) {
       return program_.tasks[each.task].is_all_to_all;

@@ -23,6 +23,7 @@ struct Timeline {
   /// peer has yet to join it.
   double exposed_all_to_all_s = 0, exposed_all_reduce_s = 0, late_peer_s = 0;
   double comm_s = 0;                  ///< some communication is in flight
+  double near_s = 0, far_s = 0;       ///< … and moves bytes inside nodes; between them
   std::vector<TaskId> critical_path;  ///< from the end back: who ended last before a task began
   std::vector<double> exposed_by;     ///< by task: what it exposed, of exposed_all_to_all_s
 

@@ -48,6 +48,11 @@ TEST(Cost, UniformVolumeSendsATokenOncePerNode) {
   const ShuffleRows top8 = UniformVolume(Cluster::load("h100x64")).rows({0, 1000, 8, 256});
   EXPECT_NEAR(top8.far / 8000, 5.3 * 7 / 8, 0.05);  // a token touches 5.3 of 8 nodes
   EXPECT_DOUBLE_EQ(top8.mean, 8000);
+  ShufflePart limited{0, 1000, 8, 256, 8, 4};
+  EXPECT_NEAR(UniformVolume(Cluster::load("h100x64")).rows(limited).far / 8000, 3.63 * 7 / 8, 0.01)
+      << "of the 4 nodes that a token may use";
+  limited.kept = 0.5;
+  EXPECT_DOUBLE_EQ(UniformVolume(Cluster::load("h100x64")).rows(limited).mean, 4000);
 }
 
 TEST(Cost, AnAllToAllTakesAsLongAsTheNodesLinkNeeds) {

@@ -27,7 +27,7 @@ TEST_P(Presets, HideTheShuffle) {
   EXPECT_LE(exposed(schedule.after), 0.40 * exposed(schedule.tutel));
   EXPECT_LE(schedule.after.timeline.exposed_s(), 0.40 * schedule.tutel.timeline.exposed_s());
   EXPECT_LE(schedule.tutel.timeline.step_s, schedule.before.timeline.step_s);
-  EXPECT_GE(schedule.step_gap(), 0);
+  EXPECT_GE(schedule.after.step_gap(), 0);
   EXPECT_LE(schedule.dw_gap, 0.01);
   if (cluster.device == "v100") {
     EXPECT_GE(schedule.before.timeline.step_s, 1.3 * schedule.after.timeline.step_s);

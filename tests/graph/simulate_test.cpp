@@ -64,6 +64,8 @@ TEST(Simulation, TransfersShareALinkEvenly) {
   EXPECT_NEAR(timeline.spans[2].begin_s, 8 * kUs, 1e-12) << "there are two workers";
   EXPECT_NEAR(timeline.step_s, 12 * kUs, 1e-12);
   EXPECT_NEAR(least_step_s(program), 12 * kUs, 1e-12);
+  EXPECT_NEAR(timeline.near_s, 12 * kUs, 1e-12);
+  EXPECT_EQ(timeline.far_s, 0);
 }
 
 TEST(Simulation, LanesRunInProgramOrder) {

@@ -77,7 +77,8 @@ void note_layers(const Graph& graph, const Blocks& blocks, const Candidate& chos
     for (std::int32_t block = cut.begin; block < cut.end; ++block)
       uncut += costs.seconds({block, block + 1, 1, BackwardReach::range});
     const std::string what =
-        cut.parts == 1
+        most_parts(graph) == 1 ? std::string("can't be cut: parts are whole sequences, and a rank has one")
+        : cut.parts == 1
             ? fmt::format("not cut: no range around it is faster than {:.2f} ms", uncut * 1e3)
             : fmt::format("{} in {} parts: {:.2f} ms instead of {:.2f}, forward and backward; backward {}",
                           layers_of(graph, blocks, cut), cut.parts, costs.seconds(cut) * 1e3, uncut * 1e3,

@@ -25,7 +25,8 @@ bool obeys(const Outcome& outcome, std::int64_t cap) { return cap == 0 || outcom
 
 bool is_no_worse(const Outcome& now, const Outcome& before, std::int64_t cap) {
   if (obeys(now, cap) != obeys(before, cap)) return obeys(now, cap);
-  return now.timeline.step_s <= before.timeline.step_s;
+  if (now.timeline.step_s != before.timeline.step_s) return now.timeline.step_s < before.timeline.step_s;
+  return now.memory.peak_bytes <= before.memory.peak_bytes;
 }
 
 }  // namespace

@@ -43,6 +43,8 @@ struct Outcome {
   Timeline timeline;
   Memory memory;
   double least_step_s = 0;
+  /// How far the step is from what no schedule of the same ops can beat.
+  [[nodiscard]] double step_gap() const { return timeline.step_s / least_step_s - 1; }
   /// What the critical path consists of.
   double critical_compute_s = 0, critical_all_to_all_s = 0, critical_all_reduce_s = 0;
 };
@@ -61,7 +63,8 @@ struct PassReport {
 std::span<const Pass> all_passes();
 
 /// Runs those passes whose names `is_on` accepts. Each result is verified; one that is slower than what the pass was
-/// given, or exceeds the memory cap, is dropped. Throws Error(invalid_argument) if nothing obeys the cap.
+/// given, or as fast but larger, or exceeds the memory cap, is dropped. Throws Error(invalid_argument) if nothing obeys
+/// the cap.
 Graph run_passes(Graph graph, PassContext& context, const std::function<bool(std::string_view)>& is_on,
                  std::vector<PassReport>& reports);
 
