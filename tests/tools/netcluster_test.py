@@ -9,9 +9,12 @@ import sys
 import tempfile
 import time
 import unittest
+import unittest.mock
 
 TOOL = pathlib.Path(__file__).resolve().parents[2] / "tools" / "netcluster"
 CLUSTERS = pathlib.Path("/run/shunt-netcluster")
+sys.path.insert(0, str(TOOL.parent))
+from cluster import folder  # noqa: E402
 NOT_PERMITTED = SKIPPED = 77
 
 # What the programs of all ranks begin with.
@@ -320,6 +323,16 @@ time.sleep(1000)
         self.run_cluster("--hosts", 1, words=["true"])
         self.assertFalse((CLUSTERS / killed).exists())
         self.assertTrue((CLUSTERS / alive).exists())
+
+    def test_a_cluster_that_ends_while_stale_ones_are_looked_for_is_no_error(self):
+        with tempfile.TemporaryDirectory() as name:
+            clusters = pathlib.Path(name)
+            stale, gone = clusters / "stale", clusters / "gone"
+            stale.mkdir()
+            with unittest.mock.patch.object(folder, "ALL") as all_clusters:
+                all_clusters.iterdir.return_value = [gone, stale]
+                folder.remove_stale()
+            self.assertFalse(stale.exists())
 
     def test_the_status_is_that_of_the_first_failure(self):
         program = "time.sleep(0.5 if rank == 0 else 0); sys.exit(5 - rank)"

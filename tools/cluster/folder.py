@@ -29,7 +29,8 @@ def acquire(file, wait):
 
 def remove_stale():
     for folder in ALL.iterdir():
-        with lock(folder, wait=False) as stale:
+        # An owner that ends removes its folder without asking, perhaps just now.
+        with contextlib.suppress(FileNotFoundError), lock(folder, wait=False) as stale:
             if stale:
                 shutil.rmtree(folder, ignore_errors=True)
 
