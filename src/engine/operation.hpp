@@ -12,28 +12,14 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "core/wiring.hpp"
+#include "engine/op_kind.hpp"
 #include "shunt/error.hpp"
 #include "shunt/ids.hpp"
 
 namespace shunt {
-
-enum class OpKind : std::uint8_t {
-  plan,
-  dispatch,
-  combine,
-  dispatch_backward,
-  combine_backward,
-  join,
-  barrier,
-  all_gather,
-  split,
-};
-
-std::string_view to_string(OpKind kind);
 
 /// The ranks of a world, as ranks of the transport below it.
 struct Group {

@@ -8,12 +8,12 @@
 
 #include "cli/device/clock.hpp"
 #include "cli/device/decode_system.hpp"
-#include "cli/device/graph.hpp"
 #include "cli/device/memory.hpp"
 #include "cli/device/shunt_system.hpp"
 #include "cli/device/unfused_system.hpp"
 #include "cli/shuffle/verifier.hpp"
 #include "cli/shuffle/workload.hpp"
+#include "core/cuda/captured_graph.hpp"
 #include "core/fail.hpp"
 #include "kernels/cuda/copy_bytes.hpp"
 
@@ -60,7 +60,7 @@ class DeviceBenchmark {
   ShuffleResult run() {
     for (const auto& system : systems_) verify(*system);
     if (config_.graph > 0) {
-      graph_ = std::make_unique<Graph>(own_.stream, [&] {
+      graph_ = std::make_unique<device::CapturedGraph>(own_.stream, [&] {
         for (int pair = 0; pair < config_.graph; ++pair) {
           systems_.front()->plan();
           systems_.front()->dispatch();
@@ -213,7 +213,7 @@ class DeviceBenchmark {
   std::shared_ptr<std::byte> from_;
   std::shared_ptr<std::byte> to_;
   std::vector<std::unique_ptr<DeviceSystem>> systems_;
-  std::unique_ptr<Graph> graph_;  // of shunt's pairs
+  std::unique_ptr<device::CapturedGraph> graph_;  // of shunt's pairs
   Timings timings_;
   ShuffleResult result_;
 };

@@ -13,7 +13,10 @@ namespace shunt::device {
 inline void check(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
   (void)cudaGetLastError();  // errors that don't end the context are reported once
-  throw Error(ErrorCode::system, std::string("CUDA: can't ") + what + ": " + cudaGetErrorString(status));
+  const char* const hint = status == cudaErrorInitializationError
+                               ? " (a process that was forked by one that had used CUDA can't use it)"
+                               : "";
+  throw Error(ErrorCode::system, std::string("CUDA: can't ") + what + ": " + cudaGetErrorString(status) + hint);
 }
 
 }  // namespace shunt::device

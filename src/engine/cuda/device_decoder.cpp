@@ -11,7 +11,6 @@
 
 namespace shunt {
 
-using device::OpKind;
 using device::Phase;
 
 struct DeviceDecoder::Impl {

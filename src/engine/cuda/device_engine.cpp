@@ -11,7 +11,6 @@
 
 namespace shunt {
 
-using device::OpKind;
 using device::Phase;
 
 DeviceEngine::DeviceEngine(World& world, const DeviceHeap& heap, const DeviceEngineOptions& options)

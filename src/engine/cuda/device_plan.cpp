@@ -100,7 +100,7 @@ DevicePlan DeviceEngine::plan(const DeviceRouting& routing, const ExpertMap& map
 
   const device::RoutingView view{routing.experts, routing.weights, routing.num_tokens, routing.topk, engine.self};
   const device::SlotRules rules{options.capacity, exact ? kMostRows : options.max_rows, options.alignment};
-  const device::Tag tag{device::OpKind::plan, device::Phase::begin, plan->hash};
+  const device::Tag tag{OpKind::plan, device::Phase::begin, plan->hash};
   device::launch_count(view, *plan->map, plan->arrays, engine.stream);
   device::launch(device::CountExchange{.control = engine.control,
                                        .note = {engine.heap->memory.offset_of(plan->block.get()), 0, tag.packed()},
@@ -124,7 +124,7 @@ DevicePlan DeviceEngine::plan(const DeviceRouting& routing, const ExpertMap& map
                                .stop = &engine.control.progress->fault},
                  engine.stream);
   // Maps are whole when all senders have written their part.
-  if (plan->shape.unique) engine.meet({device::OpKind::plan, device::Phase::end, plan->hash});
+  if (plan->shape.unique) engine.meet({OpKind::plan, device::Phase::end, plan->hash});
   plan->num_rows = options.max_rows;
   if (exact) {
     device::check(cudaEventSynchronize(sized.get()), "wait for sizes");

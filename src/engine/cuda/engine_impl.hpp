@@ -60,7 +60,7 @@ struct DeviceEngine::Impl : std::enable_shared_from_this<DeviceEngine::Impl> {
   /// The rows where peers can read them: through a copy if need be.
   [[nodiscard]] ConstTensor show_to_peers(const ConstTensor& rows) const;
 
-  DeviceTicket<Tensor> pull(device::OpKind kind, const DevicePlan& plan, const ConstTensor& rows,
+  DeviceTicket<Tensor> pull(OpKind kind, const DevicePlan& plan, const ConstTensor& rows,
                             const DeviceCombineOptions& pull_options);
   void zero_padding(const DevicePlanData& plan, const Tensor& rows) const;
 

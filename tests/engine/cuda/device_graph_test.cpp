@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "core/cuda/captured_graph.hpp"
 #include "core/cuda/check.hpp"
 #include "engine/cuda/small_shuffle.hpp"
 #include "shunt/device_engine.hpp"
@@ -21,28 +22,7 @@ constexpr std::int32_t kExperts = 12;
 constexpr std::int64_t kHidden = 40;
 constexpr std::int64_t kMaxRows = 1400;
 
-class Graph {
- public:
-  template <class Work>
-  Graph(Stream stream, const Work& work) : stream_(stream) {
-    cudaGraph_t graph = nullptr;
-    device::check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
-    work();
-    device::check(cudaStreamEndCapture(stream, &graph), "capture");
-    device::check(cudaGraphInstantiate(&graph_, graph, 0), "instantiate");
-    device::check(cudaGraphUpload(graph_, stream), "upload");
-    (void)cudaGraphDestroy(graph);
-  }
-  ~Graph() { (void)cudaGraphExecDestroy(graph_); }
-  Graph(const Graph&) = delete;
-  Graph& operator=(const Graph&) = delete;
-
-  void replay() const { device::check(cudaGraphLaunch(graph_, stream_), "replay"); }
-
- private:
-  Stream stream_;
-  cudaGraphExec_t graph_ = nullptr;
-};
+using Graph = device::CapturedGraph;
 
 /// A routing and rows of all ranks, and what must come of them.
 struct Step {

@@ -17,7 +17,7 @@ bool has_device() {
   return status == 0;
 }
 
-// Alone in its process, as ctest runs it.
+// Alone in its process, as ctest runs it: after another test of this program CUDA is not to be had in forked ranks.
 TEST(DeviceProcesses, GiveTheSameBits) {
   if (!has_device()) GTEST_SKIP() << "no CUDA device";
   const Topology topology = Topology::single_node(3);

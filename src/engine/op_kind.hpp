@@ -1,0 +1,23 @@
+// What ranks do together; they compare it before they touch each other's memory.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace shunt {
+
+enum class OpKind : std::uint8_t {
+  plan,
+  dispatch,
+  combine,
+  dispatch_backward,
+  combine_backward,
+  join,
+  barrier,
+  all_gather,
+  split,
+};
+
+std::string_view to_string(OpKind kind);
+
+}  // namespace shunt
