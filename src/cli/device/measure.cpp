@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
+#include <map>
 #include <memory>
 
 #include "cli/device/clock.hpp"
@@ -22,6 +24,9 @@ namespace {
 
 /// Of both buffers of all ranks: many times the cache of any device.
 constexpr std::size_t kCopiedBytes = std::size_t{4} << 30;
+
+/// Plan, dispatch and combine, many times in one graph.
+const std::string kPairs = "pairs";
 
 struct OwnStream {
   OwnStream() { device::check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "make a stream"); }
@@ -59,16 +64,7 @@ class DeviceBenchmark {
 
   ShuffleResult run() {
     for (const auto& system : systems_) verify(*system);
-    if (config_.graph > 0) {
-      graph_ = std::make_unique<device::CapturedGraph>(own_.stream, [&] {
-        for (int pair = 0; pair < config_.graph; ++pair) {
-          systems_.front()->plan();
-          systems_.front()->dispatch();
-          systems_.front()->combine();
-        }
-      });
-      world_.barrier();
-    }
+    if (config_.graph > 0) capture(*systems_.front());
     for (int i = -config_.warmup; i < config_.iterations; ++i) {
       if (i == 0) timings_.clear();
       measure_once();
@@ -135,20 +131,57 @@ class DeviceBenchmark {
     world_.barrier();
   }
 
+  struct Operation {
+    std::string name;
+    std::function<void()> work;
+  };
+  [[nodiscard]] static std::vector<Operation> operations_of(DeviceSystem& system) {
+    std::vector<Operation> all = {{system.name() + " plan", [&] { system.plan(); }},
+                                  {system.name() + " dispatch", [&] { system.dispatch(); }},
+                                  {system.name() + " combine", [&] { system.combine(); }}};
+    if (system.takes_turns()) return all;
+    all.push_back({system.name() + " planned dispatch", [&] {
+                     system.plan();
+                     system.dispatch();
+                   }});
+    return all;
+  }
+
+  /// How often an operation is done per timing: in a graph, what comes once (ranks that start one after the other) is
+  /// shared by many.
+  [[nodiscard]] int times(const DeviceSystem& system) const {
+    return system.takes_turns() ? 1 : std::max(config_.graph, 1);
+  }
+
+  void capture(DeviceSystem& system) {
+    const auto add = [&](const std::string& name, int times, const std::function<void()>& work) {
+      graphs_[name] = std::make_unique<device::CapturedGraph>(own_.stream, [&] { repeat(times, work); });
+    };
+    for (const auto& [name, work] : operations_of(system)) add(name, times(system), work);
+    add(kPairs, config_.graph, [&] {
+      system.plan();
+      system.dispatch();
+      system.combine();
+    });
+    world_.barrier();
+  }
+
+  static void repeat(int times, const std::function<void()>& work) {
+    for (int i = 0; i < times; ++i) work();
+  }
+
   void measure_once() {
     for (const auto& system : systems_) {
-      const std::string name = system->name();
-      clock_.time(timings_, name + " plan", [&] { system->plan(); });
-      clock_.time(timings_, name + " dispatch", [&] { system->dispatch(); });
-      clock_.time(timings_, name + " combine", [&] { system->combine(); });
+      for (const auto& [name, work] : operations_of(*system)) {
+        const auto graph = graphs_.find(name);
+        clock_.time(timings_, name, [&] {
+          if (graph != graphs_.end()) return graph->second->replay();
+          repeat(times(*system), work);
+        });
+      }
       measure_kernels(*system);
-      if (system->takes_turns()) continue;
-      clock_.time(timings_, name + " planned dispatch", [&] {
-        system->plan();
-        system->dispatch();
-      });
     }
-    if (graph_) clock_.time(timings_, "graph", [&] { graph_->replay(); });
+    if (config_.graph > 0) clock_.time(timings_, kPairs, [&] { graphs_.at(kPairs)->replay(); });
     clock_.time(timings_, "memcpy", [&] {
       device::check(cudaMemcpyAsync(to_.get(), from_.get(), copied_bytes_, cudaMemcpyDeviceToDevice, own_.stream),
                     "copy");
@@ -172,14 +205,17 @@ class DeviceBenchmark {
       const auto counts = workload_.count_rows(system->layout() == Layout::token_unique);
       SystemResult& result = result_.systems.emplace_back();
       result.name = system->name();
-      result.plan_ms = timings_.median(result.name + " plan");
-      result.dispatch_ms = timings_.median(result.name + " dispatch");
-      result.combine_ms = timings_.median(result.name + " combine");
+      const auto of_one = [&](const char* operation) {
+        return timings_.median(result.name + operation) / times(*system);
+      };
+      result.plan_ms = of_one(" plan");
+      result.dispatch_ms = of_one(" dispatch");
+      result.combine_ms = of_one(" combine");
       if (system->has_kernels()) {
         result.dispatch_kernel_ms = timings_.median(result.name + " dispatch kernel");
         result.combine_kernel_ms = timings_.median(result.name + " combine kernel");
       }
-      if (!system->takes_turns()) result.planned_dispatch_ms = timings_.median(result.name + " planned dispatch");
+      if (!system->takes_turns()) result.planned_dispatch_ms = of_one(" planned dispatch");
       result.wire_bytes = counts.between_ranks * config_.row_bytes();
       result.cross_node_bytes = counts.between_nodes * config_.row_bytes();
       result.moved_bytes = system->rows_touched(tokens, counts.delivered) * config_.row_bytes();
@@ -199,7 +235,7 @@ class DeviceBenchmark {
       result_.dispatch_kernel_efficiency = efficiency(shunt.dispatch_kernel_ms);
       result_.combine_kernel_efficiency = efficiency(shunt.combine_kernel_ms);
     }
-    if (graph_) result_.pair_ms = timings_.median("graph") / config_.graph;
+    if (config_.graph > 0) result_.pair_ms = timings_.median(kPairs) / config_.graph;
     result_.combine_efficiency = efficiency(shunt.combine_ms);
   }
 
@@ -213,7 +249,7 @@ class DeviceBenchmark {
   std::shared_ptr<std::byte> from_;
   std::shared_ptr<std::byte> to_;
   std::vector<std::unique_ptr<DeviceSystem>> systems_;
-  std::unique_ptr<device::CapturedGraph> graph_;  // of shunt's pairs
+  std::map<std::string, std::unique_ptr<device::CapturedGraph>> graphs_;  // of shunt's operations, by name
   Timings timings_;
   ShuffleResult result_;
 };
