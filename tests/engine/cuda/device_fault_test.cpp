@@ -56,6 +56,28 @@ TEST(DeviceFault, ARankThatNeverComesIsNamedByAllOthers) {
       std::chrono::milliseconds(300));
 }
 
+/// What kernels of experts see, whatever the host knows.
+std::vector<std::int32_t> counts_on_device(SmallShuffle& shuffle) {
+  const DevicePlan& plan = shuffle.current_plan();
+  return download_as(plan.expert_counts(), static_cast<std::size_t>(plan.num_local_experts()),
+                     shuffle.engine().stream());
+}
+
+TEST(DeviceFault, AFailedPlanHasNoRowsOnTheDevice) {
+  SHUNT_NEEDS_DEVICE();
+  on_ranks(
+      2,
+      [](World& world, SmallShuffle& shuffle) {
+        for (int i = 0; i < 2; ++i) shuffle.plan({.max_rows = 100});
+        EXPECT_THAT(counts_on_device(shuffle), ::testing::Each(4));
+        if (world.rank().value == 1) return;
+        shuffle.plan({.max_rows = 100});  // in the memory of the first
+        EXPECT_THAT(counts_on_device(shuffle), ::testing::Each(0));
+        require_error([&] { (void)shuffle.dispatch(); }, ErrorCode::deadline, "rank 1 did not come");
+      },
+      std::chrono::milliseconds(300));
+}
+
 TEST(DeviceFault, RanksThatCallDifferentOperationsAreNamed) {
   SHUNT_NEEDS_DEVICE();
   on_ranks(
