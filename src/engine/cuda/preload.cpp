@@ -4,6 +4,7 @@
 #include "kernels/cuda/copy_bytes.hpp"
 #include "kernels/cuda/copy_rows.hpp"
 #include "kernels/cuda/dot_rows.hpp"
+#include "kernels/cuda/quantise_rows.hpp"
 #include "kernels/cuda/reduce_rows.hpp"
 #include "kernels/cuda/scale_rows.hpp"
 #include "kernels/cuda/send_padded.hpp"
@@ -21,6 +22,7 @@ void preload_kernels() {
   preload_place();
   preload_copy_bytes();
   preload_copy_rows();
+  preload_quantise_rows();
   preload_zero_padding();
   preload_reduce_rows();
   preload_scale_rows();

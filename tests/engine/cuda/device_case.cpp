@@ -57,8 +57,11 @@ class DeviceRank {
     const ReferenceRows& expected = case_.expected.dispatch[rank()];
     const ConstTensor x = input(case_.x[rank()], case_.paths.x);
     const Tensor out = output(expected.rows, plan_.num_rows(), case_.paths.dispatch_out);
-    const Tensor rows = engine_.dispatch(plan_, x, {.out = out}).wait();
-    require_same("dispatch", rows, expected.rows, out);
+    const bool has_scales = case_.x[rank()].dtype() == fp8_e4m3;
+    const ConstTensor scales = has_scales ? input(case_.scales[rank()], case_.paths.x) : ConstTensor();
+    const DeviceRows rows = engine_.dispatch(plan_, x, {.scales = scales, .out = out}).wait();
+    require_same("dispatch", rows.rows, expected.rows, out);
+    if (case_.options.dtype == fp8_e4m3) require_same("scales", rows.scales, expected.scales, {});
   }
 
   void check_pull(bool forward) {
@@ -159,19 +162,21 @@ class DeviceRank {
 bool is_for_devices(const ShuffleCase& all) {
   const PlanOptions& plan = all.routing.options;
   const bool unique = plan.layout == Layout::token_unique;
-  return all.options.dtype != fp8_e4m3 && plan.layout != Layout::padded &&
-         !(unique && plan.capacity != PlanOptions::kUnlimited);
+  return plan.layout != Layout::padded && !(unique && plan.capacity != PlanOptions::kUnlimited);
 }
 
 void run_device_case(World& world, const DeviceHeap& heap, Arena& arena, const ShuffleCase& all,
-                     std::optional<std::int64_t> spare_rows) {
+                     std::optional<std::int64_t> spare_rows, int repeats) {
   try {
     DeviceRank rank(world, heap, arena, all, spare_rows);
     rank.check_plan();
-    rank.check_dispatch();
-    rank.check_pull(true);
-    rank.check_pull(false);
-    rank.check_combine_backward();
+    for (int repeat = 0; repeat < repeats; ++repeat) {
+      arena.reset();
+      rank.check_dispatch();
+      rank.check_pull(true);
+      rank.check_pull(false);
+      rank.check_combine_backward();
+    }
   } catch (const std::exception& error) {
     throw std::runtime_error(fmt::format("rank {}: {} (SHUNT_TEST_SEED={}: {})", world.rank().value, error.what(),
                                          all.seed, all.describe()));
