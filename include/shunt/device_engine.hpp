@@ -46,6 +46,8 @@ struct DeviceDispatchOptions {
   ConstTensor scales = {};
   /// [plan.num_rows(), hidden] for the rows. Written without a copy where it came from DeviceHeap::allocate.
   Tensor out = {};
+  /// fp8 rows only, else forbidden: [plan.num_rows(), scales_per_row(hidden)] f32 for their scales, as `out`.
+  Tensor out_scales = {};
 };
 
 struct DeviceCombineOptions {

@@ -3,7 +3,6 @@
 #include "core/fail.hpp"
 #include "engine/cuda/engine_impl.hpp"
 #include "engine/cuda/on_device.hpp"
-#include "kernels/cuda/copy_bytes.hpp"
 #include "kernels/cuda/copy_rows.hpp"
 #include "kernels/cuda/dot_rows.hpp"
 #include "kernels/cuda/quantise_rows.hpp"
@@ -30,17 +29,19 @@ DeviceTicket<DeviceRows> DeviceEngine::dispatch(const DevicePlan& plan, const Co
   const DevicePlanData& data = engine.check_plan(plan, "dispatch");
   engine.check_dispatch_input(data, x, options.scales);
   const Tensor out = engine.output("dispatch", options.out, engine.options.dtype, data.num_rows);
-  const Tensor received = engine.is_symmetric(out) ? out : engine.allocate(out.dtype, out.rows);
-  const Tensor scales = engine.has_scales() ? engine.allocate(f32, out.rows, engine.num_scales()) : Tensor();
+  const Tensor scales = engine.output_scales(options.out_scales, data.num_rows);
+  const Tensor received = engine.writable_by_peers(out);
+  const Tensor received_scales = engine.has_scales() ? engine.writable_by_peers(scales) : Tensor();
 
   const device::OnDevice scope(engine.device());
   engine.start_after(options.stream);
-  engine.meet({OpKind::dispatch, Phase::begin, data.hash}, received.data, scales.data);
+  engine.meet({OpKind::dispatch, Phase::begin, data.hash}, received.data, received_scales.data);
   engine.send(data, x, options.scales);
   engine.zero_padding(data, received);
-  if (engine.has_scales()) engine.zero_padding(data, scales);
+  if (engine.has_scales()) engine.zero_padding(data, received_scales);
   engine.meet({OpKind::dispatch, Phase::end, data.hash});
-  if (received.data != out.data) device::launch(device::CopyBytes{received.data, out.data, out.bytes()}, engine.stream);
+  engine.deliver(received, out);
+  engine.deliver(received_scales, scales);
   return {engine.pending(), {out, scales}};
 }
 

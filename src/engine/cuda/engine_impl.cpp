@@ -182,13 +182,13 @@ const DevicePlanData& DeviceEngine::Impl::check_plan(const DevicePlan& plan, std
 }
 
 void DeviceEngine::Impl::check_tensor(std::string_view operation, std::string_view name, const ConstTensor& tensor,
-                                      DType dtype, std::int64_t rows) const {
+                                      DType dtype, std::int64_t rows, std::int64_t cols) const {
   if (tensor.dtype != dtype)
     fail(ErrorCode::invalid_argument, "rank {}: {}: {} is {}, expected {}", self, operation, name,
          to_string(tensor.dtype), to_string(dtype));
-  if (tensor.rows != rows || tensor.cols != options.hidden)
+  if (tensor.rows != rows || tensor.cols != cols)
     fail(ErrorCode::invalid_argument, "rank {}: {}: {} is [{}, {}], expected [{}, {}]", self, operation, name,
-         tensor.rows, tensor.cols, rows, options.hidden);
+         tensor.rows, tensor.cols, rows, cols);
   if (tensor.rows > 0 && !tensor.data)
     fail(ErrorCode::invalid_argument, "rank {}: {}: {} has no data", self, operation, name);
   if (reinterpret_cast<std::uintptr_t>(tensor.data) % size_of(dtype) != 0)
@@ -219,11 +219,27 @@ Tensor DeviceEngine::Impl::allocate(DType dtype, std::int64_t rows, std::int64_t
   return tensor;
 }
 
-Tensor DeviceEngine::Impl::output(std::string_view operation, const Tensor& given, DType dtype,
-                                  std::int64_t rows) const {
-  if (!given.data && given.rows == 0) return allocate(dtype, rows);
-  check_tensor(operation, "out", given, dtype, rows);
+Tensor DeviceEngine::Impl::output(std::string_view operation, std::string_view name, const Tensor& given, DType dtype,
+                                  std::int64_t rows, std::int64_t cols) const {
+  if (!given.data && given.rows == 0) return allocate(dtype, rows, cols);
+  check_tensor(operation, name, given, dtype, rows, cols);
   return given;
+}
+
+Tensor DeviceEngine::Impl::output_scales(const Tensor& given, std::int64_t rows) const {
+  if (has_scales()) return output("dispatch", "out_scales", given, f32, rows, num_scales());
+  if (given.data || given.rows != 0)
+    fail(ErrorCode::invalid_argument, "rank {}: dispatch: out_scales given, but rows are {}", self,
+         to_string(options.dtype));
+  return {};
+}
+
+Tensor DeviceEngine::Impl::writable_by_peers(const Tensor& out) const {
+  return is_symmetric(out) ? out : allocate(out.dtype, out.rows, out.cols);
+}
+
+void DeviceEngine::Impl::deliver(const Tensor& received, const Tensor& out) const {
+  if (received.data != out.data) device::launch(device::CopyBytes{received.data, out.data, out.bytes()}, stream);
 }
 
 bool DeviceEngine::Impl::is_symmetric(const ConstTensor& tensor) const {

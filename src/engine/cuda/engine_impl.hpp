@@ -18,6 +18,7 @@ namespace shunt {
 
 struct DevicePlanData {
   std::shared_ptr<std::byte> block;
+  std::shared_ptr<std::byte> clamped;  // `token_unique` with a capacity: the routing without what it drops
   device::PlanShape shape;
   device::PlanArrays arrays;
   DevicePlanOptions options;
@@ -56,11 +57,24 @@ struct DeviceEngine::Impl : std::enable_shared_from_this<DeviceEngine::Impl> {
   // Checks of what a caller brings; each throws Error(invalid_argument).
   [[nodiscard]] const DevicePlanData& check_plan(const DevicePlan& plan, std::string_view operation) const;
   void check_tensor(std::string_view operation, std::string_view name, const ConstTensor& tensor, DType dtype,
-                    std::int64_t rows) const;
+                    std::int64_t rows) const {
+    check_tensor(operation, name, tensor, dtype, rows, options.hidden);
+  }
+  void check_tensor(std::string_view operation, std::string_view name, const ConstTensor& tensor, DType dtype,
+                    std::int64_t rows, std::int64_t cols) const;
   void check_dispatch_input(const DevicePlanData& plan, const ConstTensor& x, const ConstTensor& scales) const;
 
   /// A new block in the heap, or `given` if the caller brought one.
-  [[nodiscard]] Tensor output(std::string_view operation, const Tensor& given, DType dtype, std::int64_t rows) const;
+  [[nodiscard]] Tensor output(std::string_view operation, const Tensor& given, DType dtype, std::int64_t rows) const {
+    return output(operation, "out", given, dtype, rows, options.hidden);
+  }
+  [[nodiscard]] Tensor output(std::string_view operation, std::string_view name, const Tensor& given, DType dtype,
+                              std::int64_t rows, std::int64_t cols) const;
+  /// Empty unless rows have scales.
+  [[nodiscard]] Tensor output_scales(const Tensor& given, std::int64_t rows) const;
+  /// `out` itself, or a block in its stead that peers can write.
+  [[nodiscard]] Tensor writable_by_peers(const Tensor& out) const;
+  void deliver(const Tensor& received, const Tensor& out) const;
   [[nodiscard]] Tensor allocate(DType dtype, std::int64_t rows) const { return allocate(dtype, rows, options.hidden); }
   [[nodiscard]] Tensor allocate(DType dtype, std::int64_t rows, std::int64_t cols) const;
   [[nodiscard]] bool is_symmetric(const ConstTensor& tensor) const;

@@ -9,6 +9,7 @@
 #include "kernels/cuda/scale_rows.hpp"
 #include "kernels/cuda/send_padded.hpp"
 #include "kernels/cuda/zero_padding.hpp"
+#include "plan/cuda/clamp.hpp"
 #include "plan/cuda/count.hpp"
 #include "plan/cuda/place.hpp"
 #include "transport/cuda/meeting.hpp"
@@ -18,6 +19,7 @@ namespace shunt::device {
 void preload_kernels() {
   preload_meeting();
   preload_count();
+  preload_clamp();
   preload_count_exchange();
   preload_place();
   preload_copy_bytes();

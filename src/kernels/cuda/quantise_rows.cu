@@ -1,13 +1,10 @@
 #include <cuda_fp8.h>
 
-#include <algorithm>
-
 #include "core/cuda/check.hpp"
 #include "kernels/cuda/access.cuh"
 #include "kernels/cuda/element_types.hpp"
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/quantise_rows.hpp"
-#include "shunt/routing.hpp"
 
 namespace shunt::device {
 namespace {
@@ -17,8 +14,7 @@ constexpr float kLargestE4m3 = 448.0f;
 constexpr float kSmallestAmax = 0x1p-100f;
 constexpr std::uint32_t kFourNans = 0x7f7f'7f7fu;
 
-/// Elements of a thread, neighbours that become one word of 16 bytes.
-constexpr int kUnit = 16;
+constexpr int kUnit = kQuantisedUnit;
 /// Threads that share a scale, neighbours within a warp.
 constexpr int kTeam = kScaleBlock / kUnit;
 
@@ -212,10 +208,8 @@ void for_source(DType dtype, const Work& work) {
 
 void launch(const QuantiseRows& quantise, cudaStream_t stream) {
   if (quantise.num_tokens == 0) return;
-  const auto elements = static_cast<int>(std::min<std::int64_t>(quantise.hidden, kQuantisedPiece));
-  const int threads = std::max((elements + 32 * kUnit - 1) / (32 * kUnit) * 32, Routing::kMaxTopK);
-  const dim3 blocks(static_cast<unsigned>(quantise.num_tokens),
-                    static_cast<unsigned>((quantise.hidden + kQuantisedPiece - 1) / kQuantisedPiece));
+  const auto [threads, pieces] = quantise_geometry(quantise.hidden);
+  const dim3 blocks(static_cast<unsigned>(quantise.num_tokens), static_cast<unsigned>(pieces));
   const bool is_wide = quantise.hidden % kWide == 0 && reinterpret_cast<std::uintptr_t>(quantise.x) % 16 == 0;
   for_source(quantise.x_dtype, [&](auto in) {
     using In = decltype(in);

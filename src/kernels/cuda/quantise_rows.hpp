@@ -8,6 +8,7 @@
 
 #include "core/cuda/segment.hpp"
 #include "shunt/dtype.hpp"
+#include "shunt/routing.hpp"
 
 namespace shunt::device {
 
@@ -32,5 +33,21 @@ void preload_quantise_rows();
 /// Elements that a block holds in shared memory; whole blocks of elements that share a scale.
 inline constexpr std::int32_t kQuantisedPiece = 8192;
 static_assert(kQuantisedPiece % kScaleBlock == 0);
+
+/// Elements of a thread, neighbours that become one word of 16 bytes.
+inline constexpr std::int32_t kQuantisedUnit = 16;
+
+struct QuantiseGeometry {
+  std::int32_t threads;  ///< of a block; also one per row at least
+  std::int32_t pieces;   ///< of a row
+};
+
+constexpr QuantiseGeometry quantise_geometry(std::int64_t hidden) {
+  const std::int64_t elements = hidden < kQuantisedPiece ? hidden : kQuantisedPiece;
+  constexpr std::int64_t kWarpElements = 32 * kQuantisedUnit;
+  const auto threads = static_cast<std::int32_t>((elements + kWarpElements - 1) / kWarpElements * 32);
+  return {threads < Routing::kMaxTopK ? Routing::kMaxTopK : threads,
+          static_cast<std::int32_t>((hidden + kQuantisedPiece - 1) / kQuantisedPiece)};
+}
 
 }  // namespace shunt::device

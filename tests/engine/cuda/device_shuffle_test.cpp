@@ -10,13 +10,12 @@ namespace {
 constexpr std::size_t kHeapBytes = 64 << 20;
 constexpr std::size_t kArenaBytes = 16 << 20;
 
-void run_all(const Topology& topology, const std::vector<ShuffleCase>& cases,
-             std::optional<std::int64_t> spare_rows = std::nullopt, int repeats = 1) {
+void run_all(const Topology& topology, const std::vector<ShuffleCase>& cases, const DeviceCaseOptions& options = {}) {
   const auto run = [&](World& world) {
     const DeviceHeap heap(world, {.bytes = kHeapBytes});
     Arena arena(kArenaBytes);
     world.barrier();
-    for (const ShuffleCase& each : cases) run_device_case(world, heap, arena, each, spare_rows, repeats);
+    for (const ShuffleCase& each : cases) run_device_case(world, heap, arena, each, options);
     world.barrier();
   };
   ASSERT_NO_THROW(World::spawn(topology.num_ranks(), run, {.topology = topology}));
@@ -29,7 +28,7 @@ void expect_as_reference(std::uint64_t first_world, std::uint64_t num_cases,
     for (const std::uint64_t seed : seeds)
       if (ShuffleCase drawn = random_shuffle_case(seed, topology); is_for_devices(drawn))
         cases.push_back(std::move(drawn));
-    run_all(topology, cases, spare_rows);
+    run_all(topology, cases, {.spare_rows = spare_rows});
   }
 }
 
@@ -87,7 +86,7 @@ TEST_P(DeviceRepeats, GiveTheSameBitsAThousandTimes) {
            drawn.expected.plans[0].num_tokens > 4;
   };
   while (!suits()) ++seed, drawn = draw();
-  run_all(topology, {drawn}, std::nullopt, 1000);
+  run_all(topology, {drawn}, {.repeats = 1000});
 }
 INSTANTIATE_TEST_SUITE_P(Thousand, DeviceRepeats,
                          ::testing::Combine(::testing::Values(f32, bf16, f16, fp8_e4m3),
