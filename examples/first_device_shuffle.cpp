@@ -31,8 +31,8 @@ void shuffle_once(shunt::World& world) {
                            .num_tokens = 2,
                            .topk = 2},
                           map);
-  auto rows = engine.dispatch(plan, x).wait();      // grouped by expert
-  auto result = engine.combine(plan, rows).wait();  // [tokens, hidden]
+  auto rows = engine.dispatch(plan, x).wait();           // grouped by expert
+  auto result = engine.combine(plan, rows.rows).wait();  // [tokens, hidden]
 
   std::vector<float> out(2 * 8);
   cudaMemcpy(out.data(), result.data, result.bytes(), cudaMemcpyDeviceToHost);

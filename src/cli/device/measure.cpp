@@ -96,11 +96,15 @@ class DeviceBenchmark {
   }
 
   void verify(DeviceSystem& system) {
-    const Verifier verifier(config_, workload_, world_.rank().index());
+    ShuffleConfig unquantised = config_;  // what the baseline moves
+    unquantised.dtype = config_.expert_dtype();
+    const Verifier verifier(system.rows().dtype == config_.dtype ? config_ : unquantised, workload_,
+                            world_.rank().index());
     const auto poison = [&](const ConstTensor& tensor) {
       device::check(cudaMemsetAsync(const_cast<std::byte*>(tensor.data), 0xa5, tensor.bytes(), own_.stream), "poison");
     };
     poison(system.rows());
+    poison(system.scales());
     poison(system.result());
     system.plan();
     system.dispatch();
@@ -108,10 +112,11 @@ class DeviceBenchmark {
     system.check();
     {
       const auto rows = download(system.rows());
+      const auto scales = download(system.scales());
       verifier.check_dispatch(
           system.name(), system.layout(),
           borrow(static_cast<const void*>(rows.data()), system.rows().dtype, system.rows().rows, system.rows().cols),
-          {});
+          {reinterpret_cast<const float*>(scales.data()), scales.size() / sizeof(float)});
     }
     {
       const Tensor expert_out = system.expert_out();
@@ -201,6 +206,7 @@ class DeviceBenchmark {
 
   void summarise() {
     const auto tokens = static_cast<std::uint64_t>(config_.tokens) * static_cast<std::uint64_t>(config_.ranks);
+    std::uint64_t combined_bytes = 0;  // of shunt
     for (const auto& system : systems_) {
       const auto counts = workload_.count_rows(system->layout() == Layout::token_unique);
       SystemResult& result = result_.systems.emplace_back();
@@ -218,7 +224,11 @@ class DeviceBenchmark {
       if (!system->takes_turns()) result.planned_dispatch_ms = of_one(" planned dispatch");
       result.wire_bytes = counts.between_ranks * config_.row_bytes();
       result.cross_node_bytes = counts.between_nodes * config_.row_bytes();
-      result.moved_bytes = system->rows_touched(tokens, counts.delivered) * config_.row_bytes();
+      // Tokens are read as they are given, which is wider than they are written where they are quantised on the way.
+      const std::uint64_t row_bytes = system->rows().row_bytes() + system->scales().row_bytes();
+      const std::uint64_t rows = system->rows_touched(tokens, counts.delivered);
+      result.moved_bytes = rows * row_bytes + tokens * (x_.row_bytes() - row_bytes);
+      if (system == systems_.front()) combined_bytes = rows * x_.row_bytes();
     }
     const auto gbps = [&](const std::string& name, std::size_t times) {
       return static_cast<double>(copied_bytes_ * times) * config_.ranks / timings_.median(name) / 1e6;
@@ -226,17 +236,18 @@ class DeviceBenchmark {
     result_.copy_ceiling_gbps = std::max(gbps("memcpy", 2), gbps("kernel copy", 2));
     result_.write_ceiling_gbps = gbps("write", 1);
     const SystemResult& shunt = result_.systems.front();
-    const auto efficiency = [&](double ms) {
-      return static_cast<double>(shunt.moved_bytes) / ms / 1e6 / result_.copy_ceiling_gbps;
+    const auto efficiency = [&](std::uint64_t bytes, double ms) {
+      return static_cast<double>(bytes) / ms / 1e6 / result_.copy_ceiling_gbps;
     };
-    result_.dispatch_efficiency = efficiency(shunt.dispatch_ms);
-    if (shunt.planned_dispatch_ms > 0) result_.planned_dispatch_efficiency = efficiency(shunt.planned_dispatch_ms);
+    result_.dispatch_efficiency = efficiency(shunt.moved_bytes, shunt.dispatch_ms);
+    if (shunt.planned_dispatch_ms > 0)
+      result_.planned_dispatch_efficiency = efficiency(shunt.moved_bytes, shunt.planned_dispatch_ms);
     if (shunt.dispatch_kernel_ms > 0) {
-      result_.dispatch_kernel_efficiency = efficiency(shunt.dispatch_kernel_ms);
-      result_.combine_kernel_efficiency = efficiency(shunt.combine_kernel_ms);
+      result_.dispatch_kernel_efficiency = efficiency(shunt.moved_bytes, shunt.dispatch_kernel_ms);
+      result_.combine_kernel_efficiency = efficiency(combined_bytes, shunt.combine_kernel_ms);
     }
     if (config_.graph > 0) result_.pair_ms = timings_.median(kPairs) / config_.graph;
-    result_.combine_efficiency = efficiency(shunt.combine_ms);
+    result_.combine_efficiency = efficiency(combined_bytes, shunt.combine_ms);
   }
 
   World& world_;

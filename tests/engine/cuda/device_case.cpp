@@ -15,8 +15,7 @@ void throw_unless(bool holds, const std::string& what) {
 
 class DeviceRank {
  public:
-  DeviceRank(World& world, const DeviceHeap& heap, Arena& arena, const ShuffleCase& all,
-             std::optional<std::int64_t> spare_rows)
+  DeviceRank(World& world, const DeviceHeap& heap, Arena& arena, const ShuffleCase& all, const DeviceCaseOptions& run)
       : world_(world), heap_(heap), arena_(arena), case_(all), engine_(world, heap, options_of(all)) {
     arena_.reset();
     const RankRouting& routing = all.routing.ranks[rank()];
@@ -25,9 +24,9 @@ class DeviceRank {
     DevicePlanOptions options{.layout = all.routing.options.layout,
                               .alignment = all.routing.options.alignment,
                               .capacity = all.routing.options.capacity};
-    if (spare_rows) {
+    if (run.spare_rows) {
       for (const PlanData& plan : all.expected.plans) options.max_rows = std::max(options.max_rows, plan.num_rows());
-      options.max_rows = std::max<std::int64_t>(options.max_rows + *spare_rows, 1);
+      options.max_rows = std::max<std::int64_t>(options.max_rows + *run.spare_rows, 1);
     }
     plan_ = engine_.plan({.experts = reinterpret_cast<const std::int32_t*>(experts),
                           .weights = reinterpret_cast<const float*>(weights),
@@ -57,8 +56,13 @@ class DeviceRank {
     const ReferenceRows& expected = case_.expected.dispatch[rank()];
     const ConstTensor x = input(case_.x[rank()], case_.paths.x);
     const Tensor out = output(expected.rows, plan_.num_rows(), case_.paths.dispatch_out);
-    const Tensor rows = engine_.dispatch(plan_, x, {.out = out}).wait();
-    require_same("dispatch", rows, expected.rows, out);
+    DeviceDispatchOptions options{.out = out};
+    if (case_.x[rank()].dtype() == fp8_e4m3) options.scales = input(case_.scales[rank()], case_.paths.x);
+    if (case_.options.dtype == fp8_e4m3)
+      options.out_scales = output(expected.scales, plan_.num_rows(), case_.paths.dispatch_out);
+    const DeviceRows rows = engine_.dispatch(plan_, x, options).wait();
+    require_same("dispatch", rows.rows, expected.rows, out);
+    if (case_.options.dtype == fp8_e4m3) require_same("scales", rows.scales, expected.scales, options.out_scales);
   }
 
   void check_pull(bool forward) {
@@ -156,22 +160,20 @@ class DeviceRank {
 
 }  // namespace
 
-bool is_for_devices(const ShuffleCase& all) {
-  const PlanOptions& plan = all.routing.options;
-  const bool unique = plan.layout == Layout::token_unique;
-  return all.options.dtype != fp8_e4m3 && plan.layout != Layout::padded &&
-         !(unique && plan.capacity != PlanOptions::kUnlimited);
-}
+bool is_for_devices(const ShuffleCase& all) { return all.routing.options.layout != Layout::padded; }
 
 void run_device_case(World& world, const DeviceHeap& heap, Arena& arena, const ShuffleCase& all,
-                     std::optional<std::int64_t> spare_rows) {
+                     const DeviceCaseOptions& options) {
   try {
-    DeviceRank rank(world, heap, arena, all, spare_rows);
+    DeviceRank rank(world, heap, arena, all, options);
     rank.check_plan();
-    rank.check_dispatch();
-    rank.check_pull(true);
-    rank.check_pull(false);
-    rank.check_combine_backward();
+    for (int repeat = 0; repeat < options.repeats; ++repeat) {
+      arena.reset();
+      rank.check_dispatch();
+      rank.check_pull(true);
+      rank.check_pull(false);
+      rank.check_combine_backward();
+    }
   } catch (const std::exception& error) {
     throw std::runtime_error(fmt::format("rank {}: {} (SHUNT_TEST_SEED={}: {})", world.rank().value, error.what(),
                                          all.seed, all.describe()));
