@@ -45,4 +45,13 @@ __device__ inline Wide load_once(const Wide* from) {
   }
 }
 
+/// Of what is not read again soon.
+template <class Wide>
+__device__ inline void store_once(Wide* to, const Wide& v) {
+  if constexpr (sizeof(Wide) == 16)
+    __stcs(reinterpret_cast<uint4*>(to), *reinterpret_cast<const uint4*>(&v));
+  else
+    *to = v;
+}
+
 }  // namespace shunt::device

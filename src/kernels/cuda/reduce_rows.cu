@@ -16,8 +16,12 @@ namespace {
 /// Rows in flight per thread: as many as most models' top-k.
 constexpr int kRowsAtOnce = 8;
 
-/// Of a block; more rows' worth of elements are taken in turns. Four such blocks fit on a multiprocessor.
+/// Of a block; more rows' worth of elements are taken in turns.
 constexpr int kMostThreads = 256;
+
+/// Blocks that fit on a multiprocessor: what a thread has in flight takes its registers.
+template <int kInFlight>
+constexpr int kBlocks = kInFlight <= 2 ? 8 : 4;
 
 /// Elements whose sums a thread holds at a time. Few, so that registers are left for rows in flight.
 template <int kCount>
@@ -43,7 +47,7 @@ struct Summand {
 /// For top-k up to kRows. A block takes kTokens tokens at once, so that few rows per token keep as many loads in flight
 /// as many do, and the loads that lead to a row are paid once.
 template <class In, class Out, int kCount, int kRows, int kTokens>
-__global__ void __launch_bounds__(kMostThreads, 4) reduce_rows_kernel(ReduceRows reduce) {
+__global__ void __launch_bounds__(kMostThreads, kBlocks<kRows * kTokens>) reduce_rows_kernel(ReduceRows reduce) {
   using Input = PackedElements<In, kCount>;
   using Output = Elements<Out, kCount>;
   constexpr int kSums = kSumsAtOnce<kCount>;
@@ -80,14 +84,14 @@ __global__ void __launch_bounds__(kMostThreads, 4) reduce_rows_kernel(ReduceRows
 #pragma unroll
         for (int e = 0; e < kSums; ++e) sum.at[first + e] = narrow<Out>(has_rows ? tree.total.at[e] : 0.0f);
       }
-      result[token * num_vectors + vector] = sum;
+      store_once(result + token * num_vectors + vector, sum);
     }
   }
 }
 
 /// For any top-k: a block per token, its rows a batch at a time.
 template <class In, class Out, int kCount>
-__global__ void __launch_bounds__(kMostThreads, 4) reduce_many_rows_kernel(ReduceRows reduce) {
+__global__ void __launch_bounds__(kMostThreads, kBlocks<kRowsAtOnce>) reduce_many_rows_kernel(ReduceRows reduce) {
   using Input = PackedElements<In, kCount>;
   using Output = Elements<Out, kCount>;
   constexpr int kSums = kSumsAtOnce<kCount>;
@@ -119,7 +123,7 @@ __global__ void __launch_bounds__(kMostThreads, 4) reduce_many_rows_kernel(Reduc
 #pragma unroll
       for (int e = 0; e < kSums; ++e) sum.at[first + e] = narrow<Out>(num_rows > 0 ? tree.total.at[e] : 0.0f);
     }
-    result[vector] = sum;
+    store_once(result + vector, sum);
   }
 }
 
@@ -138,7 +142,7 @@ template <class In, class Out>
 constexpr Variant kNarrow{reduce_many_rows_kernel<In, Out, 1>, Routing::kMaxTopK, 1};
 /// The first that has room for the top-k is the fastest; docs/performance.md has the figures.
 template <class In, class Out>
-constexpr std::array kVariants{Variant{reduce_rows_kernel<In, Out, kWide<In>, 1, 4>, 1, 4},
+constexpr std::array kVariants{Variant{reduce_rows_kernel<In, Out, kWide<In>, 1, 2>, 1, 2},
                                Variant{reduce_rows_kernel<In, Out, kWide<In>, 2, 2>, 2, 2},
                                Variant{reduce_rows_kernel<In, Out, kWide<In>, 4, 2>, 4, 2},
                                Variant{reduce_rows_kernel<In, Out, kWide<In>, 8, 1>, 8, 1},
