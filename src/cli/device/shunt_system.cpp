@@ -5,8 +5,7 @@
 
 #include "cli/device/memory.hpp"
 #include "engine/cuda/engine_impl.hpp"
-#include "kernels/cuda/copy_rows.hpp"
-#include "kernels/cuda/reduce_rows.hpp"
+#include "engine/cuda/row_kernels.hpp"
 
 namespace shunt::cli {
 namespace {
@@ -38,6 +37,7 @@ DeviceShuntSystem::DeviceShuntSystem(World& world, const ShuffleConfig& config, 
                .max_tokens = config.tokens,
                .max_experts = config.experts,
                .stream = stream,
+               .sms = config.sms,
                .deadline = kDeadline}),
       max_rows_(std::max<std::int64_t>(workload.most_rows_of_a_rank(config.layout == Layout::token_unique), 1)) {
   plan();
@@ -66,30 +66,22 @@ void DeviceShuntSystem::plan() {
 void DeviceShuntSystem::dispatch() { (void)engine_.dispatch(plan_, x_, {.out = rows_}); }
 void DeviceShuntSystem::combine() { (void)engine_.combine(plan_, expert_out_, {.out = result_}); }
 void DeviceShuntSystem::dispatch_kernel() {
-  const DevicePlanData& plan = *plan_.data();
-  device::launch(device::CopyRows{.x = x_.data,
-                                  .out = rows_of_ranks_.get(),
-                                  .segments = plan.arrays.segments,
-                                  .num_segments = plan.shape.num_segments(),
-                                  .row_bytes = x_.row_bytes(),
-                                  .stop = never_.get()},
-                 engine_.stream());
+  device::launch_copy(*plan_.data(), x_, rows_of_ranks_.get(), never_.get(), {config_.sms, engine_.stream()});
 }
 
 void DeviceShuntSystem::combine_kernel() {
-  const DevicePlanData& plan = *plan_.data();
-  device::launch(device::ReduceRows{.rows = expert_out_of_ranks_.get(),
-                                    .result = result_.data,
-                                    .terms = plan.arrays.terms,
-                                    .num_tokens = config_.tokens,
-                                    .topk = config_.topk,
-                                    .hidden = config_.hidden,
-                                    .row_dtype = config_.dtype,
-                                    .wire_dtype = config_.dtype,
-                                    .result_dtype = config_.dtype,
-                                    .weighted = true,
-                                    .stop = never_.get()},
-                 engine_.stream());
+  device::launch_sum({.rows = expert_out_of_ranks_.get(),
+                      .result = result_.data,
+                      .terms = plan_.data()->arrays.terms,
+                      .num_tokens = config_.tokens,
+                      .topk = config_.topk,
+                      .hidden = config_.hidden,
+                      .row_dtype = config_.dtype,
+                      .wire_dtype = config_.dtype,
+                      .result_dtype = config_.dtype,
+                      .weighted = true,
+                      .stop = never_.get()},
+                     {config_.sms, engine_.stream()});
 }
 
 void DeviceShuntSystem::check() { (void)plan_.sizes(); }

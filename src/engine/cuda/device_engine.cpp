@@ -3,10 +3,9 @@
 #include "core/fail.hpp"
 #include "engine/cuda/engine_impl.hpp"
 #include "engine/cuda/on_device.hpp"
+#include "engine/cuda/row_kernels.hpp"
 #include "kernels/cuda/copy_bytes.hpp"
-#include "kernels/cuda/copy_rows.hpp"
 #include "kernels/cuda/dot_rows.hpp"
-#include "kernels/cuda/reduce_rows.hpp"
 #include "kernels/cuda/scale_rows.hpp"
 
 namespace shunt {
@@ -34,13 +33,8 @@ DeviceTicket<Tensor> DeviceEngine::dispatch(const DevicePlan& plan, const ConstT
   const device::OnDevice scope(engine.device());
   engine.start_after(options.stream);
   engine.meet({OpKind::dispatch, Phase::begin, data.hash}, received.data);
-  device::launch(device::CopyRows{.x = x.data,
-                                  .out = engine.control.shown,
-                                  .segments = data.arrays.segments,
-                                  .num_segments = data.shape.num_segments(),
-                                  .row_bytes = x.row_bytes(),
-                                  .stop = &engine.control.progress->fault},
-                 engine.stream);
+  device::launch_copy(data, x, engine.control.shown, &engine.control.progress->fault,
+                      {engine.options.sms, engine.stream});
   engine.zero_padding(data, received);
   engine.meet({OpKind::dispatch, Phase::end, data.hash});
   if (received.data != out.data) device::launch(device::CopyBytes{received.data, out.data, out.bytes()}, engine.stream);
@@ -68,18 +62,18 @@ DeviceTicket<Tensor> DeviceEngine::Impl::pull(OpKind kind, const DevicePlan& pla
   start_after(pull_options.stream);
   const ConstTensor shown = show_to_peers(rows);
   meet({kind, Phase::begin, data.hash}, shown.data);
-  device::launch(device::ReduceRows{.rows = control.shown,
-                                    .result = out.data,
-                                    .terms = data.arrays.terms,
-                                    .num_tokens = data.shape.num_tokens,
-                                    .topk = data.shape.topk,
-                                    .hidden = options.hidden,
-                                    .row_dtype = *options.expert_dtype,
-                                    .wire_dtype = *options.wire_dtype,
-                                    .result_dtype = *options.result_dtype,
-                                    .weighted = kind == OpKind::combine,
-                                    .stop = &control.progress->fault},
-                 stream);
+  device::launch_sum({.rows = control.shown,
+                      .result = out.data,
+                      .terms = data.arrays.terms,
+                      .num_tokens = data.shape.num_tokens,
+                      .topk = data.shape.topk,
+                      .hidden = options.hidden,
+                      .row_dtype = *options.expert_dtype,
+                      .wire_dtype = *options.wire_dtype,
+                      .result_dtype = *options.result_dtype,
+                      .weighted = kind == OpKind::combine,
+                      .stop = &control.progress->fault},
+                     {options.sms, stream});
   meet({kind, Phase::end, data.hash});
   return {pending(), out};
 }

@@ -6,46 +6,11 @@
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/geometry.hpp"
 #include "kernels/cuda/reduce_rows.hpp"
+#include "kernels/cuda/tree.cuh"
 #include "shunt/routing.hpp"
 
 namespace shunt::device {
 namespace {
-
-/// Sums of one level of the tree for a thread's elements. Starting from −0 is starting from the first term: −0 + x is
-/// x, bit for bit.
-template <int kCount>
-struct Sum {
-  float at[kCount];
-
-  __device__ Sum() { restart(); }
-  __device__ void restart() {
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) at[i] = -0.0f;
-  }
-  __device__ void add(const float (&terms)[kCount]) {
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) at[i] = __fadd_rn(at[i], terms[i]);
-  }
-};
-
-template <int kCount>
-struct Tree {
-  Sum<kCount> rank, node, total;
-
-  /// `closes` is the same for all threads of a block.
-  __device__ void add(const float (&values)[kCount], std::int32_t closes, DType wire) {
-    rank.add(values);
-    if (closes == static_cast<std::int32_t>(Closes::nothing)) return;
-    node.add(rank.at);
-    rank.restart();
-    if (closes == static_cast<std::int32_t>(Closes::rank)) return;
-    if (closes == static_cast<std::int32_t>(Closes::remote_node))
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) node.at[i] = round_to(node.at[i], wire);
-    total.add(node.at);
-    node.restart();
-  }
-};
 
 /// Rows in flight per thread: as many as most models' top-k.
 constexpr int kRowsAtOnce = 8;

@@ -15,9 +15,8 @@ void throw_unless(bool holds, const std::string& what) {
 
 class DeviceRank {
  public:
-  DeviceRank(World& world, const DeviceHeap& heap, Arena& arena, const ShuffleCase& all,
-             std::optional<std::int64_t> spare_rows)
-      : world_(world), heap_(heap), arena_(arena), case_(all), engine_(world, heap, options_of(all)) {
+  DeviceRank(World& world, const DeviceHeap& heap, Arena& arena, const ShuffleCase& all, const DeviceCaseOptions& run)
+      : world_(world), heap_(heap), arena_(arena), case_(all), engine_(world, heap, options_of(all, run)) {
     arena_.reset();
     const RankRouting& routing = all.routing.ranks[rank()];
     const auto* experts = put(std::as_bytes(std::span(routing.experts)));
@@ -25,9 +24,9 @@ class DeviceRank {
     DevicePlanOptions options{.layout = all.routing.options.layout,
                               .alignment = all.routing.options.alignment,
                               .capacity = all.routing.options.capacity};
-    if (spare_rows) {
+    if (run.spare_rows) {
       for (const PlanData& plan : all.expected.plans) options.max_rows = std::max(options.max_rows, plan.num_rows());
-      options.max_rows = std::max<std::int64_t>(options.max_rows + *spare_rows, 1);
+      options.max_rows = std::max<std::int64_t>(options.max_rows + *run.spare_rows, 1);
     }
     plan_ = engine_.plan({.experts = reinterpret_cast<const std::int32_t*>(experts),
                           .weights = reinterpret_cast<const float*>(weights),
@@ -83,7 +82,7 @@ class DeviceRank {
   }
 
  private:
-  static DeviceEngineOptions options_of(const ShuffleCase& all) {
+  static DeviceEngineOptions options_of(const ShuffleCase& all, const DeviceCaseOptions& run) {
     std::int64_t max_tokens = 0;
     for (const PlanData& plan : all.expected.plans) max_tokens = std::max(max_tokens, plan.num_tokens);
     return {.hidden = all.options.hidden,
@@ -93,6 +92,7 @@ class DeviceRank {
             .wire_dtype = all.options.wire_dtype,
             .reduction = all.options.reduction,
             .max_tokens = max_tokens,
+            .sms = run.sms,
             .deadline = std::chrono::seconds(20)};
   }
 
@@ -164,9 +164,9 @@ bool is_for_devices(const ShuffleCase& all) {
 }
 
 void run_device_case(World& world, const DeviceHeap& heap, Arena& arena, const ShuffleCase& all,
-                     std::optional<std::int64_t> spare_rows) {
+                     const DeviceCaseOptions& options) {
   try {
-    DeviceRank rank(world, heap, arena, all, spare_rows);
+    DeviceRank rank(world, heap, arena, all, options);
     rank.check_plan();
     rank.check_dispatch();
     rank.check_pull(true);

@@ -10,9 +10,17 @@ namespace shunt::test {
 /// Whether a device engine can do what the case asks.
 bool is_for_devices(const ShuffleCase& all);
 
+/// How a case is run on a device.
+struct DeviceCaseOptions {
+  /// A bound: the plan is given this many rows more than needed.
+  std::optional<std::int64_t> spare_rows = std::nullopt;
+  /// As in DeviceEngineOptions.
+  std::int32_t sms = 0;
+};
+
 /// Makes an engine, plans and runs all four operations, and compares every bit with the reference. Collective. Throws
-/// what differs, with the case's seed and description. A bound: the plan is given this many rows more than needed.
+/// what differs, with the case's seed and description.
 void run_device_case(World& world, const DeviceHeap& heap, Arena& arena, const ShuffleCase& all,
-                     std::optional<std::int64_t> spare_rows = std::nullopt);
+                     const DeviceCaseOptions& options = {});
 
 }  // namespace shunt::test

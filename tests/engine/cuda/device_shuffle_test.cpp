@@ -16,7 +16,7 @@ void run_all(const Topology& topology, const std::vector<ShuffleCase>& cases,
     const DeviceHeap heap(world, {.bytes = kHeapBytes});
     Arena arena(kArenaBytes);
     world.barrier();
-    for (const ShuffleCase& each : cases) run_device_case(world, heap, arena, each, spare_rows);
+    for (const ShuffleCase& each : cases) run_device_case(world, heap, arena, each, {.spare_rows = spare_rows});
     world.barrier();
   };
   ASSERT_NO_THROW(World::spawn(topology.num_ranks(), run, {.topology = topology}));
