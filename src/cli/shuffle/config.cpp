@@ -57,13 +57,13 @@ bool ShuffleConfig::wants(const std::string& system) const {
 }
 
 nlohmann::ordered_json ShuffleConfig::to_json(const std::string& world_name) const {
-  nlohmann::ordered_json json = {
+  nlohmann::ordered_json report = {
       {"ranks", ranks},     {"nodes", nodes},   {"tokens", tokens},          {"hidden", hidden},
       {"experts", experts}, {"topk", topk},     {"dtype", to_string(dtype)}, {"layout", to_string(layout)},
       {"routing", routing}, {"device", device}, {"world", world_name},       {"iterations", iterations},
       {"seed", seed}};
-  if (sms > 0) json["sms"] = sms;
-  return json;
+  if (sms > 0) report["sms"] = sms;
+  return report;
 }
 
 }  // namespace shunt::cli

@@ -2,10 +2,10 @@
 
 #include "engine/cuda/count_exchange.hpp"
 #include "kernels/cuda/bulk_copy_rows.hpp"
-#include "kernels/cuda/bulk_reduce_rows.hpp"
 #include "kernels/cuda/copy_bytes.hpp"
 #include "kernels/cuda/copy_rows.hpp"
 #include "kernels/cuda/dot_rows.hpp"
+#include "kernels/cuda/pipelined_reduce_rows.hpp"
 #include "kernels/cuda/reduce_rows.hpp"
 #include "kernels/cuda/scale_rows.hpp"
 #include "kernels/cuda/send_padded.hpp"
@@ -26,7 +26,7 @@ void preload_kernels() {
   preload_bulk_copy_rows();
   preload_zero_padding();
   preload_reduce_rows();
-  preload_bulk_reduce_rows();
+  preload_pipelined_reduce_rows();
   preload_scale_rows();
   preload_send_padded();
   preload_dot_rows();

@@ -2,8 +2,8 @@
 
 #include "kernels/cuda/bulk_copy_rows.hpp"
 #include "kernels/cuda/bulk_geometry.hpp"
-#include "kernels/cuda/bulk_reduce_rows.hpp"
 #include "kernels/cuda/copy_rows.hpp"
+#include "kernels/cuda/pipelined_reduce_rows.hpp"
 
 namespace shunt::device {
 
@@ -30,8 +30,8 @@ void launch_copy(const DevicePlanData& plan, const ConstTensor& x, std::byte* co
 }
 
 void launch_sum(const ReduceRows& reduce, const Lane& lane) {
-  if (lane.sms > 0 && fits_bulk_copies(reduce))
-    launch_bulk(reduce, lane.sms, lane.stream);
+  if (lane.sms > 0 && fits_pipeline(reduce))
+    launch_pipelined(reduce, lane.sms, lane.stream);
   else
     launch(reduce, lane.stream);
 }
