@@ -9,6 +9,7 @@
 
 #include "shunt/device_heap.hpp"
 #include "shunt/device_plan.hpp"
+#include "shunt/device_rows.hpp"
 #include "shunt/device_ticket.hpp"
 #include "shunt/dtype.hpp"
 #include "shunt/engine.hpp"
@@ -21,9 +22,8 @@ namespace shunt {
 struct DeviceEngineOptions {
   /// Elements per row, at least 1.
   std::int64_t hidden = 0;
-  /// Of dispatched rows: f32, bf16 or f16.
+  // As in EngineOptions; a DeviceDecoder takes no fp8 rows.
   DType dtype = bf16;
-  /// As in EngineOptions.
   std::optional<DType> expert_dtype = std::nullopt;
   std::optional<DType> result_dtype = std::nullopt;
   std::optional<DType> wire_dtype = std::nullopt;
@@ -47,8 +47,12 @@ struct DeviceEngineOptions {
 struct DeviceDispatchOptions {
   /// The operation starts when what was put on this stream before is done; null: on the engine's stream alone.
   Stream stream = nullptr;
+  /// As in DispatchOptions.
+  ConstTensor scales = {};
   /// [plan.num_rows(), hidden] for the rows. Written without a copy where it came from DeviceHeap::allocate.
   Tensor out = {};
+  /// fp8 rows only, else forbidden: [plan.num_rows(), scales_per_row(hidden)] f32 for their scales, as `out`.
+  Tensor out_scales = {};
 };
 
 struct DeviceCombineOptions {
@@ -88,10 +92,9 @@ class DeviceEngine {
   [[nodiscard]] DevicePlan plan(const DeviceRouting& routing, const ExpertMap& map,
                                 const DevicePlanOptions& options = {}, Stream stream = nullptr);
 
-  /// x: [tokens, hidden] in the row dtype. Result: [plan.num_rows(), hidden] in the plan's layout; alignment padding is
-  /// zero, and rows beyond what a bounded plan received hold anything.
-  [[nodiscard]] DeviceTicket<Tensor> dispatch(const DevicePlan& plan, const ConstTensor& x,
-                                              const DeviceDispatchOptions& options = {});
+  /// x: [tokens, hidden] in the row dtype; for fp8 rows also f32, bf16 or f16, quantised on the way.
+  [[nodiscard]] DeviceTicket<DeviceRows> dispatch(const DevicePlan& plan, const ConstTensor& x,
+                                                  const DeviceDispatchOptions& options = {});
 
   /// As Engine::combine. Rows that did not come from DeviceHeap::allocate cost a copy.
   [[nodiscard]] DeviceTicket<Tensor> combine(const DevicePlan& plan, const ConstTensor& expert_out,

@@ -32,7 +32,7 @@ struct DevicePlanOptions {
   Layout layout = Layout::expert_major;
   /// As in PlanOptions.
   std::int32_t alignment = 1;
-  /// As in PlanOptions; `expert_major` only.
+  /// As in PlanOptions; in `token_unique` counts are exchanged twice then.
   std::int64_t capacity = PlanOptions::kUnlimited;
   /// 0: exact; sizes are read back, for which the host waits once. Else no rank receives more rows than this, sizes
   /// stay on the device, and a CUDA graph can hold the plan and be replayed with other routings in the same memory.

@@ -170,7 +170,9 @@ void add_bench_shuffle(CLI::App& bench) {
       ->check(CLI::IsMember({"shm", "inproc", "env"}));
   verb->add_option("--device", config.device, "cpu, or cuda: ranks are threads that share the current GPU")
       ->check(CLI::IsMember({"cpu", "cuda"}));
-  verb->add_option("--graph", config.graph, "With --device cuda: also time so many pairs in one CUDA graph");
+  verb->add_option(
+      "--graph", config.graph,
+      "With --device cuda: time so many operations in a row, shunt's in a CUDA graph, and report one's share");
   verb->add_option("--sms", config.sms,
                    "With --device cuda: multiprocessors for all ranks together; a GEMM on the others is timed too");
   verb->add_option("--systems", config.systems, "Of shunt, mpi_alltoallv, unfused, wire and rotation; shunt always")

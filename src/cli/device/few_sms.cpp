@@ -14,6 +14,7 @@ namespace shunt::cli {
 namespace {
 
 constexpr const char* kStores = "stores of few";
+constexpr std::int32_t kTimesStored = 8;
 constexpr std::int64_t kGemmSize = 8192;
 constexpr int kGemmsAlone = 20;
 constexpr int kPairs = 8;   // so that many products fit beside them
@@ -50,7 +51,7 @@ FewSms::FewSms(World& world, const ShuffleConfig& config, DeviceClock& clock, cu
 
 void FewSms::measure_stores(Timings& timings, std::byte* buffer, std::size_t bytes) const {
   clock_.time(timings, kStores, [&] {
-    if (world_.rank().value == 0) launch_stores(buffer, bytes, config_.sms, stream_);
+    if (world_.rank().value == 0) launch_stores(buffer, bytes, kTimesStored, config_.sms, stream_);
   });
 }
 
@@ -98,7 +99,7 @@ void FewSms::measure_gemm(DeviceSystem& system) {
 FewSmsResult FewSms::summarise(const Timings& timings, std::size_t stored_bytes, const SystemResult& shunt,
                                double delivered_bytes, double copy_gbps) const {
   FewSmsResult result = result_;
-  result.store_gbps = static_cast<double>(stored_bytes) / timings.median(kStores) / 1e6;
+  result.store_gbps = static_cast<double>(stored_bytes) * kTimesStored / timings.median(kStores) / 1e6;
   result.limit_gbps = std::min(result.store_gbps, copy_gbps * delivered_bytes / static_cast<double>(shunt.moved_bytes));
   const auto share = [&](double ms) { return delivered_bytes / ms / 1e6 / result.limit_gbps; };
   result.dispatch_share = share(shunt.dispatch_ms);

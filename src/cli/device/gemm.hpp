@@ -20,7 +20,8 @@ class Gemm {
   Gemm(const Gemm&) = delete;
   Gemm& operator=(const Gemm&) = delete;
 
-  /// Made for so many multiprocessors.
+  /// Made for so many multiprocessors, by the fastest of the ways that the library offers for them: the first call
+  /// tries all of them on the stream, and waits for it.
   void launch(std::int32_t sms, cudaStream_t stream);
 
  private:

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 
@@ -25,6 +27,9 @@ namespace {
 
 /// Of both buffers of all ranks: many times the cache of any device.
 constexpr std::size_t kCopiedBytes = std::size_t{4} << 30;
+
+/// Plan, dispatch and combine, many times in one graph.
+const std::string kPairs = "pairs";
 
 std::shared_ptr<CUstream_st> make_stream() {
   cudaStream_t stream = nullptr;
@@ -74,16 +79,7 @@ class DeviceBenchmark {
   ShuffleResult run() {
     for (const auto& system : systems_) verify(*system);
     if (config_.sms > 0) few_sms_.emplace(world_, config_, clock_, stream(), *streams_.partition);
-    if (config_.graph > 0) {
-      graph_ = std::make_unique<device::CapturedGraph>(stream(), [&] {
-        for (int pair = 0; pair < config_.graph; ++pair) {
-          systems_.front()->plan();
-          systems_.front()->dispatch();
-          systems_.front()->combine();
-        }
-      });
-      world_.barrier();
-    }
+    if (config_.graph > 0) capture(*systems_.front());
     for (int i = -config_.warmup; i < config_.iterations; ++i) {
       if (i == 0) timings_.clear();
       measure_once();
@@ -124,11 +120,15 @@ class DeviceBenchmark {
   }
 
   void verify(DeviceSystem& system) {
-    const Verifier verifier(config_, workload_, world_.rank().index());
+    ShuffleConfig unquantised = config_;  // what the baseline moves
+    unquantised.dtype = config_.expert_dtype();
+    const Verifier verifier(system.rows().dtype == config_.dtype ? config_ : unquantised, workload_,
+                            world_.rank().index());
     const auto poison = [&](const ConstTensor& tensor) {
       device::check(cudaMemsetAsync(const_cast<std::byte*>(tensor.data), 0xa5, tensor.bytes(), stream()), "poison");
     };
     poison(system.rows());
+    poison(system.scales());
     poison(system.result());
     system.plan();
     system.dispatch();
@@ -136,10 +136,11 @@ class DeviceBenchmark {
     system.check();
     {
       const auto rows = download(system.rows());
+      const auto scales = download(system.scales());
       verifier.check_dispatch(
           system.name(), system.layout(),
           borrow(static_cast<const void*>(rows.data()), system.rows().dtype, system.rows().rows, system.rows().cols),
-          {});
+          {reinterpret_cast<const float*>(scales.data()), scales.size() / sizeof(float)});
     }
     {
       const Tensor expert_out = system.expert_out();
@@ -159,20 +160,57 @@ class DeviceBenchmark {
     world_.barrier();
   }
 
+  struct Operation {
+    std::string name;
+    std::function<void()> work;
+  };
+  [[nodiscard]] static std::vector<Operation> operations_of(DeviceSystem& system) {
+    std::vector<Operation> all = {{system.name() + " plan", [&] { system.plan(); }},
+                                  {system.name() + " dispatch", [&] { system.dispatch(); }},
+                                  {system.name() + " combine", [&] { system.combine(); }}};
+    if (system.takes_turns()) return all;
+    all.push_back({system.name() + " planned dispatch", [&] {
+                     system.plan();
+                     system.dispatch();
+                   }});
+    return all;
+  }
+
+  /// How often an operation is done per timing: in a graph, what comes once (ranks that start one after the other) is
+  /// shared by many.
+  [[nodiscard]] int times(const DeviceSystem& system) const {
+    return system.takes_turns() ? 1 : std::max(config_.graph, 1);
+  }
+
+  void capture(DeviceSystem& system) {
+    const auto add = [&](const std::string& name, int times, const std::function<void()>& work) {
+      graphs_[name] = std::make_unique<device::CapturedGraph>(stream(), [&] { repeat(times, work); });
+    };
+    for (const auto& [name, work] : operations_of(system)) add(name, times(system), work);
+    add(kPairs, config_.graph, [&] {
+      system.plan();
+      system.dispatch();
+      system.combine();
+    });
+    world_.barrier();
+  }
+
+  static void repeat(int times, const std::function<void()>& work) {
+    for (int i = 0; i < times; ++i) work();
+  }
+
   void measure_once() {
     for (const auto& system : systems_) {
-      const std::string name = system->name();
-      clock_.time(timings_, name + " plan", [&] { system->plan(); });
-      clock_.time(timings_, name + " dispatch", [&] { system->dispatch(); });
-      clock_.time(timings_, name + " combine", [&] { system->combine(); });
+      for (const auto& [name, work] : operations_of(*system)) {
+        const auto graph = graphs_.find(name);
+        clock_.time(timings_, name, [&] {
+          if (graph != graphs_.end()) return graph->second->replay();
+          repeat(times(*system), work);
+        });
+      }
       measure_kernels(*system);
-      if (system->takes_turns()) continue;
-      clock_.time(timings_, name + " planned dispatch", [&] {
-        system->plan();
-        system->dispatch();
-      });
     }
-    if (graph_) clock_.time(timings_, "graph", [&] { graph_->replay(); });
+    if (config_.graph > 0) clock_.time(timings_, kPairs, [&] { graphs_.at(kPairs)->replay(); });
     if (few_sms_) few_sms_->measure_stores(timings_, to_.get(), copied_bytes_);
     clock_everywhere_.time(timings_, "memcpy", [&] { copy(); });
     clock_everywhere_.time(timings_, "kernel copy", [&] {
@@ -191,21 +229,29 @@ class DeviceBenchmark {
 
   void summarise() {
     const auto tokens = static_cast<std::uint64_t>(config_.tokens) * static_cast<std::uint64_t>(config_.ranks);
+    std::uint64_t combined_bytes = 0;  // of shunt
     for (const auto& system : systems_) {
       const auto counts = workload_.count_rows(system->layout() == Layout::token_unique);
       SystemResult& result = result_.systems.emplace_back();
       result.name = system->name();
-      result.plan_ms = timings_.median(result.name + " plan");
-      result.dispatch_ms = timings_.median(result.name + " dispatch");
-      result.combine_ms = timings_.median(result.name + " combine");
+      const auto of_one = [&](const char* operation) {
+        return timings_.median(result.name + operation) / times(*system);
+      };
+      result.plan_ms = of_one(" plan");
+      result.dispatch_ms = of_one(" dispatch");
+      result.combine_ms = of_one(" combine");
       if (system->has_kernels()) {
         result.dispatch_kernel_ms = timings_.median(result.name + " dispatch kernel");
         result.combine_kernel_ms = timings_.median(result.name + " combine kernel");
       }
-      if (!system->takes_turns()) result.planned_dispatch_ms = timings_.median(result.name + " planned dispatch");
+      if (!system->takes_turns()) result.planned_dispatch_ms = of_one(" planned dispatch");
       result.wire_bytes = counts.between_ranks * config_.row_bytes();
       result.cross_node_bytes = counts.between_nodes * config_.row_bytes();
-      result.moved_bytes = system->rows_touched(tokens, counts.delivered) * config_.row_bytes();
+      // Tokens are read as they are given, which is wider than they are written where they are quantised on the way.
+      const std::uint64_t row_bytes = system->rows().row_bytes() + system->scales().row_bytes();
+      const std::uint64_t rows = system->rows_touched(tokens, counts.delivered);
+      result.moved_bytes = rows * row_bytes + tokens * (x_.row_bytes() - row_bytes);
+      if (system == systems_.front()) combined_bytes = rows * x_.row_bytes();
     }
     const auto gbps = [&](const std::string& name, std::size_t times) {
       return static_cast<double>(copied_bytes_ * times) * config_.ranks / timings_.median(name) / 1e6;
@@ -213,17 +259,18 @@ class DeviceBenchmark {
     result_.copy_ceiling_gbps = std::max(gbps("memcpy", 2), gbps("kernel copy", 2));
     result_.write_ceiling_gbps = gbps("write", 1);
     const SystemResult& shunt = result_.systems.front();
-    const auto efficiency = [&](double ms) {
-      return static_cast<double>(shunt.moved_bytes) / ms / 1e6 / result_.copy_ceiling_gbps;
+    const auto efficiency = [&](std::uint64_t bytes, double ms) {
+      return static_cast<double>(bytes) / ms / 1e6 / result_.copy_ceiling_gbps;
     };
-    result_.dispatch_efficiency = efficiency(shunt.dispatch_ms);
-    if (shunt.planned_dispatch_ms > 0) result_.planned_dispatch_efficiency = efficiency(shunt.planned_dispatch_ms);
+    result_.dispatch_efficiency = efficiency(shunt.moved_bytes, shunt.dispatch_ms);
+    if (shunt.planned_dispatch_ms > 0)
+      result_.planned_dispatch_efficiency = efficiency(shunt.moved_bytes, shunt.planned_dispatch_ms);
     if (shunt.dispatch_kernel_ms > 0) {
-      result_.dispatch_kernel_efficiency = efficiency(shunt.dispatch_kernel_ms);
-      result_.combine_kernel_efficiency = efficiency(shunt.combine_kernel_ms);
+      result_.dispatch_kernel_efficiency = efficiency(shunt.moved_bytes, shunt.dispatch_kernel_ms);
+      result_.combine_kernel_efficiency = efficiency(combined_bytes, shunt.combine_kernel_ms);
     }
-    if (graph_) result_.pair_ms = timings_.median("graph") / config_.graph;
-    result_.combine_efficiency = efficiency(shunt.combine_ms);
+    if (config_.graph > 0) result_.pair_ms = timings_.median(kPairs) / config_.graph;
+    result_.combine_efficiency = efficiency(combined_bytes, shunt.combine_ms);
     if (few_sms_) {
       const auto counts = workload_.count_rows(config_.layout == Layout::token_unique);
       result_.few_sms =
@@ -243,7 +290,7 @@ class DeviceBenchmark {
   std::shared_ptr<std::byte> from_;
   std::shared_ptr<std::byte> to_;
   std::vector<std::unique_ptr<DeviceSystem>> systems_;
-  std::unique_ptr<device::CapturedGraph> graph_;  // of shunt's pairs
+  std::map<std::string, std::unique_ptr<device::CapturedGraph>> graphs_;  // of shunt's operations, by name
   std::optional<FewSms> few_sms_;
   Timings timings_;
   ShuffleResult result_;

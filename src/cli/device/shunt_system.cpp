@@ -6,15 +6,17 @@
 #include "cli/device/memory.hpp"
 #include "engine/cuda/engine_impl.hpp"
 #include "engine/cuda/row_kernels.hpp"
+#include "kernels/cuda/quantise_rows.hpp"
 
 namespace shunt::cli {
 namespace {
 
 constexpr std::chrono::seconds kDeadline(30);  // far more than anything here takes
 
-/// What any rank holds at most: its rows twice, its result, a plan or two.
+/// What any rank holds at most: its rows twice (scales included where they are fp8, and then narrower than experts'
+/// outputs), its result, a plan or two.
 std::size_t heap_bytes(const ShuffleConfig& config, std::int64_t rows) {
-  const std::size_t row_bytes = config.row_bytes();
+  const std::size_t row_bytes = static_cast<std::size_t>(config.hidden) * size_of(config.expert_dtype());
   const auto entries = static_cast<std::size_t>(config.tokens) * static_cast<std::size_t>(config.topk);
   const auto maps = entries * static_cast<std::size_t>(config.ranks) * 16;
   return 2 * static_cast<std::size_t>(rows) * row_bytes + static_cast<std::size_t>(config.tokens) * row_bytes +
@@ -43,7 +45,7 @@ DeviceShuntSystem::DeviceShuntSystem(World& world, const ShuffleConfig& config, 
   plan();
   rows_ = heap_.allocate(config.dtype, max_rows_, config.hidden);
   expert_out_ = engine_.expert_out(plan_);
-  result_ = heap_.allocate(config.dtype, config.tokens, config.hidden);
+  result_ = heap_.allocate(config.expert_dtype(), config.tokens, config.hidden);
   const auto gather = [&](std::byte* mine) {
     std::vector<std::byte*> pointers;
     for (const auto& bytes : world.all_gather(std::as_bytes(std::span(&mine, 1))))
@@ -52,6 +54,11 @@ DeviceShuntSystem::DeviceShuntSystem(World& world, const ShuffleConfig& config, 
   };
   rows_of_ranks_ = gather(rows_.data);
   expert_out_of_ranks_ = gather(expert_out_.data);
+  if (config.dtype == fp8_e4m3) {
+    const auto num_scales = static_cast<std::int64_t>(scales_per_row(static_cast<std::size_t>(config.hidden)));
+    scales_ = heap_.allocate(f32, max_rows_, num_scales);
+    scales_of_ranks_ = gather(scales_.data);
+  }
   const std::uint32_t zero = 0;
   never_ = upload(std::span(&zero, 1));
 }
@@ -63,10 +70,23 @@ void DeviceShuntSystem::plan() {
       {.layout = config_.layout, .max_rows = max_rows_});
 }
 
-void DeviceShuntSystem::dispatch() { (void)engine_.dispatch(plan_, x_, {.out = rows_}); }
+void DeviceShuntSystem::dispatch() { (void)engine_.dispatch(plan_, x_, {.out = rows_, .out_scales = scales_}); }
 void DeviceShuntSystem::combine() { (void)engine_.combine(plan_, expert_out_, {.out = result_}); }
 void DeviceShuntSystem::dispatch_kernel() {
-  device::launch_copy(*plan_.data(), x_, rows_of_ranks_.get(), never_.get(), {config_.sms, engine_.stream()});
+  const DevicePlanData& plan = *plan_.data();
+  if (config_.dtype != fp8_e4m3)
+    return device::launch_copy(plan, x_, rows_of_ranks_.get(), never_.get(), {config_.sms, engine_.stream()});
+  device::launch(device::QuantiseRows{.x = x_.data,
+                                      .scales = nullptr,
+                                      .rows = rows_of_ranks_.get(),
+                                      .row_scales = scales_of_ranks_.get(),
+                                      .terms = plan.arrays.terms,
+                                      .num_tokens = config_.tokens,
+                                      .topk = config_.topk,
+                                      .hidden = config_.hidden,
+                                      .x_dtype = x_.dtype,
+                                      .stop = never_.get()},
+                 engine_.stream());
 }
 
 void DeviceShuntSystem::combine_kernel() {
@@ -76,9 +96,9 @@ void DeviceShuntSystem::combine_kernel() {
                       .num_tokens = config_.tokens,
                       .topk = config_.topk,
                       .hidden = config_.hidden,
-                      .row_dtype = config_.dtype,
-                      .wire_dtype = config_.dtype,
-                      .result_dtype = config_.dtype,
+                      .row_dtype = config_.expert_dtype(),
+                      .wire_dtype = config_.expert_dtype(),
+                      .result_dtype = config_.expert_dtype(),
                       .weighted = true,
                       .stop = never_.get()},
                      {config_.sms, engine_.stream()});

@@ -26,6 +26,7 @@ class DeviceShuntSystem final : public DeviceSystem {
   void combine_kernel() override;
   void check() override;
   [[nodiscard]] ConstTensor rows() const override { return rows_; }
+  [[nodiscard]] ConstTensor scales() const override { return scales_; }
   [[nodiscard]] Tensor expert_out() const override { return expert_out_; }
   [[nodiscard]] ConstTensor result() const override { return result_; }
   [[nodiscard]] std::uint64_t rows_touched(std::uint64_t tokens, std::uint64_t delivered) const override {
@@ -43,9 +44,11 @@ class DeviceShuntSystem final : public DeviceSystem {
   std::int64_t max_rows_ = 0;
   DevicePlan plan_;
   Tensor rows_;
+  Tensor scales_;  // of fp8 rows
   Tensor expert_out_;
   Tensor result_;
   std::shared_ptr<std::byte*> rows_of_ranks_;
+  std::shared_ptr<std::byte*> scales_of_ranks_;
   std::shared_ptr<std::byte*> expert_out_of_ranks_;
   std::shared_ptr<std::uint32_t> never_;
 };

@@ -6,7 +6,7 @@
 namespace shunt::cli {
 namespace {
 
-constexpr int kThreads = 1024;
+constexpr int kThreads = 512;
 
 __global__ void note_sm_kernel(std::uint32_t* sms) {
   if (threadIdx.x != 0) return;
@@ -14,10 +14,10 @@ __global__ void note_sm_kernel(std::uint32_t* sms) {
   __nanosleep(2000);  // so that no multiprocessor gets all blocks
 }
 
-__global__ void store_kernel(uint4* to, std::size_t num_vectors) {
-  const auto value = make_uint4(threadIdx.x, blockIdx.x, 0, 0);
-  for (std::size_t i = blockIdx.x * std::size_t{kThreads} + threadIdx.x; i < num_vectors; i += gridDim.x * kThreads)
-    __stcs(to + i, value);
+__global__ void store_kernel(uint4* to, std::size_t num_vectors, std::int32_t times) {
+  for (std::uint32_t time = 0; time < times; ++time)
+    for (std::size_t i = blockIdx.x * std::size_t{kThreads} + threadIdx.x; i < num_vectors; i += gridDim.x * kThreads)
+      __stcs(to + i, make_uint4(threadIdx.x, blockIdx.x, time, 0));
 }
 
 }  // namespace
@@ -34,8 +34,8 @@ std::vector<std::uint32_t> sms_of(cudaStream_t stream) {
   return sms;
 }
 
-void launch_stores(std::byte* to, std::size_t bytes, std::int32_t blocks, cudaStream_t stream) {
-  store_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(reinterpret_cast<uint4*>(to), bytes / 16);
+void launch_stores(std::byte* to, std::size_t bytes, std::int32_t times, std::int32_t blocks, cudaStream_t stream) {
+  store_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(reinterpret_cast<uint4*>(to), bytes / 16, times);
   device::check(cudaGetLastError(), "start to store");
 }
 

@@ -31,6 +31,8 @@ class DeviceSystem {
   virtual void check() {}
 
   [[nodiscard]] virtual ConstTensor rows() const = 0;
+  /// Of fp8 rows; else empty.
+  [[nodiscard]] virtual ConstTensor scales() const { return {}; }
   [[nodiscard]] virtual Tensor expert_out() const = 0;
   [[nodiscard]] virtual ConstTensor result() const = 0;
 

@@ -36,7 +36,7 @@ void print_few_sms(const ShuffleConfig& config, const FewSmsResult& few) {
     fmt::print("  no GEMM was measured beside it: this build has no cuBLASLt\n");
   else
     fmt::print(
-        "  GEMM of 8192: {:.3f} ms, on the other multiprocessors {:.3f}, beside the shuffle {:.3f} (+{:.1f} %);\n"
+        "  GEMM of 8192: {:.3f} ms, on the other multiprocessors {:.3f}, beside the shuffle {:.3f} ({:+.1f} %);\n"
         "  dispatch and combine {:.3f} ms, beside the GEMM {:.3f}\n",
         few.gemm_ms, few.gemm_on_rest_ms, few.gemm_beside_ms, 100 * (few.gemm_beside_ms / few.gemm_on_rest_ms - 1),
         few.pair_ms, few.pair_beside_gemm_ms);

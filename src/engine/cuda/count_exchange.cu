@@ -47,14 +47,23 @@ __device__ void report_bad_entries(const CountExchange& exchange) {
   }
 }
 
-__global__ void __launch_bounds__(kThreads) count_exchange_kernel(const __grid_constant__ CountExchange exchange) {
+/// A rank that has failed receives nothing: experts that read on the device how many rows they have find none.
+__device__ void tell_of_no_rows(const CountExchange& exchange) {
+  const std::int32_t num_local = exchange.shape.num_local;
+  for (std::int32_t local = threadIdx.x; local < num_local; local += kThreads) exchange.plan.expert_counts[local] = 0;
+  for (std::int32_t local = threadIdx.x; local <= num_local; local += kThreads) exchange.plan.expert_offsets[local] = 0;
+  if (threadIdx.x == 0) *exchange.plan.sizes = *exchange.told = {};
+}
+
+/// False if this rank has failed, now or before.
+__device__ bool exchange_counts(const CountExchange& exchange) {
   const Control& control = exchange.control;
-  if (is_faulty(control)) return;
+  if (is_faulty(control)) return false;
   add_up_tiles(exchange.shape, exchange.plan);
   __syncthreads();
   push_counts(exchange);
   __syncthreads();
-  if (!meet(control, exchange.note)) return;
+  if (!meet(control, exchange.note)) return false;
   const std::uint32_t meeting = control.progress->meetings;
   const auto* counts =
       reinterpret_cast<const std::uint32_t*>(control.blocks[control.self] + control.shape.words(meeting, 0));
@@ -66,6 +75,12 @@ __global__ void __launch_bounds__(kThreads) count_exchange_kernel(const __grid_c
   if (threadIdx.x == 0 && sizes.overflowed && !exchange.drops)
     report(control, {FaultRecord::overflow, control.self, exchange.note.tag,
                      static_cast<std::uint64_t>(exchange.rules.max_rows), static_cast<std::uint64_t>(sizes.most_rows)});
+  __syncthreads();
+  return !is_faulty(control);
+}
+
+__global__ void __launch_bounds__(kThreads) count_exchange_kernel(const __grid_constant__ CountExchange exchange) {
+  if (!exchange_counts(exchange)) tell_of_no_rows(exchange);
 }
 
 }  // namespace

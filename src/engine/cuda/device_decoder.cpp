@@ -42,6 +42,8 @@ DeviceDecoder::Impl::Impl(World& world, const DeviceHeap& heap, const ExpertMap&
     fail(ErrorCode::invalid_argument,
          "rank {}: decoder: a map of {} ranks and {} physical experts, expected {} and at most {}", engine->self,
          expert_map.num_ranks(), expert_map.num_physical(), num_ranks, device::kMostPaddedExperts);
+  if (engine->has_scales())
+    fail(ErrorCode::unsupported, "rank {}: decoder: rows are fp8_e4m3, expected f32, bf16 or f16", engine->self);
   if (engine->options.reduction != Reduction::tree)
     fail(ErrorCode::invalid_argument, "rank {}: decoder: sums are a tree's", engine->self);
   const device::OnDevice scope(engine->device());

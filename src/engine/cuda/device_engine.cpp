@@ -4,8 +4,8 @@
 #include "engine/cuda/engine_impl.hpp"
 #include "engine/cuda/on_device.hpp"
 #include "engine/cuda/row_kernels.hpp"
-#include "kernels/cuda/copy_bytes.hpp"
 #include "kernels/cuda/dot_rows.hpp"
+#include "kernels/cuda/quantise_rows.hpp"
 #include "kernels/cuda/scale_rows.hpp"
 
 namespace shunt {
@@ -22,23 +22,42 @@ Tensor DeviceEngine::expert_out(const DevicePlan& plan) const {
   return impl_->allocate(*impl_->options.expert_dtype, data.num_rows);
 }
 
-DeviceTicket<Tensor> DeviceEngine::dispatch(const DevicePlan& plan, const ConstTensor& x,
-                                            const DeviceDispatchOptions& options) {
+DeviceTicket<DeviceRows> DeviceEngine::dispatch(const DevicePlan& plan, const ConstTensor& x,
+                                                const DeviceDispatchOptions& options) {
   Impl& engine = *impl_;
   const DevicePlanData& data = engine.check_plan(plan, "dispatch");
-  engine.check_tensor("dispatch", "x", x, engine.options.dtype, data.shape.num_tokens);
+  engine.check_dispatch_input(data, x, options.scales);
   const Tensor out = engine.output("dispatch", options.out, engine.options.dtype, data.num_rows);
-  const Tensor received = engine.is_symmetric(out) ? out : engine.allocate(out.dtype, out.rows);
+  const Tensor scales = engine.output_scales(options.out_scales, data.num_rows);
+  const Tensor received = engine.writable_by_peers(out);
+  const Tensor received_scales = engine.has_scales() ? engine.writable_by_peers(scales) : Tensor();
 
   const device::OnDevice scope(engine.device());
   engine.start_after(options.stream);
-  engine.meet({OpKind::dispatch, Phase::begin, data.hash}, received.data);
-  device::launch_copy(data, x, engine.control.shown, &engine.control.progress->fault,
-                      {engine.options.sms, engine.stream});
+  engine.meet({OpKind::dispatch, Phase::begin, data.hash}, received.data, received_scales.data);
+  engine.send(data, x, options.scales);
   engine.zero_padding(data, received);
+  if (engine.has_scales()) engine.zero_padding(data, received_scales);
   engine.meet({OpKind::dispatch, Phase::end, data.hash});
-  if (received.data != out.data) device::launch(device::CopyBytes{received.data, out.data, out.bytes()}, engine.stream);
-  return {engine.pending(), out};
+  engine.deliver(received, out);
+  engine.deliver(received_scales, scales);
+  return {engine.pending(), {out, scales}};
+}
+
+void DeviceEngine::Impl::send(const DevicePlanData& plan, const ConstTensor& x, const ConstTensor& scales) const {
+  if (!has_scales())
+    return device::launch_copy(plan, x, control.shown, &control.progress->fault, {options.sms, stream});
+  device::launch(device::QuantiseRows{.x = x.data,
+                                      .scales = reinterpret_cast<const float*>(scales.data),
+                                      .rows = control.shown,
+                                      .row_scales = control.shown + heap->num_ranks,
+                                      .terms = plan.arrays.terms,
+                                      .num_tokens = plan.shape.num_tokens,
+                                      .topk = plan.shape.topk,
+                                      .hidden = options.hidden,
+                                      .x_dtype = x.dtype,
+                                      .stop = &control.progress->fault},
+                 stream);
 }
 
 DeviceTicket<Tensor> DeviceEngine::combine(const DevicePlan& plan, const ConstTensor& expert_out,
@@ -88,12 +107,7 @@ DeviceTicket<DeviceGradients> DeviceEngine::combine_backward(const DevicePlan& p
   engine.check_tensor("combine_backward", "grad_out", grad_out, result_dtype, data.shape.num_tokens);
   if (has_weights) engine.check_tensor("combine_backward", "expert_out", expert_out, expert_dtype, data.num_rows);
   DeviceGradients gradients{engine.allocate(expert_dtype, data.num_rows), {}};
-  if (has_weights) {
-    gradients.weights = {nullptr, f32, data.shape.num_tokens, data.shape.topk, nullptr};
-    const auto block = engine.heap->allocate(gradients.weights.bytes());
-    gradients.weights.data = block.get();
-    gradients.weights.owner = block;
-  }
+  if (has_weights) gradients.weights = engine.allocate(f32, data.shape.num_tokens, data.shape.topk);
 
   const device::OnDevice scope(engine.device());
   engine.start_after(stream);

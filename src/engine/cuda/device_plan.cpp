@@ -11,6 +11,7 @@
 #include "engine/cuda/count_exchange.hpp"
 #include "engine/cuda/engine_impl.hpp"
 #include "engine/cuda/on_device.hpp"
+#include "plan/cuda/clamp.hpp"
 #include "plan/cuda/count.hpp"
 #include "plan/cuda/place.hpp"
 #include "plan/cuda/tile_memory.hpp"
@@ -43,7 +44,6 @@ void check_request(const DeviceRouting& routing, const ExpertMap& map, const Dev
   demand(options.layout != Layout::padded, "padded is not made by plan");
   const bool unique = options.layout == Layout::token_unique;
   demand(!unique || engine.reduction == Reduction::tree, "token_unique sums per rank; flat needs expert_major");
-  demand(!unique || options.capacity == PlanOptions::kUnlimited, "a capacity needs expert_major");
   demand(!unique || options.overflow == Overflow::fault, "dropping rows needs expert_major");
   if (device::tile_bytes(map.num_physical() + num_ranks, routing.topk) > device::kMostTileBytes)
     fail(ErrorCode::unsupported,
@@ -98,20 +98,33 @@ DevicePlan DeviceEngine::plan(const DeviceRouting& routing, const ExpertMap& map
   plan->block = engine.heap->allocate(device::PlanBlock(plan->shape, nullptr).bytes());
   plan->arrays = device::PlanBlock(plan->shape, plan->block.get()).arrays();
 
-  const device::RoutingView view{routing.experts, routing.weights, routing.num_tokens, routing.topk, engine.self};
-  const device::SlotRules rules{options.capacity, exact ? kMostRows : options.max_rows, options.alignment};
+  device::RoutingView view{routing.experts, routing.weights, routing.num_tokens, routing.topk, engine.self};
+  device::SlotRules rules{options.capacity, exact ? kMostRows : options.max_rows, options.alignment};
   const device::Tag tag{OpKind::plan, device::Phase::begin, plan->hash};
-  device::launch_count(view, *plan->map, plan->arrays, engine.stream);
-  device::launch(device::CountExchange{.control = engine.control,
-                                       .note = {engine.heap->memory.offset_of(plan->block.get()), 0, tag.packed()},
-                                       .shape = plan->shape,
-                                       .map = *plan->map,
-                                       .rules = rules,
-                                       .plan = plan->arrays,
-                                       .told = &engine.page().sizes,
-                                       .experts = routing.experts,
-                                       .drops = options.overflow == Overflow::drop},
-                 engine.stream);
+  const auto exchange_counts = [&](const device::SlotRules& by) {
+    device::launch_count(view, *plan->map, plan->arrays, engine.stream);
+    device::launch(device::CountExchange{.control = engine.control,
+                                         .note = {engine.heap->memory.offset_of(plan->block.get()), 0, tag.packed()},
+                                         .shape = plan->shape,
+                                         .map = *plan->map,
+                                         .rules = by,
+                                         .plan = plan->arrays,
+                                         .told = &engine.page().sizes,
+                                         .experts = view.experts,
+                                         .drops = options.overflow == Overflow::drop},
+                   engine.stream);
+  };
+  if (plan->shape.unique && options.capacity != PlanOptions::kUnlimited) {
+    // A token that loses all of its rows on a rank is not among the rank's: tokens are counted without what is dropped.
+    exchange_counts({options.capacity, kMostRows, options.alignment});
+    plan->clamped = engine.heap->allocate(static_cast<std::size_t>(routing.num_tokens * routing.topk) * 4);
+    auto* const experts = reinterpret_cast<std::int32_t*>(plan->clamped.get());
+    device::launch(device::Clamp{view, *plan->map, plan->arrays, experts, &engine.control.progress->fault},
+                   engine.stream);
+    view.experts = experts;
+    rules.capacity = PlanOptions::kUnlimited;
+  }
+  exchange_counts(rules);
   // The host waits for sizes only, while the device goes on to place rows.
   const device::Events::Event sized = exact ? engine.events->record(engine.stream) : nullptr;
   device::launch(device::Place{.routing = view,

@@ -72,12 +72,11 @@ DeviceEngine::Impl::Impl(World& world, const DeviceHeap& device_heap, const Devi
   if (options.max_experts < 1)
     fail(ErrorCode::invalid_argument, "rank {}: device engine: max_experts is {}, expected at least 1", self,
          options.max_experts);
-  if (!options.expert_dtype) options.expert_dtype = options.dtype;
+  if (!options.expert_dtype) options.expert_dtype = options.dtype == fp8_e4m3 ? bf16 : options.dtype;
   if (!options.result_dtype) options.result_dtype = options.expert_dtype;
   if (!options.wire_dtype) options.wire_dtype = options.expert_dtype;
   if (!options.deadline) options.deadline = Environment::read().deadline;
   options.deadline = Environment::checked("device engine: deadline", *options.deadline);
-  check_summable(self, "dtype", options.dtype);
   check_summable(self, "expert_dtype", *options.expert_dtype);
   check_summable(self, "result_dtype", *options.result_dtype);
   check_summable(self, "wire_dtype", *options.wire_dtype);
@@ -198,32 +197,64 @@ const DevicePlanData& DeviceEngine::Impl::check_plan(const DevicePlan& plan, std
 }
 
 void DeviceEngine::Impl::check_tensor(std::string_view operation, std::string_view name, const ConstTensor& tensor,
-                                      DType dtype, std::int64_t rows) const {
+                                      DType dtype, std::int64_t rows, std::int64_t cols) const {
   if (tensor.dtype != dtype)
     fail(ErrorCode::invalid_argument, "rank {}: {}: {} is {}, expected {}", self, operation, name,
          to_string(tensor.dtype), to_string(dtype));
-  if (tensor.rows != rows || tensor.cols != options.hidden)
+  if (tensor.rows != rows || tensor.cols != cols)
     fail(ErrorCode::invalid_argument, "rank {}: {}: {} is [{}, {}], expected [{}, {}]", self, operation, name,
-         tensor.rows, tensor.cols, rows, options.hidden);
+         tensor.rows, tensor.cols, rows, cols);
   if (tensor.rows > 0 && !tensor.data)
     fail(ErrorCode::invalid_argument, "rank {}: {}: {} has no data", self, operation, name);
   if (reinterpret_cast<std::uintptr_t>(tensor.data) % size_of(dtype) != 0)
     fail(ErrorCode::invalid_argument, "rank {}: {}: {} is not aligned to its elements", self, operation, name);
 }
 
-Tensor DeviceEngine::Impl::allocate(DType dtype, std::int64_t rows) const {
-  Tensor tensor{nullptr, dtype, rows, options.hidden, nullptr};
+void DeviceEngine::Impl::check_dispatch_input(const DevicePlanData& plan, const ConstTensor& x,
+                                              const ConstTensor& scales) const {
+  const std::int64_t num_tokens = plan.shape.num_tokens;
+  const bool quantises = has_scales() && x.dtype != fp8_e4m3;
+  check_tensor("dispatch", "x", x, quantises ? x.dtype : options.dtype, num_tokens);
+  if (x.dtype != fp8_e4m3) {
+    if (scales.data || scales.rows != 0)
+      fail(ErrorCode::invalid_argument, "rank {}: dispatch: scales given, but x is {}", self, to_string(x.dtype));
+    return;
+  }
+  if ((!scales.data && num_tokens > 0) || scales.dtype != f32 || scales.rows != num_tokens ||
+      (scales.cols != num_scales() && num_tokens > 0) || reinterpret_cast<std::uintptr_t>(scales.data) % 4 != 0)
+    fail(ErrorCode::invalid_argument, "rank {}: dispatch: fp8 x needs f32 scales [{}, {}], got {} [{}, {}]", self,
+         num_tokens, num_scales(), to_string(scales.dtype), scales.rows, scales.cols);
+}
+
+Tensor DeviceEngine::Impl::allocate(DType dtype, std::int64_t rows, std::int64_t cols) const {
+  Tensor tensor{nullptr, dtype, rows, cols, nullptr};
   const auto block = heap->allocate(tensor.bytes());
   tensor.data = block.get();
   tensor.owner = block;
   return tensor;
 }
 
-Tensor DeviceEngine::Impl::output(std::string_view operation, const Tensor& given, DType dtype,
-                                  std::int64_t rows) const {
-  if (!given.data && given.rows == 0) return allocate(dtype, rows);
-  check_tensor(operation, "out", given, dtype, rows);
+Tensor DeviceEngine::Impl::output(std::string_view operation, std::string_view name, const Tensor& given, DType dtype,
+                                  std::int64_t rows, std::int64_t cols) const {
+  if (!given.data && given.rows == 0) return allocate(dtype, rows, cols);
+  check_tensor(operation, name, given, dtype, rows, cols);
   return given;
+}
+
+Tensor DeviceEngine::Impl::output_scales(const Tensor& given, std::int64_t rows) const {
+  if (has_scales()) return output("dispatch", "out_scales", given, f32, rows, num_scales());
+  if (given.data || given.rows != 0)
+    fail(ErrorCode::invalid_argument, "rank {}: dispatch: out_scales given, but rows are {}", self,
+         to_string(options.dtype));
+  return {};
+}
+
+Tensor DeviceEngine::Impl::writable_by_peers(const Tensor& out) const {
+  return is_symmetric(out) ? out : allocate(out.dtype, out.rows, out.cols);
+}
+
+void DeviceEngine::Impl::deliver(const Tensor& received, const Tensor& out) const {
+  if (received.data != out.data) device::launch(device::CopyBytes{received.data, out.data, out.bytes()}, stream);
 }
 
 bool DeviceEngine::Impl::is_symmetric(const ConstTensor& tensor) const {

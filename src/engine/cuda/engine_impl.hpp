@@ -18,6 +18,7 @@ namespace shunt {
 
 struct DevicePlanData {
   std::shared_ptr<std::byte> block;
+  std::shared_ptr<std::byte> clamped;  // `token_unique` with a capacity: the routing without what it drops
   device::PlanShape shape;
   device::PlanArrays arrays;
   DevicePlanOptions options;
@@ -32,6 +33,11 @@ struct DeviceEngine::Impl : std::enable_shared_from_this<DeviceEngine::Impl> {
   ~Impl();
 
   [[nodiscard]] std::int32_t device() const { return heap->memory.device(); }
+  /// Rows are fp8 and have scales.
+  [[nodiscard]] bool has_scales() const { return options.dtype == fp8_e4m3; }
+  [[nodiscard]] std::int64_t num_scales() const {
+    return static_cast<std::int64_t>(scales_per_row(static_cast<std::size_t>(options.hidden)));
+  }
 
   /// Throws the Error of a fault that the device has recorded.
   void throw_if_faulty() const;
@@ -51,17 +57,34 @@ struct DeviceEngine::Impl : std::enable_shared_from_this<DeviceEngine::Impl> {
   // Checks of what a caller brings; each throws Error(invalid_argument).
   [[nodiscard]] const DevicePlanData& check_plan(const DevicePlan& plan, std::string_view operation) const;
   void check_tensor(std::string_view operation, std::string_view name, const ConstTensor& tensor, DType dtype,
-                    std::int64_t rows) const;
+                    std::int64_t rows) const {
+    check_tensor(operation, name, tensor, dtype, rows, options.hidden);
+  }
+  void check_tensor(std::string_view operation, std::string_view name, const ConstTensor& tensor, DType dtype,
+                    std::int64_t rows, std::int64_t cols) const;
+  void check_dispatch_input(const DevicePlanData& plan, const ConstTensor& x, const ConstTensor& scales) const;
 
   /// A new block in the heap, or `given` if the caller brought one.
-  [[nodiscard]] Tensor output(std::string_view operation, const Tensor& given, DType dtype, std::int64_t rows) const;
-  [[nodiscard]] Tensor allocate(DType dtype, std::int64_t rows) const;
+  [[nodiscard]] Tensor output(std::string_view operation, const Tensor& given, DType dtype, std::int64_t rows) const {
+    return output(operation, "out", given, dtype, rows, options.hidden);
+  }
+  [[nodiscard]] Tensor output(std::string_view operation, std::string_view name, const Tensor& given, DType dtype,
+                              std::int64_t rows, std::int64_t cols) const;
+  /// Empty unless rows have scales.
+  [[nodiscard]] Tensor output_scales(const Tensor& given, std::int64_t rows) const;
+  /// `out` itself, or a block in its stead that peers can write.
+  [[nodiscard]] Tensor writable_by_peers(const Tensor& out) const;
+  void deliver(const Tensor& received, const Tensor& out) const;
+  [[nodiscard]] Tensor allocate(DType dtype, std::int64_t rows) const { return allocate(dtype, rows, options.hidden); }
+  [[nodiscard]] Tensor allocate(DType dtype, std::int64_t rows, std::int64_t cols) const;
   [[nodiscard]] bool is_symmetric(const ConstTensor& tensor) const;
   /// The rows where peers can read them: through a copy if need be.
   [[nodiscard]] ConstTensor show_to_peers(const ConstTensor& rows) const;
 
   DeviceTicket<Tensor> pull(OpKind kind, const DevicePlan& plan, const ConstTensor& rows,
                             const DeviceCombineOptions& pull_options);
+  /// Starts the kernel that sends x to where the peers have shown their memory.
+  void send(const DevicePlanData& plan, const ConstTensor& x, const ConstTensor& scales) const;
   void zero_padding(const DevicePlanData& plan, const Tensor& rows) const;
 
   std::shared_ptr<DeviceHeap::Impl> heap;

@@ -6,10 +6,12 @@
 #include "kernels/cuda/copy_rows.hpp"
 #include "kernels/cuda/dot_rows.hpp"
 #include "kernels/cuda/pipelined_reduce_rows.hpp"
+#include "kernels/cuda/quantise_rows.hpp"
 #include "kernels/cuda/reduce_rows.hpp"
 #include "kernels/cuda/scale_rows.hpp"
 #include "kernels/cuda/send_padded.hpp"
 #include "kernels/cuda/zero_padding.hpp"
+#include "plan/cuda/clamp.hpp"
 #include "plan/cuda/count.hpp"
 #include "plan/cuda/place.hpp"
 #include "transport/cuda/meeting.hpp"
@@ -19,11 +21,13 @@ namespace shunt::device {
 void preload_kernels() {
   preload_meeting();
   preload_count();
+  preload_clamp();
   preload_count_exchange();
   preload_place();
   preload_copy_bytes();
   preload_copy_rows();
   preload_bulk_copy_rows();
+  preload_quantise_rows();
   preload_zero_padding();
   preload_reduce_rows();
   preload_pipelined_reduce_rows();

@@ -7,19 +7,20 @@
 #include "kernels/cuda/bulk_copy_rows.hpp"
 #include "kernels/cuda/element_types.hpp"
 #include "kernels/cuda/elements.cuh"
-#include "kernels/cuda/tree.cuh"
+#include "kernels/cuda/sum_tree.cuh"
 
 namespace shunt::device {
 namespace {
 
-constexpr int kWarps = 16;
+/// With as many registers per thread as their sums need.
+constexpr int kWarps = 12;
 /// A lane sums this many 16-byte vectors of a row at a time: a warp's piece of the row.
-constexpr int kVectors = 2;
+constexpr int kVectors = 4;
 constexpr int kPieceVectors = kVectors * 32;
-/// Rows whose pieces are fetched together: a stage.
-constexpr int kRowsAtOnce = 4;
+/// Rows whose pieces are fetched together: a stage. docs/performance.md has the figures for other shapes.
+constexpr int kRowsAtOnce = 2;
 constexpr int kStageVectors = kRowsAtOnce * kPieceVectors;
-/// Fetched ahead: with all warps, 192 KiB on their way to a multiprocessor.
+/// Fetched ahead: with all warps, 144 KiB on their way to a multiprocessor.
 constexpr int kStages = 3;
 
 template <class In>
@@ -156,7 +157,7 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
   Fetcher ahead(reduce, cut, shared);
   for (int stage = 0; stage < kStages; ++stage) ahead.fetch(own_address + stage * kStageVectors * 16);
 
-  Tree<kCount * kVectors> tree;
+  SparingSumTree<kCount * kVectors> sums;
   int stage = 0;
   int run_index = 0;
   for (std::uint32_t job = first_job(); job < cut.num_jobs; job += job_stride()) {
@@ -177,7 +178,7 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
           for (int v = 0; v < kVectors; ++v)
             term.values[v].words = own[stage * kStageVectors + (i * kVectors + v) * 32];
           term.weight = run.rows[first + i].weight;
-          tree.add(term, run.rows[first + i].closes, reduce.wire_dtype);
+          sums.add(term, run.rows[first + i].closes, reduce.wire_dtype);
         }
         ahead.fetch(own_address + stage * kStageVectors * 16);
         stage = stage + 1 < kStages ? stage + 1 : 0;
@@ -187,12 +188,12 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
       for (int v = 0; v < kVectors; ++v) {
         const std::uint32_t vector = piece * kPieceVectors + v * 32 + threadIdx.x % 32;
         if (vector >= cut.num_vectors) continue;
-        float sums[kCount];
+        float total[kCount];
 #pragma unroll
-        for (int e = 0; e < kCount; ++e) sums[e] = num_rows > 0 ? tree.total.at[v * kCount + e] : 0.0f;
-        result[vector] = narrow_all<Out>(sums);
+        for (int e = 0; e < kCount; ++e) total[e] = num_rows > 0 ? sums.tree.total.at[v * kCount + e] : 0.0f;
+        result[vector] = narrow_all<Out>(total);
       }
-      tree.total.restart();  // the other levels are closed
+      sums.tree.total.restart();  // the other levels are closed
     }
   }
 }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 
 #include "core/cuda/check.hpp"
 #include "kernels/cuda/access.cuh"
@@ -6,7 +7,7 @@
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/geometry.hpp"
 #include "kernels/cuda/reduce_rows.hpp"
-#include "kernels/cuda/tree.cuh"
+#include "kernels/cuda/sum_tree.cuh"
 #include "shunt/routing.hpp"
 
 namespace shunt::device {
@@ -22,59 +23,101 @@ constexpr int kMostThreads = 256;
 template <int kCount>
 constexpr int kSumsAtOnce = kCount < 4 ? kCount : 4;
 
-template <class In, class Out, int kCount>
+/// A term and its row as a block keeps them; the row is null where the token has no such term.
+template <class In, int kCount>
+struct Summand {
+  Term term;
+  const PackedElements<In, kCount>* row;
+
+  __device__ void read(const ReduceRows& reduce, std::int64_t token, std::int32_t i) {
+    row = nullptr;
+    if (token >= reduce.num_tokens || i >= reduce.topk) return;
+    term = reduce.terms[token * reduce.topk + i];
+    if (term.rank < 0) return;
+    if (!reduce.weighted) term.weight = 1.0f;
+    row = reinterpret_cast<const PackedElements<In, kCount>*>(reduce.rows[term.rank]) +
+          term.slot * (reduce.hidden / kCount);
+  }
+};
+
+/// For top-k up to kRows. A block takes kTokens tokens at once, so that few rows per token keep as many loads in flight
+/// as many do, and the loads that lead to a row are paid once.
+template <class In, class Out, int kCount, int kRows, int kTokens>
 __global__ void __launch_bounds__(kMostThreads, 4) reduce_rows_kernel(ReduceRows reduce) {
   using Input = PackedElements<In, kCount>;
   using Output = Elements<Out, kCount>;
-  __shared__ Term terms[Routing::kMaxTopK];
-  __shared__ const Input* rows[Routing::kMaxTopK];
   constexpr int kSums = kSumsAtOnce<kCount>;
+  __shared__ Summand<In, kCount> summands[kTokens][kRows];
   const std::uint32_t stop = *reduce.stop;  // on its way together with the terms
-  const std::int64_t token = blockIdx.x;
-  const std::int32_t num_vectors = static_cast<std::int32_t>(reduce.hidden / kCount);
-  std::int32_t num_terms = 0;
-  for (std::int32_t begin = 0; begin < reduce.topk; begin += blockDim.x) {
-    const std::int32_t i = begin + threadIdx.x;
-    bool exists = false;
-    if (i < reduce.topk) {
-      terms[i] = reduce.terms[token * reduce.topk + i];
-      if (!reduce.weighted) terms[i].weight = 1.0f;
-      exists = terms[i].rank >= 0;
-      if (exists)
-        rows[i] = reinterpret_cast<const Input*>(reduce.rows[terms[i].rank]) +
-                  static_cast<std::int64_t>(terms[i].slot) * num_vectors;
-    }
-    num_terms += __syncthreads_count(exists);
-  }
-  auto* result = reinterpret_cast<Output*>(reduce.result) + token * num_vectors;
+  const std::int64_t first_token = std::int64_t{blockIdx.x} * kTokens;
+  if (const int i = threadIdx.x; i < kTokens * kRows)
+    summands[i / kRows][i % kRows].read(reduce, first_token + i / kRows, i % kRows);
+  __syncthreads();
   if (stop != 0) return;
+
+  const auto num_vectors = static_cast<std::int32_t>(reduce.hidden / kCount);
+  auto* result = reinterpret_cast<Output*>(reduce.result) + first_token * num_vectors;
   for (std::int32_t vector = threadIdx.x; vector < num_vectors; vector += blockDim.x) {
-    Input values[kRowsAtOnce];
-    const auto load = [&](std::int32_t begin) {
+    Input values[kTokens][kRows];
 #pragma unroll
-      for (int i = 0; i < kRowsAtOnce; ++i)
-        if (begin + i < num_terms) values[i] = load_once(rows[begin + i] + vector);
-    };
-    load(0);
+    for (int token = 0; token < kTokens; ++token)
+#pragma unroll
+      for (int i = 0; i < kRows; ++i)
+        if (const Input* row = summands[token][i].row) values[token][i] = load_once(row + vector);
+#pragma unroll
+    for (int token = 0; token < kTokens; ++token) {
+      if (first_token + token >= reduce.num_tokens) break;
+      const bool has_rows = summands[token][0].row != nullptr;
+      Output sum;
+#pragma unroll
+      for (int first = 0; first < kCount; first += kSums) {
+        SumTree<kSums> tree;
+#pragma unroll
+        for (int i = 0; i < kRows; ++i) {
+          if (!summands[token][i].row) break;
+          tree.add(summands[token][i].term, values[token][i], first, reduce.wire_dtype);
+        }
+#pragma unroll
+        for (int e = 0; e < kSums; ++e) sum.at[first + e] = narrow<Out>(has_rows ? tree.total.at[e] : 0.0f);
+      }
+      result[token * num_vectors + vector] = sum;
+    }
+  }
+}
+
+/// For any top-k: a block per token, its rows a batch at a time.
+template <class In, class Out, int kCount>
+__global__ void __launch_bounds__(kMostThreads, 4) reduce_many_rows_kernel(ReduceRows reduce) {
+  using Input = PackedElements<In, kCount>;
+  using Output = Elements<Out, kCount>;
+  constexpr int kSums = kSumsAtOnce<kCount>;
+  __shared__ Summand<In, kCount> summands[Routing::kMaxTopK];
+  const std::uint32_t stop = *reduce.stop;
+  const std::int64_t token = blockIdx.x;
+  for (std::int32_t i = threadIdx.x; i < reduce.topk; i += blockDim.x) summands[i].read(reduce, token, i);
+  __syncthreads();
+  if (stop != 0) return;
+  std::int32_t num_rows = 0;
+  while (num_rows < reduce.topk && summands[num_rows].row) ++num_rows;
+
+  const auto num_vectors = static_cast<std::int32_t>(reduce.hidden / kCount);
+  auto* result = reinterpret_cast<Output*>(reduce.result) + token * num_vectors;
+  for (std::int32_t vector = threadIdx.x; vector < num_vectors; vector += blockDim.x) {
     Output sum;
 #pragma unroll
     for (int first = 0; first < kCount; first += kSums) {
-      if (first > 0 && num_terms > kRowsAtOnce) load(0);
-      Tree<kSums> tree;
-      for (std::int32_t begin = 0; begin < num_terms; begin += kRowsAtOnce) {
-        if (begin > 0) load(begin);
+      SumTree<kSums> tree;
+      for (std::int32_t begin = 0; begin < num_rows; begin += kRowsAtOnce) {
+        Input values[kRowsAtOnce];
 #pragma unroll
-        for (int i = 0; i < kRowsAtOnce; ++i) {
-          if (begin + i >= num_terms) break;
-          const Term& term = terms[begin + i];
-          float weighted[kSums];
+        for (int i = 0; i < kRowsAtOnce; ++i)
+          if (begin + i < num_rows) values[i] = load_once(summands[begin + i].row + vector);
 #pragma unroll
-          for (int e = 0; e < kSums; ++e) weighted[e] = __fmul_rn(term.weight, values[i].at(first + e));
-          tree.add(weighted, term.closes, reduce.wire_dtype);
-        }
+        for (int i = 0; i < kRowsAtOnce; ++i)
+          if (begin + i < num_rows) tree.add(summands[begin + i].term, values[i], first, reduce.wire_dtype);
       }
 #pragma unroll
-      for (int e = 0; e < kSums; ++e) sum.at[first + e] = narrow<Out>(num_terms > 0 ? tree.total.at[e] : 0.0f);
+      for (int e = 0; e < kSums; ++e) sum.at[first + e] = narrow<Out>(num_rows > 0 ? tree.total.at[e] : 0.0f);
     }
     result[vector] = sum;
   }
@@ -84,11 +127,27 @@ __global__ void __launch_bounds__(kMostThreads, 4) reduce_rows_kernel(ReduceRows
 template <class In>
 constexpr int kWide = 16 / sizeof(In);
 
+/// A kernel, how many rows of a token it sums, and how many tokens each of its blocks takes.
+struct Variant {
+  void (*kernel)(ReduceRows);
+  int rows;
+  int tokens;
+};
+
+template <class In, class Out>
+constexpr Variant kNarrow{reduce_many_rows_kernel<In, Out, 1>, Routing::kMaxTopK, 1};
+/// The first that has room for the top-k is the fastest; docs/performance.md has the figures.
+template <class In, class Out>
+constexpr std::array kVariants{Variant{reduce_rows_kernel<In, Out, kWide<In>, 1, 4>, 1, 4},
+                               Variant{reduce_rows_kernel<In, Out, kWide<In>, 2, 2>, 2, 2},
+                               Variant{reduce_rows_kernel<In, Out, kWide<In>, 4, 2>, 4, 2},
+                               Variant{reduce_rows_kernel<In, Out, kWide<In>, 8, 1>, 8, 1},
+                               Variant{reduce_many_rows_kernel<In, Out, kWide<In>>, Routing::kMaxTopK, 1}};
+
 }  // namespace
 
 void launch(const ReduceRows& reduce, cudaStream_t stream) {
   if (reduce.num_tokens == 0) return;
-  const auto blocks = static_cast<unsigned>(reduce.num_tokens);
   for_element(reduce.row_dtype, [&](auto in) {
     for_element(reduce.result_dtype, [&](auto out) {
       using In = decltype(in);
@@ -98,10 +157,10 @@ void launch(const ReduceRows& reduce, cudaStream_t stream) {
       const bool is_wide =
           hidden % kWide<In> == 0 && reinterpret_cast<std::uintptr_t>(reduce.result) % kResultAlignment == 0;
       const int threads = std::min(row_geometry(hidden * sizeof(In), is_wide ? 0 : sizeof(In)).threads, kMostThreads);
-      if (is_wide)
-        reduce_rows_kernel<In, Out, kWide<In>><<<blocks, threads, 0, stream>>>(reduce);
-      else
-        reduce_rows_kernel<In, Out, 1><<<blocks, threads, 0, stream>>>(reduce);
+      const auto has_room = [&](const Variant& variant) { return reduce.topk <= variant.rows; };
+      const Variant chosen = is_wide ? *std::ranges::find_if(kVariants<In, Out>, has_room) : kNarrow<In, Out>;
+      const auto blocks = static_cast<unsigned>((reduce.num_tokens + chosen.tokens - 1) / chosen.tokens);
+      chosen.kernel<<<blocks, threads, 0, stream>>>(reduce);
     });
   });
   check(cudaGetLastError(), "start the sum of rows");
@@ -111,9 +170,12 @@ void preload_reduce_rows() {
   for_every_pair_of_elements([](auto in, auto out) {
     using In = decltype(in);
     using Out = decltype(out);
-    cudaFuncAttributes attributes;
-    check(cudaFuncGetAttributes(&attributes, reduce_rows_kernel<In, Out, kWide<In>>), "load the sum of rows");
-    check(cudaFuncGetAttributes(&attributes, reduce_rows_kernel<In, Out, 1>), "load the sum of rows");
+    const auto load = [](const Variant& variant) {
+      cudaFuncAttributes attributes;
+      check(cudaFuncGetAttributes(&attributes, variant.kernel), "load the sum of rows");
+    };
+    load(kNarrow<In, Out>);
+    for (const Variant& variant : kVariants<In, Out>) load(variant);
   });
 }
 

@@ -12,7 +12,7 @@
 namespace shunt::device {
 
 /// result[token][i] = tree sum of weight × row[i] in fp32, a rounded multiply, then a rounded add, each sum starting
-/// from its first term, as docs/adr/0002 says. No terms: zeros. A block per token.
+/// from its first term, as docs/adr/0002 says. No terms: zeros.
 struct ReduceRows {
   const std::byte* const* rows;  ///< [ranks], device: where each rank's rows begin, aligned to 16 bytes
   std::byte* result;             ///< [tokens, hidden]

@@ -56,8 +56,13 @@ class DeviceRank {
     const ReferenceRows& expected = case_.expected.dispatch[rank()];
     const ConstTensor x = input(case_.x[rank()], case_.paths.x);
     const Tensor out = output(expected.rows, plan_.num_rows(), case_.paths.dispatch_out);
-    const Tensor rows = engine_.dispatch(plan_, x, {.out = out}).wait();
-    require_same("dispatch", rows, expected.rows, out);
+    DeviceDispatchOptions options{.out = out};
+    if (case_.x[rank()].dtype() == fp8_e4m3) options.scales = input(case_.scales[rank()], case_.paths.x);
+    if (case_.options.dtype == fp8_e4m3)
+      options.out_scales = output(expected.scales, plan_.num_rows(), case_.paths.dispatch_out);
+    const DeviceRows rows = engine_.dispatch(plan_, x, options).wait();
+    require_same("dispatch", rows.rows, expected.rows, out);
+    if (case_.options.dtype == fp8_e4m3) require_same("scales", rows.scales, expected.scales, options.out_scales);
   }
 
   void check_pull(bool forward) {
@@ -156,22 +161,20 @@ class DeviceRank {
 
 }  // namespace
 
-bool is_for_devices(const ShuffleCase& all) {
-  const PlanOptions& plan = all.routing.options;
-  const bool unique = plan.layout == Layout::token_unique;
-  return all.options.dtype != fp8_e4m3 && plan.layout != Layout::padded &&
-         !(unique && plan.capacity != PlanOptions::kUnlimited);
-}
+bool is_for_devices(const ShuffleCase& all) { return all.routing.options.layout != Layout::padded; }
 
 void run_device_case(World& world, const DeviceHeap& heap, Arena& arena, const ShuffleCase& all,
                      const DeviceCaseOptions& options) {
   try {
     DeviceRank rank(world, heap, arena, all, options);
     rank.check_plan();
-    rank.check_dispatch();
-    rank.check_pull(true);
-    rank.check_pull(false);
-    rank.check_combine_backward();
+    for (int repeat = 0; repeat < options.repeats; ++repeat) {
+      arena.reset();
+      rank.check_dispatch();
+      rank.check_pull(true);
+      rank.check_pull(false);
+      rank.check_combine_backward();
+    }
   } catch (const std::exception& error) {
     throw std::runtime_error(fmt::format("rank {}: {} (SHUNT_TEST_SEED={}: {})", world.rank().value, error.what(),
                                          all.seed, all.describe()));

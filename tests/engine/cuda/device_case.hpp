@@ -16,6 +16,8 @@ struct DeviceCaseOptions {
   std::optional<std::int64_t> spare_rows = std::nullopt;
   /// As in DeviceEngineOptions.
   std::int32_t sms = 0;
+  /// Of the operations, with one plan.
+  int repeats = 1;
 };
 
 /// Makes an engine, plans and runs all four operations, and compares every bit with the reference. Collective. Throws

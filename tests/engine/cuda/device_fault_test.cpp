@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "engine/cuda/small_shuffle.hpp"
+#include "shunt/device_decoder.hpp"
 
 namespace shunt::test {
 namespace {
@@ -52,6 +53,28 @@ TEST(DeviceFault, ARankThatNeverComesIsNamedByAllOthers) {
         if (world.rank().value == 2) return;
         require_error([&] { (void)shuffle.dispatch().wait(); }, ErrorCode::deadline, "rank 2 did not come");
         require_error([&] { (void)shuffle.dispatch(); }, ErrorCode::deadline, "rank 2 did not come");
+      },
+      std::chrono::milliseconds(300));
+}
+
+/// What kernels of experts see, whatever the host knows.
+std::vector<std::int32_t> counts_on_device(SmallShuffle& shuffle) {
+  const DevicePlan& plan = shuffle.current_plan();
+  return download_as(plan.expert_counts(), static_cast<std::size_t>(plan.num_local_experts()),
+                     shuffle.engine().stream());
+}
+
+TEST(DeviceFault, AFailedPlanHasNoRowsOnTheDevice) {
+  SHUNT_NEEDS_DEVICE();
+  on_ranks(
+      2,
+      [](World& world, SmallShuffle& shuffle) {
+        for (int i = 0; i < 2; ++i) shuffle.plan({.max_rows = 100});
+        EXPECT_THAT(counts_on_device(shuffle), ::testing::Each(4));
+        if (world.rank().value == 1) return;
+        shuffle.plan({.max_rows = 100});  // in the memory of the first
+        EXPECT_THAT(counts_on_device(shuffle), ::testing::Each(0));
+        require_error([&] { (void)shuffle.dispatch(); }, ErrorCode::deadline, "rank 1 did not come");
       },
       std::chrono::milliseconds(300));
 }
@@ -113,12 +136,42 @@ TEST(DeviceFault, WhatTheCallerDoesWrongIsToldAtOnceAndMayBeRepeated) {
   SHUNT_NEEDS_DEVICE();
   on_ranks(2, [](World&, SmallShuffle& shuffle) {
     require_error([&] { shuffle.plan({.layout = Layout::padded}); }, ErrorCode::invalid_argument, "padded");
-    require_error([&] { shuffle.plan({.layout = Layout::token_unique, .capacity = 3}); }, ErrorCode::invalid_argument,
-                  "a capacity needs expert_major");
+    require_error([&] { shuffle.plan({.layout = Layout::token_unique, .overflow = Overflow::drop}); },
+                  ErrorCode::invalid_argument, "dropping rows needs expert_major");
     shuffle.plan();
     require_error([&] { (void)shuffle.dispatch_wrong_rows(); }, ErrorCode::invalid_argument, "x is [7, 64]");
     shuffle.round_trip();
   });
+}
+
+TEST(DeviceFault, DispatchesOfFp8WithoutTheirScalesAreRefused) {
+  SHUNT_NEEDS_DEVICE();
+  ASSERT_NO_THROW(World::spawn(1, [](World& world) {
+    const DeviceHeap heap(world, {.bytes = 16 << 20});
+    const Tensor nowhere = heap.allocate(f32, 3, 1);
+    const std::array<std::int32_t, 3> experts = {-1, -1, -1};
+    upload(nowhere.data, std::as_bytes(std::span(experts)), nullptr);
+    const auto dispatch = [&](DType rows, DType x, const ConstTensor& scales) {
+      DeviceEngine engine(world, heap, {.hidden = 130, .dtype = rows, .max_tokens = 3});
+      const DevicePlan plan =
+          engine.plan({.experts = reinterpret_cast<const std::int32_t*>(nowhere.data), .num_tokens = 3},
+                      ExpertMap::contiguous(2, 1));
+      (void)engine.dispatch(plan, heap.allocate(x, 3, 130), {.scales = scales}).wait();
+    };
+    const auto refuses = [&](DType rows, DType x, const ConstTensor& scales, const char* why) {
+      require_error([&] { dispatch(rows, x, scales); }, ErrorCode::invalid_argument, why);
+    };
+    const auto scales = [&](std::int64_t cols) { return heap.allocate(f32, 3, cols); };
+    dispatch(fp8_e4m3, bf16, {});
+    dispatch(fp8_e4m3, fp8_e4m3, scales(2));
+    refuses(fp8_e4m3, fp8_e4m3, {}, "fp8 x needs f32 scales [3, 2], got f32 [0, 0]");
+    refuses(fp8_e4m3, fp8_e4m3, scales(1), "fp8 x needs f32 scales [3, 2], got f32 [3, 1]");
+    refuses(fp8_e4m3, f16, scales(2), "scales given, but x is f16");
+    refuses(bf16, fp8_e4m3, scales(2), "x is fp8_e4m3, expected bf16");
+    EXPECT_THROW(
+        DeviceDecoder(world, heap, ExpertMap::contiguous(2, 1), {.hidden = 8, .dtype = fp8_e4m3, .max_tokens = 1}),
+        Error);
+  }));
 }
 
 }  // namespace

@@ -8,13 +8,13 @@
 namespace shunt::test {
 namespace {
 
-void run_all(const Topology& topology, const std::vector<ShuffleCase>& cases, std::int32_t sms,
+void run_all(const Topology& topology, const std::vector<ShuffleCase>& cases, const DeviceCaseOptions& options,
              std::size_t bytes = 64 << 20) {
   const auto run = [&](World& world) {
     const DeviceHeap heap(world, {.bytes = bytes});
     Arena arena(bytes / 2);
     world.barrier();
-    for (const ShuffleCase& each : cases) run_device_case(world, heap, arena, each, {.sms = sms});
+    for (const ShuffleCase& each : cases) run_device_case(world, heap, arena, each, options);
     world.barrier();
   };
   ASSERT_NO_THROW(World::spawn(topology.num_ranks(), run, {.topology = topology}));
@@ -38,7 +38,7 @@ TEST_P(DeviceFewSms, GiveTheReferenceBitForBit) {
     for (const std::uint64_t seed : seeds)
       if (ShuffleCase drawn = random_shuffle_case(seed, topology); is_for_devices(drawn))
         cases.push_back(std::move(drawn));
-    run_all(topology, cases, GetParam());
+    run_all(topology, cases, {.sms = GetParam()});
   }
 }
 INSTANTIATE_TEST_SUITE_P(Counts, DeviceFewSms, ::testing::Values(1, 3, 20));
@@ -50,16 +50,16 @@ TEST(DeviceFewSms, CutRowsThatDoNotFitIntoSharedMemory) {
   for (const EngineOptions& options :
        {EngineOptions{.hidden = 16384, .dtype = f32}, EngineOptions{.hidden = 8200, .dtype = bf16},
         EngineOptions{.hidden = 7168, .dtype = bf16, .result_dtype = f32}})
-    run_all(topology, draw(topology, 3, options, limits), 2, 256 << 20);
+    run_all(topology, draw(topology, 3, options, limits), {.sms = 2}, 256 << 20);
 }
 
 TEST(DeviceFewSms, GiveTheReferenceForManyTokensAndTerms) {
   SHUNT_NEEDS_DEVICE();
   const Topology topology = Topology::virtual_nodes(4, 2);
   const CaseLimits limits{.experts = 300, .topk = 32, .tokens = 900};
-  run_all(topology, draw(topology, 6, {.hidden = 24, .dtype = bf16}, limits), 3);
-  run_all(topology, draw(topology, 6, {.hidden = 520, .dtype = f16}, {.experts = 64, .topk = 8, .tokens = 300}), 5,
-          256 << 20);
+  run_all(topology, draw(topology, 6, {.hidden = 24, .dtype = bf16}, limits), {.sms = 3});
+  run_all(topology, draw(topology, 6, {.hidden = 520, .dtype = f16}, {.experts = 64, .topk = 8, .tokens = 300}),
+          {.sms = 5}, 256 << 20);
 }
 
 TEST(DeviceFewSms, GiveTheSameBitsAThousandTimes) {
@@ -67,7 +67,7 @@ TEST(DeviceFewSms, GiveTheSameBitsAThousandTimes) {
   const Topology topology = Topology::single_node(4);
   const ShuffleCase drawn =
       draw(topology, 1, {.hidden = 1024, .dtype = bf16}, {.experts = 16, .topk = 8, .tokens = 16})[0];
-  run_all(topology, std::vector<ShuffleCase>(1000, drawn), 2);
+  run_all(topology, {drawn}, {.sms = 2, .repeats = 1000});
 }
 
 TEST(DeviceFewSms, AreAtMostThoseOfTheDevice) {

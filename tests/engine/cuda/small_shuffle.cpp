@@ -33,9 +33,9 @@ void SmallShuffle::plan(const DevicePlanOptions& options) {
   rows_ = engine_.expert_out(plan_);
 }
 
-DeviceTicket<Tensor> SmallShuffle::dispatch() { return engine_.dispatch(plan_, x_, {.out = rows_}); }
+DeviceTicket<DeviceRows> SmallShuffle::dispatch() { return engine_.dispatch(plan_, x_, {.out = rows_}); }
 
-DeviceTicket<Tensor> SmallShuffle::dispatch_wrong_rows() {
+DeviceTicket<DeviceRows> SmallShuffle::dispatch_wrong_rows() {
   Tensor fewer = x_;
   --fewer.rows;
   return engine_.dispatch(plan_, fewer);

@@ -24,8 +24,8 @@ class SmallShuffle {
 
   void plan(const DevicePlanOptions& options = {});
   [[nodiscard]] const DevicePlan& current_plan() const { return plan_; }
-  DeviceTicket<Tensor> dispatch();
-  DeviceTicket<Tensor> dispatch_wrong_rows();
+  DeviceTicket<DeviceRows> dispatch();
+  DeviceTicket<DeviceRows> dispatch_wrong_rows();
   DeviceTicket<Tensor> combine();
   /// Dispatches, combines what came, and gives the first element of each token.
   std::vector<float> sums();

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/cuda/quantise_rows.hpp"
+
 namespace shunt::device {
 namespace {
 
@@ -28,6 +30,19 @@ TEST(RowGeometry, KeepsToWholeWarpsThatABlockCanHave) {
     EXPECT_GE(rows.threads, 32);
     EXPECT_LE(rows.threads, 1024);
     EXPECT_EQ(static_cast<std::size_t>(rows.num_accesses) * static_cast<std::size_t>(rows.access_bytes), bytes);
+  }
+}
+
+TEST(QuantiseGeometry, GivesEveryElementOfAPieceAndEveryRowOfATokenAThread) {
+  EXPECT_EQ(quantise_geometry(7168).threads, 448);
+  for (std::int64_t hidden = 1; hidden < 40'000; hidden += 7) {
+    const auto [threads, pieces] = quantise_geometry(hidden);
+    EXPECT_GE(threads * kQuantisedUnit, std::min<std::int64_t>(hidden, kQuantisedPiece));
+    EXPECT_GE(threads, Routing::kMaxTopK);
+    EXPECT_LE(threads, 1024);
+    EXPECT_EQ(threads % 32, 0);
+    EXPECT_GE(std::int64_t{pieces} * kQuantisedPiece, hidden);
+    EXPECT_LT(std::int64_t{pieces - 1} * kQuantisedPiece, hidden);
   }
 }
 

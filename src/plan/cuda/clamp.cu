@@ -1,0 +1,46 @@
+#include "core/cuda/check.hpp"
+#include "plan/cuda/clamp.hpp"
+#include "plan/cuda/tile.cuh"
+
+namespace shunt::device {
+namespace {
+
+constexpr int kThreads = 512;
+
+__global__ void __launch_bounds__(kThreads) clamp_kernel(const __grid_constant__ Clamp clamp) {
+  extern __shared__ std::uint32_t bits[];
+  if (*clamp.stop != 0) return;
+  Tile tile(clamp.routing, clamp.map, bits);
+  tile.clear();
+  __syncthreads();
+  for (std::int32_t entry = threadIdx.x; entry < tile.num_entries(); entry += kThreads)
+    if (const std::int32_t expert = tile.physical(entry, tile.named(entry)); expert >= 0)
+      tile.mark(entry, expert, clamp.map.rank_of[expert]);
+  __syncthreads();
+  const std::uint32_t* before_tile = clamp.plan.tile_counts + std::int64_t{blockIdx.x} * clamp.map.num_columns();
+  std::int32_t* experts = clamp.experts + tile.first_token() * clamp.routing.topk;
+  for (std::int32_t entry = threadIdx.x; entry < tile.num_entries(); entry += kThreads) {
+    const std::int32_t named = tile.named(entry);
+    const std::int32_t expert = tile.physical(entry, named);
+    const bool is_kept =
+        expert >= 0 &&
+        static_cast<std::int32_t>(before_tile[expert]) + tile.rank_in_column(expert, entry) < clamp.plan.kept[expert];
+    experts[entry] = is_kept ? named : -1;
+  }
+}
+
+}  // namespace
+
+void launch(const Clamp& clamp, cudaStream_t stream) {
+  const auto tiles = static_cast<unsigned>((clamp.routing.num_tokens + kTileTokens - 1) / kTileTokens);
+  if (tiles == 0) return;
+  clamp_kernel<<<tiles, kThreads, static_cast<unsigned>(clamp.map.num_columns()) * kTileWords * 4, stream>>>(clamp);
+  check(cudaGetLastError(), "start to clamp a routing");
+}
+
+void preload_clamp() {
+  check(cudaFuncSetAttribute(clamp_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostTileBytes),
+        "load the clamping");
+}
+
+}  // namespace shunt::device
