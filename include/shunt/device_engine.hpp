@@ -35,6 +35,11 @@ struct DeviceEngineOptions {
   /// Operations run on this stream, one after the other; null: one of the engine's own. Ranks of a process never share
   /// a stream, so CUDA's default stream will not do.
   Stream stream = nullptr;
+  /// Dispatch, combine and dispatch_backward carry rows on at most so many multiprocessors, so that others are left to
+  /// what runs beside; 0: on all. Each carries about 60 GB/s (docs/performance.md). Planning, combine_backward and rows
+  /// that are not multiples of 16 bytes are not limited: for that, or where ranks share a device, let `stream` be one
+  /// of a green context. Compute capability 9.0 or later. May differ between ranks.
+  std::int32_t sms = 0;
   /// A rank that waits longer for another fails; by default SHUNT_DEADLINE_MS.
   std::optional<std::chrono::milliseconds> deadline = std::nullopt;
 };
@@ -65,9 +70,9 @@ struct DeviceGradients {
 };
 
 /// Tensors are in device memory. All ranks make their engines in the same order with the same options (but for the
-/// stream) and call each engine's operations in the same order. Operations are put on the engine's stream and nothing
-/// waits on the host, except in exact plans and where tickets are waited for: so all of it can be captured in a CUDA
-/// graph, if the engine has planned with the same map before and plans have a bound. Capture with
+/// stream and sms) and call each engine's operations in the same order. Operations are put on the engine's stream and
+/// nothing waits on the host, except in exact plans and where tickets are waited for: so all of it can be captured in a
+/// CUDA graph, if the engine has planned with the same map before and plans have a bound. Capture with
 /// cudaStreamCaptureModeThreadLocal, and replay on all ranks equally often.
 ///
 /// Ranks of one process on one device share CUDA's queues for copies between host and device. A copy that stands behind

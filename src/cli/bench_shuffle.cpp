@@ -47,6 +47,7 @@ Examples:
   shunt bench shuffle --tokens 128 --hidden 7168 --experts 256      decode-sized batches
   shunt bench shuffle --world inproc --layout token_unique --dtype fp8_e4m3
   shunt bench shuffle --device cuda --ranks 8 --hidden 7168 --experts 256
+  shunt bench shuffle --device cuda --ranks 8 --hidden 7168 --experts 256 --sms 20      beside a GEMM
   mpirun -n 4 shunt bench shuffle --world env --json result.json
   tools/netcluster --hosts 4 --ranks-per-host 2 -- shunt bench shuffle --world env --tokens 1024
 )";
@@ -172,6 +173,8 @@ void add_bench_shuffle(CLI::App& bench) {
   verb->add_option(
       "--graph", config.graph,
       "With --device cuda: time so many operations in a row, shunt's in a CUDA graph, and report one's share");
+  verb->add_option("--sms", config.sms,
+                   "With --device cuda: multiprocessors for all ranks together; a GEMM on the others is timed too");
   verb->add_option("--systems", config.systems, "Of shunt, mpi_alltoallv, unfused, wire and rotation; shunt always")
       ->delimiter(',')
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);

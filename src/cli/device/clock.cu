@@ -1,7 +1,6 @@
 #include "cli/device/clock.hpp"
 
-#include <cstring>
-
+#include "cli/device/share.hpp"
 #include "core/cuda/check.hpp"
 
 namespace shunt::cli {
@@ -35,16 +34,12 @@ struct DeviceClock::Shared {
   cudaEvent_t origin = nullptr;
 };
 
-DeviceClock::DeviceClock(World& world, cudaStream_t stream) : world_(world), stream_(stream) {
-  if (world.rank().value == 0) shared_ = std::make_shared<Shared>();
-  const std::shared_ptr<Shared>* mine = &shared_;
-  const auto all = world.all_gather(std::as_bytes(std::span(&mine, 1)));
-  const std::shared_ptr<Shared>* first = nullptr;
-  std::memcpy(&first, all[0].data(), sizeof(first));
-  if (world.rank().value != 0) shared_ = *first;
+DeviceClock::DeviceClock(World& world, cudaStream_t stream)
+    : world_(world),
+      stream_(stream),
+      shared_(share_of_rank_0<Shared>(world, [] { return std::make_shared<Shared>(); })) {
   device::check(cudaEventCreate(&begin_), "make an event");
   device::check(cudaEventCreate(&end_), "make an event");
-  world.barrier();
 }
 
 DeviceClock::~DeviceClock() {

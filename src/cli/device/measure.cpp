@@ -7,11 +7,14 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "cli/device/clock.hpp"
 #include "cli/device/decode_system.hpp"
+#include "cli/device/few_sms.hpp"
 #include "cli/device/memory.hpp"
 #include "cli/device/shunt_system.hpp"
+#include "cli/device/sm_partition.hpp"
 #include "cli/device/unfused_system.hpp"
 #include "cli/shuffle/verifier.hpp"
 #include "cli/shuffle/workload.hpp"
@@ -28,12 +31,22 @@ constexpr std::size_t kCopiedBytes = std::size_t{4} << 30;
 /// Plan, dispatch and combine, many times in one graph.
 const std::string kPairs = "pairs";
 
-struct OwnStream {
-  OwnStream() { device::check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "make a stream"); }
-  ~OwnStream() { (void)cudaStreamDestroy(stream); }
-  OwnStream(const OwnStream&) = delete;
-  OwnStream& operator=(const OwnStream&) = delete;
+std::shared_ptr<CUstream_st> make_stream() {
   cudaStream_t stream = nullptr;
+  device::check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "make a stream");
+  return {stream, [](cudaStream_t ended) { (void)cudaStreamDestroy(ended); }};
+}
+
+/// Of a rank.
+struct Streams {
+  Streams(World& world, std::int32_t sms) {
+    if (sms == 0) return;
+    partition.emplace(world, sms);
+    own = partition->stream_on_few();
+  }
+  std::optional<SmPartition> partition;
+  std::shared_ptr<CUstream_st> everywhere = make_stream();  ///< for what the whole device can do
+  std::shared_ptr<CUstream_st> own = everywhere;  ///< for systems; confined to few multiprocessors if asked for
 };
 
 class DeviceBenchmark {
@@ -41,34 +54,37 @@ class DeviceBenchmark {
   DeviceBenchmark(World& world, const ShuffleConfig& config)
       : world_(world),
         config_(config),
+        streams_(world, config.sms),
         workload_(config),
         x_(upload_tokens()),
-        clock_(world, own_.stream),
+        clock_(world, stream()),
+        clock_everywhere_(world, everywhere()),
         copied_bytes_(kCopiedBytes / 2 / static_cast<std::size_t>(config.ranks)),
         from_(allocate_on_device(copied_bytes_)),
         to_(allocate_on_device(copied_bytes_)) {
     if (config.layout == Layout::padded)
-      systems_.push_back(std::make_unique<DeviceDecodeSystem>(world, config, workload_, x_, own_.stream));
+      systems_.push_back(std::make_unique<DeviceDecodeSystem>(world, config, workload_, x_, stream()));
     else
-      systems_.push_back(std::make_unique<DeviceShuntSystem>(world, config, workload_, x_, own_.stream));
+      systems_.push_back(std::make_unique<DeviceShuntSystem>(world, config, workload_, x_, stream()));
     if (config.wants("unfused"))
-      systems_.push_back(std::make_unique<DeviceUnfusedSystem>(world, config, workload_, x_, own_.stream));
+      systems_.push_back(std::make_unique<DeviceUnfusedSystem>(world, config, workload_, x_, stream()));
     // What CUDA loads when it is first used must not be loaded behind a gate.
-    device::check(cudaMemsetAsync(from_.get(), 0x3c, copied_bytes_, own_.stream), "fill a buffer");
-    device::check(cudaMemcpyAsync(to_.get(), from_.get(), copied_bytes_, cudaMemcpyDeviceToDevice, own_.stream),
-                  "copy");
-    device::launch(device::CopyBytes{from_.get(), to_.get(), copied_bytes_}, own_.stream);
-    finish();
+    device::check(cudaMemsetAsync(from_.get(), 0x3c, copied_bytes_, everywhere()), "fill a buffer");
+    copy();
+    device::launch(device::CopyBytes{from_.get(), to_.get(), copied_bytes_}, everywhere());
+    device::check(cudaStreamSynchronize(everywhere()), "finish");
     world.barrier();
   }
 
   ShuffleResult run() {
     for (const auto& system : systems_) verify(*system);
+    if (config_.sms > 0) few_sms_.emplace(world_, config_, clock_, stream(), *streams_.partition);
     if (config_.graph > 0) capture(*systems_.front());
     for (int i = -config_.warmup; i < config_.iterations; ++i) {
       if (i == 0) timings_.clear();
       measure_once();
     }
+    if (few_sms_) few_sms_->measure_gemm(*systems_.front());
     for (const auto& system : systems_) system->check();
     timings_.take_slowest(world_);
     summarise();
@@ -84,12 +100,20 @@ class DeviceBenchmark {
     return tensor;
   }
 
-  void finish() const { device::check(cudaStreamSynchronize(own_.stream), "finish"); }
+  [[nodiscard]] cudaStream_t stream() const { return streams_.own.get(); }
+  [[nodiscard]] cudaStream_t everywhere() const { return streams_.everywhere.get(); }
+
+  void finish() const { device::check(cudaStreamSynchronize(stream()), "finish"); }
+
+  void copy() const {
+    device::check(cudaMemcpyAsync(to_.get(), from_.get(), copied_bytes_, cudaMemcpyDeviceToDevice, everywhere()),
+                  "copy");
+  }
 
   [[nodiscard]] std::vector<std::byte> download(const ConstTensor& tensor) const {
     finish();
     std::vector<std::byte> bytes(tensor.bytes());
-    device::check(cudaMemcpyAsync(bytes.data(), tensor.data, bytes.size(), cudaMemcpyDeviceToHost, own_.stream),
+    device::check(cudaMemcpyAsync(bytes.data(), tensor.data, bytes.size(), cudaMemcpyDeviceToHost, stream()),
                   "download");
     finish();
     return bytes;
@@ -101,7 +125,7 @@ class DeviceBenchmark {
     const Verifier verifier(system.rows().dtype == config_.dtype ? config_ : unquantised, workload_,
                             world_.rank().index());
     const auto poison = [&](const ConstTensor& tensor) {
-      device::check(cudaMemsetAsync(const_cast<std::byte*>(tensor.data), 0xa5, tensor.bytes(), own_.stream), "poison");
+      device::check(cudaMemsetAsync(const_cast<std::byte*>(tensor.data), 0xa5, tensor.bytes(), stream()), "poison");
     };
     poison(system.rows());
     poison(system.scales());
@@ -123,7 +147,7 @@ class DeviceBenchmark {
       std::vector<std::byte> host(expert_out.bytes());
       verifier.fill_expert_out(system.layout(),
                                borrow(host.data(), expert_out.dtype, expert_out.rows, expert_out.cols));
-      device::check(cudaMemcpyAsync(expert_out.data, host.data(), host.size(), cudaMemcpyHostToDevice, own_.stream),
+      device::check(cudaMemcpyAsync(expert_out.data, host.data(), host.size(), cudaMemcpyHostToDevice, stream()),
                     "upload");
       finish();
     }
@@ -160,7 +184,7 @@ class DeviceBenchmark {
 
   void capture(DeviceSystem& system) {
     const auto add = [&](const std::string& name, int times, const std::function<void()>& work) {
-      graphs_[name] = std::make_unique<device::CapturedGraph>(own_.stream, [&] { repeat(times, work); });
+      graphs_[name] = std::make_unique<device::CapturedGraph>(stream(), [&] { repeat(times, work); });
     };
     for (const auto& [name, work] : operations_of(system)) add(name, times(system), work);
     add(kPairs, config_.graph, [&] {
@@ -187,15 +211,14 @@ class DeviceBenchmark {
       measure_kernels(*system);
     }
     if (config_.graph > 0) clock_.time(timings_, kPairs, [&] { graphs_.at(kPairs)->replay(); });
-    clock_.time(timings_, "memcpy", [&] {
-      device::check(cudaMemcpyAsync(to_.get(), from_.get(), copied_bytes_, cudaMemcpyDeviceToDevice, own_.stream),
-                    "copy");
+    if (few_sms_) few_sms_->measure_stores(timings_, to_.get(), copied_bytes_);
+    clock_everywhere_.time(timings_, "memcpy", [&] { copy(); });
+    clock_everywhere_.time(timings_, "kernel copy", [&] {
+      device::launch(device::CopyBytes{from_.get(), to_.get(), copied_bytes_}, everywhere());
     });
-    clock_.time(timings_, "kernel copy", [&] {
-      device::launch(device::CopyBytes{from_.get(), to_.get(), copied_bytes_}, own_.stream);
+    clock_everywhere_.time(timings_, "write", [&] {
+      device::check(cudaMemsetAsync(to_.get(), 0x5a, copied_bytes_, everywhere()), "write");
     });
-    clock_.time(timings_, "write",
-                [&] { device::check(cudaMemsetAsync(to_.get(), 0x5a, copied_bytes_, own_.stream), "write"); });
   }
 
   void measure_kernels(DeviceSystem& system) {
@@ -248,19 +271,27 @@ class DeviceBenchmark {
     }
     if (config_.graph > 0) result_.pair_ms = timings_.median(kPairs) / config_.graph;
     result_.combine_efficiency = efficiency(combined_bytes, shunt.combine_ms);
+    if (few_sms_) {
+      const auto counts = workload_.count_rows(config_.layout == Layout::token_unique);
+      result_.few_sms =
+          few_sms_->summarise(timings_, copied_bytes_, shunt,
+                              static_cast<double>(counts.delivered * config_.row_bytes()), result_.copy_ceiling_gbps);
+    }
   }
 
   World& world_;
   const ShuffleConfig& config_;
-  OwnStream own_;
+  Streams streams_;
   Workload workload_;
   Tensor x_;
   DeviceClock clock_;
+  DeviceClock clock_everywhere_;
   std::size_t copied_bytes_;
   std::shared_ptr<std::byte> from_;
   std::shared_ptr<std::byte> to_;
   std::vector<std::unique_ptr<DeviceSystem>> systems_;
   std::map<std::string, std::unique_ptr<device::CapturedGraph>> graphs_;  // of shunt's operations, by name
+  std::optional<FewSms> few_sms_;
   Timings timings_;
   ShuffleResult result_;
 };

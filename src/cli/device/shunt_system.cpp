@@ -5,9 +5,8 @@
 
 #include "cli/device/memory.hpp"
 #include "engine/cuda/engine_impl.hpp"
-#include "kernels/cuda/copy_rows.hpp"
+#include "engine/cuda/row_kernels.hpp"
 #include "kernels/cuda/quantise_rows.hpp"
-#include "kernels/cuda/reduce_rows.hpp"
 
 namespace shunt::cli {
 namespace {
@@ -40,6 +39,7 @@ DeviceShuntSystem::DeviceShuntSystem(World& world, const ShuffleConfig& config, 
                .max_tokens = config.tokens,
                .max_experts = config.experts,
                .stream = stream,
+               .sms = config.sms,
                .deadline = kDeadline}),
       max_rows_(std::max<std::int64_t>(workload.most_rows_of_a_rank(config.layout == Layout::token_unique), 1)) {
   plan();
@@ -74,41 +74,34 @@ void DeviceShuntSystem::dispatch() { (void)engine_.dispatch(plan_, x_, {.out = r
 void DeviceShuntSystem::combine() { (void)engine_.combine(plan_, expert_out_, {.out = result_}); }
 void DeviceShuntSystem::dispatch_kernel() {
   const DevicePlanData& plan = *plan_.data();
-  if (config_.dtype == fp8_e4m3)
-    return device::launch(device::QuantiseRows{.x = x_.data,
-                                               .scales = nullptr,
-                                               .rows = rows_of_ranks_.get(),
-                                               .row_scales = scales_of_ranks_.get(),
-                                               .terms = plan.arrays.terms,
-                                               .num_tokens = config_.tokens,
-                                               .topk = config_.topk,
-                                               .hidden = config_.hidden,
-                                               .x_dtype = x_.dtype,
-                                               .stop = never_.get()},
-                          engine_.stream());
-  device::launch(device::CopyRows{.x = x_.data,
-                                  .out = rows_of_ranks_.get(),
-                                  .segments = plan.arrays.segments,
-                                  .num_segments = plan.shape.num_segments(),
-                                  .row_bytes = x_.row_bytes(),
-                                  .stop = never_.get()},
+  if (config_.dtype != fp8_e4m3)
+    return device::launch_copy(plan, x_, rows_of_ranks_.get(), never_.get(), {config_.sms, engine_.stream()});
+  device::launch(device::QuantiseRows{.x = x_.data,
+                                      .scales = nullptr,
+                                      .rows = rows_of_ranks_.get(),
+                                      .row_scales = scales_of_ranks_.get(),
+                                      .terms = plan.arrays.terms,
+                                      .num_tokens = config_.tokens,
+                                      .topk = config_.topk,
+                                      .hidden = config_.hidden,
+                                      .x_dtype = x_.dtype,
+                                      .stop = never_.get()},
                  engine_.stream());
 }
 
 void DeviceShuntSystem::combine_kernel() {
-  const DevicePlanData& plan = *plan_.data();
-  device::launch(device::ReduceRows{.rows = expert_out_of_ranks_.get(),
-                                    .result = result_.data,
-                                    .terms = plan.arrays.terms,
-                                    .num_tokens = config_.tokens,
-                                    .topk = config_.topk,
-                                    .hidden = config_.hidden,
-                                    .row_dtype = config_.expert_dtype(),
-                                    .wire_dtype = config_.expert_dtype(),
-                                    .result_dtype = config_.expert_dtype(),
-                                    .weighted = true,
-                                    .stop = never_.get()},
-                 engine_.stream());
+  device::launch_sum({.rows = expert_out_of_ranks_.get(),
+                      .result = result_.data,
+                      .terms = plan_.data()->arrays.terms,
+                      .num_tokens = config_.tokens,
+                      .topk = config_.topk,
+                      .hidden = config_.hidden,
+                      .row_dtype = config_.expert_dtype(),
+                      .wire_dtype = config_.expert_dtype(),
+                      .result_dtype = config_.expert_dtype(),
+                      .weighted = true,
+                      .stop = never_.get()},
+                     {config_.sms, engine_.stream()});
 }
 
 void DeviceShuntSystem::check() { (void)plan_.sizes(); }

@@ -48,6 +48,8 @@ void ShuffleConfig::check() const {
   demand(device == "cpu" || dtype != fp8_e4m3 || layout != Layout::padded, "--dtype",
          "f32, bf16 or f16 with --device cuda and --layout padded");
   demand(graph >= 0 && (graph == 0 || device != "cpu"), "--graph", "at least 0, and --device cuda");
+  demand(sms >= 0 && (sms == 0 || (device != "cpu" && layout != Layout::padded)), "--sms",
+         "at least 0, --device cuda and another layout than padded");
   demand(wants("shunt"), "--systems", "shunt among them, as the others are compared with it");
 }
 
@@ -56,10 +58,13 @@ bool ShuffleConfig::wants(const std::string& system) const {
 }
 
 nlohmann::ordered_json ShuffleConfig::to_json(const std::string& world_name) const {
-  return {{"ranks", ranks},     {"nodes", nodes},   {"tokens", tokens},          {"hidden", hidden},
-          {"experts", experts}, {"topk", topk},     {"dtype", to_string(dtype)}, {"layout", to_string(layout)},
-          {"routing", routing}, {"device", device}, {"world", world_name},       {"iterations", iterations},
-          {"seed", seed}};
+  nlohmann::ordered_json report = {
+      {"ranks", ranks},     {"nodes", nodes},   {"tokens", tokens},          {"hidden", hidden},
+      {"experts", experts}, {"topk", topk},     {"dtype", to_string(dtype)}, {"layout", to_string(layout)},
+      {"routing", routing}, {"device", device}, {"world", world_name},       {"iterations", iterations},
+      {"seed", seed}};
+  if (sms > 0) report["sms"] = sms;
+  return report;
 }
 
 }  // namespace shunt::cli

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,24 @@ struct SystemResult {
   std::uint64_t heaviest_link_bytes = 0;
 };
 
+/// On a device with --sms: what so few multiprocessors do.
+struct FewSmsResult {
+  std::int32_t sms_seen = 0;  ///< that ran kernels of the ranks' streams
+  double store_gbps = 0;      ///< of kernels that only store, on all of the few
+  double limit_gbps = 0;      ///< of rows delivered: what the few can store, or less if the device can't
+  // Rows delivered per second, as shares of the limit.
+  double dispatch_share = 0;
+  double combine_share = 0;
+  double dispatch_kernel_share = 0;
+  double combine_kernel_share = 0;
+  // A matrix product, and pairs of dispatch and combine beside it; 0 in builds without cuBLASLt.
+  double gemm_ms = 0;
+  double gemm_on_rest_ms = 0;
+  double gemm_beside_ms = 0;
+  double pair_ms = 0;
+  double pair_beside_gemm_ms = 0;
+};
+
 struct ShuffleResult {
   std::vector<SystemResult> systems;            ///< shunt first
   std::map<std::string, std::string> skipped;   ///< system → why
@@ -42,6 +61,7 @@ struct ShuffleResult {
   double dispatch_kernel_efficiency = 0;
   double combine_kernel_efficiency = 0;
   double pair_ms = 0;  ///< plan, dispatch and combine, of a graph that holds many
+  std::optional<FewSmsResult> few_sms = std::nullopt;
 };
 
 /// Collective. Verifies every system, then measures them in turn, iteration by iteration. The same result on all ranks.

@@ -26,6 +26,37 @@ void print_links(const ShuffleResult& result) {
   fmt::print(" least possible {:.2f} MB\n", megabytes(result.least_heaviest_link_bytes));
 }
 
+void print_few_sms(const ShuffleConfig& config, const FewSmsResult& few) {
+  fmt::print(
+      "  on {} multiprocessors (seen: {}), which store {:.0f} GB/s, {:.1f} each; of the {:.0f} GB/s they could\n"
+      "  deliver, dispatch reaches {:.3f} and combine {:.3f}; kernels alone {:.3f} and {:.3f}\n",
+      config.sms, few.sms_seen, few.store_gbps, few.store_gbps / config.sms, few.limit_gbps, few.dispatch_share,
+      few.combine_share, few.dispatch_kernel_share, few.combine_kernel_share);
+  if (few.gemm_ms == 0)
+    fmt::print("  no GEMM was measured beside it: this build has no cuBLASLt\n");
+  else
+    fmt::print(
+        "  GEMM of 8192: {:.3f} ms, on the other multiprocessors {:.3f}, beside the shuffle {:.3f} ({:+.1f} %);\n"
+        "  dispatch and combine {:.3f} ms, beside the GEMM {:.3f}\n",
+        few.gemm_ms, few.gemm_on_rest_ms, few.gemm_beside_ms, 100 * (few.gemm_beside_ms / few.gemm_on_rest_ms - 1),
+        few.pair_ms, few.pair_beside_gemm_ms);
+}
+
+nlohmann::ordered_json to_json(const FewSmsResult& few) {
+  return {{"sms_seen", few.sms_seen},
+          {"store_gbps", few.store_gbps},
+          {"limit_gbps", few.limit_gbps},
+          {"dispatch_share", few.dispatch_share},
+          {"combine_share", few.combine_share},
+          {"dispatch_kernel_share", few.dispatch_kernel_share},
+          {"combine_kernel_share", few.combine_kernel_share},
+          {"gemm_ms", few.gemm_ms},
+          {"gemm_on_rest_ms", few.gemm_on_rest_ms},
+          {"gemm_beside_ms", few.gemm_beside_ms},
+          {"pair_ms", few.pair_ms},
+          {"pair_beside_gemm_ms", few.pair_beside_gemm_ms}};
+}
+
 }  // namespace
 
 void print_report(const ShuffleConfig& config, const ShuffleResult& result, const std::string& world_name) {
@@ -64,6 +95,7 @@ void print_report(const ShuffleConfig& config, const ShuffleResult& result, cons
                result.planned_dispatch_efficiency);
   if (result.pair_ms > 0)
     fmt::print("  plan, dispatch and combine, one of {} in a graph: {:.4f} ms\n", config.graph, result.pair_ms);
+  if (result.few_sms) print_few_sms(config, *result.few_sms);
   fmt::print("  {}\n", describe_planning(config, shunt));
 }
 
@@ -99,6 +131,7 @@ void write_json(const ShuffleConfig& config, const ShuffleResult& result, const 
     report["combine_kernel_efficiency"] = result.combine_kernel_efficiency;
   }
   if (result.pair_ms > 0) report["pair_ms"] = result.pair_ms;
+  if (result.few_sms) report["few_sms"] = to_json(*result.few_sms);
   report["verified"] = true;  // measure() throws otherwise
   write_file(config.json, report.dump(2) + "\n");
 }

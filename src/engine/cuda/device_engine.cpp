@@ -3,10 +3,9 @@
 #include "core/fail.hpp"
 #include "engine/cuda/engine_impl.hpp"
 #include "engine/cuda/on_device.hpp"
-#include "kernels/cuda/copy_rows.hpp"
+#include "engine/cuda/row_kernels.hpp"
 #include "kernels/cuda/dot_rows.hpp"
 #include "kernels/cuda/quantise_rows.hpp"
-#include "kernels/cuda/reduce_rows.hpp"
 #include "kernels/cuda/scale_rows.hpp"
 
 namespace shunt {
@@ -47,13 +46,7 @@ DeviceTicket<DeviceRows> DeviceEngine::dispatch(const DevicePlan& plan, const Co
 
 void DeviceEngine::Impl::send(const DevicePlanData& plan, const ConstTensor& x, const ConstTensor& scales) const {
   if (!has_scales())
-    return device::launch(device::CopyRows{.x = x.data,
-                                           .out = control.shown,
-                                           .segments = plan.arrays.segments,
-                                           .num_segments = plan.shape.num_segments(),
-                                           .row_bytes = x.row_bytes(),
-                                           .stop = &control.progress->fault},
-                          stream);
+    return device::launch_copy(plan, x, control.shown, &control.progress->fault, {options.sms, stream});
   device::launch(device::QuantiseRows{.x = x.data,
                                       .scales = reinterpret_cast<const float*>(scales.data),
                                       .rows = control.shown,
@@ -88,18 +81,18 @@ DeviceTicket<Tensor> DeviceEngine::Impl::pull(OpKind kind, const DevicePlan& pla
   start_after(pull_options.stream);
   const ConstTensor shown = show_to_peers(rows);
   meet({kind, Phase::begin, data.hash}, shown.data);
-  device::launch(device::ReduceRows{.rows = control.shown,
-                                    .result = out.data,
-                                    .terms = data.arrays.terms,
-                                    .num_tokens = data.shape.num_tokens,
-                                    .topk = data.shape.topk,
-                                    .hidden = options.hidden,
-                                    .row_dtype = *options.expert_dtype,
-                                    .wire_dtype = *options.wire_dtype,
-                                    .result_dtype = *options.result_dtype,
-                                    .weighted = kind == OpKind::combine,
-                                    .stop = &control.progress->fault},
-                 stream);
+  device::launch_sum({.rows = control.shown,
+                      .result = out.data,
+                      .terms = data.arrays.terms,
+                      .num_tokens = data.shape.num_tokens,
+                      .topk = data.shape.topk,
+                      .hidden = options.hidden,
+                      .row_dtype = *options.expert_dtype,
+                      .wire_dtype = *options.wire_dtype,
+                      .result_dtype = *options.result_dtype,
+                      .weighted = kind == OpKind::combine,
+                      .stop = &control.progress->fault},
+                     {options.sms, stream});
   meet({kind, Phase::end, data.hash});
   return {pending(), out};
 }

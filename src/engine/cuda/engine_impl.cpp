@@ -6,6 +6,7 @@
 #include "core/hash.hpp"
 #include "engine/cuda/fault.hpp"
 #include "engine/cuda/on_device.hpp"
+#include "kernels/cuda/bulk_copy_rows.hpp"
 #include "kernels/cuda/copy_bytes.hpp"
 #include "kernels/cuda/zero_padding.hpp"
 #include "transport/cuda/meeting.hpp"
@@ -40,6 +41,19 @@ void check_summable(std::int32_t rank, const char* name, DType dtype) {
          to_string(dtype));
 }
 
+void check_sms(std::int32_t rank, std::int32_t sms, std::int32_t device) {
+  if (sms == 0) return;
+  int all = 0;
+  device::check(cudaDeviceGetAttribute(&all, cudaDevAttrMultiProcessorCount, device), "count multiprocessors");
+  if (sms < 0 || sms > all)
+    fail(ErrorCode::invalid_argument, "rank {}: device engine: sms is {}, expected 0 to {}", rank, sms, all);
+  if (!device::has_bulk_copies())
+    fail(ErrorCode::unsupported,
+         "rank {}: device engine: sms is {}, but device {} has no bulk copies (compute capability 9.0), or this build "
+         "no code for them",
+         rank, sms, device);
+}
+
 }  // namespace
 
 DeviceEngine::Impl::Impl(World& world, const DeviceHeap& device_heap, const DeviceEngineOptions& engine_options)
@@ -67,6 +81,7 @@ DeviceEngine::Impl::Impl(World& world, const DeviceHeap& device_heap, const Devi
   check_summable(self, "result_dtype", *options.result_dtype);
   check_summable(self, "wire_dtype", *options.wire_dtype);
   const device::OnDevice scope(device());
+  check_sms(self, options.sms, device());
   stream = options.stream;
   if (!stream) {
     device::check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "make a stream");

@@ -1,9 +1,11 @@
 #include "engine/cuda/preload.hpp"
 
 #include "engine/cuda/count_exchange.hpp"
+#include "kernels/cuda/bulk_copy_rows.hpp"
 #include "kernels/cuda/copy_bytes.hpp"
 #include "kernels/cuda/copy_rows.hpp"
 #include "kernels/cuda/dot_rows.hpp"
+#include "kernels/cuda/pipelined_reduce_rows.hpp"
 #include "kernels/cuda/quantise_rows.hpp"
 #include "kernels/cuda/reduce_rows.hpp"
 #include "kernels/cuda/scale_rows.hpp"
@@ -24,9 +26,11 @@ void preload_kernels() {
   preload_place();
   preload_copy_bytes();
   preload_copy_rows();
+  preload_bulk_copy_rows();
   preload_quantise_rows();
   preload_zero_padding();
   preload_reduce_rows();
+  preload_pipelined_reduce_rows();
   preload_scale_rows();
   preload_send_padded();
   preload_dot_rows();

@@ -54,4 +54,16 @@ __device__ inline void store_once(Wide* to, const Wide& v) {
     *to = v;
 }
 
+/// Starts to copy what nobody reads again to an address in shared memory.
+__device__ inline void fetch_once(std::uint32_t to, const uint4* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+/// Ends a group of fetches of this thread.
+__device__ inline void commit_fetches() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+/// Until all but the last so many groups of this thread are there.
+template <int kGroups>
+__device__ inline void await_fetches() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
+}
+
 }  // namespace shunt::device

@@ -5,6 +5,7 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "shunt/dtype.hpp"
 
@@ -45,6 +46,28 @@ struct alignas(sizeof(Element) * kCount > 16 ? 16 : sizeof(Element) * kCount) El
   Element at[kCount];
 };
 
+/// Narrows neighbours two at a time, which the hardware does at once, where it need not look after a NaN's sign.
+template <class Element, int kCount>
+__device__ inline Elements<Element, kCount> narrow_all(const float (&values)[kCount]) {
+  Elements<Element, kCount> result;
+  bool has_nan = sizeof(Element) == 4;
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) has_nan = has_nan || isnan(values[i]);
+  if (has_nan) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) result.at[i] = narrow<Element>(values[i]);
+    return result;
+  }
+#pragma unroll
+  for (int i = 0; i < kCount; i += 2) {
+    if constexpr (std::is_same_v<Element, __nv_bfloat16>)
+      reinterpret_cast<__nv_bfloat162&>(result.at[i]) = __floats2bfloat162_rn(values[i], values[i + 1]);
+    if constexpr (std::is_same_v<Element, __half>)
+      reinterpret_cast<__half2&>(result.at[i]) = __floats2half2_rn(values[i], values[i + 1]);
+  }
+  return result;
+}
+
 /// The same, kept as the words that were loaded: unpacked, half-width elements would take twice the registers.
 template <class Element, int kCount>
 struct PackedElements {
@@ -57,6 +80,8 @@ struct PackedElements {
       return __uint_as_float(all[i]);
     } else {
       const std::uint32_t word = all[i / 2];
+      if constexpr (std::is_same_v<Element, __nv_bfloat16>)  // one instruction each; the general way takes two
+        return __uint_as_float(i % 2 == 0 ? word << 16 : word & 0xffff'0000u);
       const auto half = static_cast<unsigned short>(i % 2 == 0 ? word & 0xffffu : word >> 16);
       return widen(__builtin_bit_cast(Element, half));
     }

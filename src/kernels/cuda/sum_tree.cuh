@@ -7,7 +7,8 @@
 
 namespace shunt::device {
 
-/// Sums of one level of the tree. Starting from −0 is starting from the first term: −0 + x is x, bit for bit.
+/// Sums of one level of the tree. Starting from −0 is starting from the first term: −0 + x is x, bit for bit. Terms are
+/// anything with an index.
 template <int kCount>
 struct Sum {
   float at[kCount];
@@ -17,7 +18,13 @@ struct Sum {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) at[i] = -0.0f;
   }
-  __device__ void add(const float (&terms)[kCount]) {
+  template <class Terms>
+  __device__ void start(const Terms& terms) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) at[i] = terms[i];
+  }
+  template <class Terms>
+  __device__ void add(const Terms& terms) {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) at[i] = __fadd_rn(at[i], terms[i]);
   }
@@ -35,14 +42,45 @@ struct SumTree {
     for (int i = 0; i < kCount; ++i) weighted[i] = __fmul_rn(term.weight, row.at(first + i));
     rank.add(weighted);
     if (term.closes == static_cast<std::int16_t>(Closes::nothing)) return;
-    node.add(rank.at);
+    add_rank(rank.at, term.closes, wire);
     rank.restart();
-    if (term.closes == static_cast<std::int16_t>(Closes::rank)) return;
-    if (term.closes == static_cast<std::int16_t>(Closes::remote_node))
+  }
+
+  /// The sum of a rank is complete; `closes` says what else is.
+  template <class Sums>
+  __device__ void add_rank(const Sums& sums, std::int32_t closes, DType wire) {
+    node.add(sums);
+    if (closes == static_cast<std::int32_t>(Closes::rank)) return;
+    if (closes == static_cast<std::int32_t>(Closes::remote_node))
 #pragma unroll
       for (int i = 0; i < kCount; ++i) node.at[i] = round_to(node.at[i], wire);
     total.add(node.at);
     node.restart();
+  }
+};
+
+/// The same sums with fewer instructions and more branches, for kernels that compute rather than wait: most ranks have
+/// one or two rows, and nothing is added to nothing.
+template <int kCount>
+struct SparingSumTree {
+  SumTree<kCount> tree;
+  bool is_rank_open = false;  // else its sum has no terms, and what it holds means nothing
+
+  /// `closes` is the same for all threads of a warp.
+  template <class Terms>
+  __device__ void add(const Terms& terms, std::int32_t closes, DType wire) {
+    if (closes == static_cast<std::int32_t>(Closes::nothing)) {
+      is_rank_open ? tree.rank.add(terms) : tree.rank.start(terms);
+      is_rank_open = true;
+      return;
+    }
+    if (is_rank_open) {
+      tree.rank.add(terms);
+      tree.add_rank(tree.rank.at, closes, wire);
+    } else {
+      tree.add_rank(terms, closes, wire);
+    }
+    is_rank_open = false;
   }
 };
 

@@ -16,7 +16,7 @@ void throw_unless(bool holds, const std::string& what) {
 class DeviceRank {
  public:
   DeviceRank(World& world, const DeviceHeap& heap, Arena& arena, const ShuffleCase& all, const DeviceCaseOptions& run)
-      : world_(world), heap_(heap), arena_(arena), case_(all), engine_(world, heap, options_of(all)) {
+      : world_(world), heap_(heap), arena_(arena), case_(all), engine_(world, heap, options_of(all, run)) {
     arena_.reset();
     const RankRouting& routing = all.routing.ranks[rank()];
     const auto* experts = put(std::as_bytes(std::span(routing.experts)));
@@ -87,7 +87,7 @@ class DeviceRank {
   }
 
  private:
-  static DeviceEngineOptions options_of(const ShuffleCase& all) {
+  static DeviceEngineOptions options_of(const ShuffleCase& all, const DeviceCaseOptions& run) {
     std::int64_t max_tokens = 0;
     for (const PlanData& plan : all.expected.plans) max_tokens = std::max(max_tokens, plan.num_tokens);
     return {.hidden = all.options.hidden,
@@ -97,6 +97,7 @@ class DeviceRank {
             .wire_dtype = all.options.wire_dtype,
             .reduction = all.options.reduction,
             .max_tokens = max_tokens,
+            .sms = run.sms,
             .deadline = std::chrono::seconds(20)};
   }
 

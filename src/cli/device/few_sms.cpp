@@ -1,0 +1,112 @@
+#include "cli/device/few_sms.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "cli/device/gemm.hpp"
+#include "cli/device/gemm_series.hpp"
+#include "cli/device/sm_probe.hpp"
+#include "core/cuda/check.hpp"
+#include "core/fail.hpp"
+
+namespace shunt::cli {
+namespace {
+
+constexpr const char* kStores = "stores of few";
+constexpr std::int32_t kTimesStored = 8;
+constexpr std::int64_t kGemmSize = 8192;
+constexpr int kGemmsAlone = 20;
+constexpr int kPairs = 8;   // so that many products fit beside them
+constexpr int kRounds = 3;  // of all that is measured side by side
+
+std::int32_t count_seen(World& world, cudaStream_t stream) {
+  const std::vector<std::uint32_t> mine = sms_of(stream);
+  std::set<std::uint32_t> seen;
+  for (const auto& bytes : world.all_gather(std::as_bytes(std::span(mine)))) {
+    std::vector<std::uint32_t> sms(bytes.size() / sizeof(std::uint32_t));
+    std::memcpy(sms.data(), bytes.data(), bytes.size());
+    seen.insert(sms.begin(), sms.end());
+  }
+  return static_cast<std::int32_t>(seen.size());
+}
+
+std::int32_t count_all() {
+  int device = 0;
+  int count = 0;
+  device::check(cudaGetDevice(&device), "look up the current device");
+  device::check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device), "count multiprocessors");
+  return count;
+}
+
+}  // namespace
+
+FewSms::FewSms(World& world, const ShuffleConfig& config, DeviceClock& clock, cudaStream_t stream,
+               const SmPartition& partition)
+    : world_(world), config_(config), clock_(clock), stream_(stream), partition_(partition) {
+  result_.sms_seen = count_seen(world, stream);
+  if (result_.sms_seen > config.sms)
+    fail(ErrorCode::internal, "--sms {}: kernels were seen on {} multiprocessors", config.sms, result_.sms_seen);
+}
+
+void FewSms::measure_stores(Timings& timings, std::byte* buffer, std::size_t bytes) const {
+  clock_.time(timings, kStores, [&] {
+    if (world_.rank().value == 0) launch_stores(buffer, bytes, kTimesStored, config_.sms, stream_);
+  });
+}
+
+void FewSms::measure_gemm(DeviceSystem& system) {
+  if (!Gemm::is_available()) return;
+  const bool multiplies = world_.rank().value == 0;
+  std::unique_ptr<Gemm> gemm;
+  if (multiplies) {
+    gemm = std::make_unique<Gemm>(kGemmSize);
+    result_.gemm_ms = GemmSeries(*gemm, count_all(), nullptr, kGemmsAlone).run();
+  }
+  const auto rest = partition_.stream_on_rest();
+  if (multiplies) result_.gemm_on_rest_ms = GemmSeries(*gemm, partition_.num_rest(), rest.get(), kGemmsAlone).run();
+
+  const auto shuffle = [&] {
+    for (int pair = 0; pair < kPairs; ++pair) {
+      system.dispatch();
+      system.combine();
+    }
+  };
+  Timings timings;
+  for (int round = 0; round < kRounds; ++round) clock_.time(timings, "alone", shuffle);
+  std::vector<double> products;
+  for (int round = 0; round < kRounds; ++round) {
+    std::unique_ptr<GemmSeries> beside;
+    if (multiplies) {
+      const double enough = timings.median("alone") / result_.gemm_on_rest_ms + 2;
+      beside = std::make_unique<GemmSeries>(*gemm, partition_.num_rest(), rest.get(), static_cast<int>(enough));
+    }
+    clock_.time(timings, "beside", [&] {
+      if (multiplies) beside->launch_after(stream_);
+      shuffle();
+      if (multiplies) beside->count_until(stream_);
+    });
+    if (!multiplies) continue;
+    const auto counted = beside->wait();
+    products.insert(products.end(), counted.begin(), counted.end());
+  }
+  timings.take_slowest(world_);
+  result_.pair_ms = timings.median("alone") / kPairs;
+  result_.pair_beside_gemm_ms = timings.median("beside") / kPairs;
+  if (multiplies) result_.gemm_beside_ms = GemmSeries::median(products);
+}
+
+FewSmsResult FewSms::summarise(const Timings& timings, std::size_t stored_bytes, const SystemResult& shunt,
+                               double delivered_bytes, double copy_gbps) const {
+  FewSmsResult result = result_;
+  result.store_gbps = static_cast<double>(stored_bytes) * kTimesStored / timings.median(kStores) / 1e6;
+  result.limit_gbps = std::min(result.store_gbps, copy_gbps * delivered_bytes / static_cast<double>(shunt.moved_bytes));
+  const auto share = [&](double ms) { return delivered_bytes / ms / 1e6 / result.limit_gbps; };
+  result.dispatch_share = share(shunt.dispatch_ms);
+  result.combine_share = share(shunt.combine_ms);
+  result.dispatch_kernel_share = share(shunt.dispatch_kernel_ms);
+  result.combine_kernel_share = share(shunt.combine_kernel_ms);
+  return result;
+}
+
+}  // namespace shunt::cli

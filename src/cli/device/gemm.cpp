@@ -1,0 +1,128 @@
+#include "cli/device/gemm.hpp"
+
+#include <cublasLt.h>
+
+#include <array>
+#include <chrono>
+#include <limits>
+#include <map>
+#include <random>
+
+#include "cli/device/memory.hpp"
+#include "core/cuda/check.hpp"
+#include "core/fail.hpp"
+
+namespace shunt::cli {
+namespace {
+
+constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
+
+void check(cublasStatus_t status, const char* what) {
+  if (status != CUBLAS_STATUS_SUCCESS) fail(ErrorCode::system, "cuBLASLt: can't {}: status {}", what, int{status});
+}
+
+/// Of magnitudes from 0.5 to 1, as zeros would need less power than data.
+std::shared_ptr<std::uint16_t> random_matrix(std::size_t size) {
+  std::vector<std::uint16_t> bits(size * size);
+  std::minstd_rand random(1);
+  for (auto& element : bits) element = static_cast<std::uint16_t>((random() & 0x807fu) | 0x3f00u);
+  return upload(std::span<const std::uint16_t>(bits));
+}
+
+}  // namespace
+
+struct Gemm::Impl {
+  explicit Impl(std::int64_t num_rows)
+      : size(num_rows),
+        a(random_matrix(static_cast<std::size_t>(size))),
+        b(random_matrix(static_cast<std::size_t>(size))),
+        c(allocate_on_device(static_cast<std::size_t>(size * size) * sizeof(std::uint16_t))),
+        workspace(allocate_on_device(kWorkspaceBytes)) {
+    check(cublasLtCreate(&handle), "start");
+    const auto rows = static_cast<std::uint64_t>(size);
+    check(cublasLtMatrixLayoutCreate(&layout, CUDA_R_16BF, rows, rows, size), "describe matrices");
+  }
+  ~Impl() {
+    for (const auto& [sms, way] : ways) (void)cublasLtMatmulDescDestroy(way.product);
+    (void)cublasLtMatrixLayoutDestroy(layout);
+    (void)cublasLtDestroy(handle);
+  }
+
+  struct Way {
+    cublasLtMatmulDesc_t product = nullptr;
+    cublasLtMatmulAlgo_t algorithm{};
+  };
+
+  const Way& way_for(std::int32_t sms, cudaStream_t stream) {
+    const auto [entry, is_new] = ways.try_emplace(sms);
+    Way& way = entry->second;
+    if (!is_new) return way;
+    check(cublasLtMatmulDescCreate(&way.product, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describe a product");
+    const cublasOperation_t transposed = CUBLAS_OP_T;
+    check(cublasLtMatmulDescSetAttribute(way.product, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof(transposed)),
+          "describe a product");
+    check(cublasLtMatmulDescSetAttribute(way.product, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, &sms, sizeof(sms)),
+          "limit a product to multiprocessors");
+    double least_ms = std::numeric_limits<double>::max();
+    for (const cublasLtMatmulAlgo_t& algorithm : candidates(way.product)) {
+      const double ms = time({way.product, algorithm}, stream);
+      if (ms >= least_ms) continue;
+      least_ms = ms;
+      way.algorithm = algorithm;
+    }
+    return way;
+  }
+
+  [[nodiscard]] std::vector<cublasLtMatmulAlgo_t> candidates(cublasLtMatmulDesc_t product) const {
+    constexpr int kMost = 8;
+    cublasLtMatmulPreference_t preference = nullptr;
+    check(cublasLtMatmulPreferenceCreate(&preference), "choose an algorithm");
+    check(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &kWorkspaceBytes,
+                                               sizeof(kWorkspaceBytes)),
+          "choose an algorithm");
+    std::array<cublasLtMatmulHeuristicResult_t, kMost> results{};
+    int found = 0;
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle, product, layout, layout, layout, layout,
+                                                                 preference, kMost, results.data(), &found);
+    (void)cublasLtMatmulPreferenceDestroy(preference);
+    check(found > 0 ? status : CUBLAS_STATUS_NOT_SUPPORTED, "choose an algorithm");
+    std::vector<cublasLtMatmulAlgo_t> algorithms;
+    for (int i = 0; i < found; ++i) algorithms.push_back(results[static_cast<std::size_t>(i)].algo);
+    return algorithms;
+  }
+
+  void launch(const Way& way, cudaStream_t stream) const {
+    const float one = 1;
+    const float zero = 0;
+    check(cublasLtMatmul(handle, way.product, &one, a.get(), layout, b.get(), layout, &zero, c.get(), layout, c.get(),
+                         layout, &way.algorithm, workspace.get(), kWorkspaceBytes, stream),
+          "multiply");
+  }
+
+  /// Of some products, in milliseconds, after one that may load code.
+  [[nodiscard]] double time(const Way& way, cudaStream_t stream) const {
+    constexpr int kProducts = 4;
+    launch(way, stream);
+    device::check(cudaStreamSynchronize(stream), "wait for a product");
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < kProducts; ++i) launch(way, stream);
+    device::check(cudaStreamSynchronize(stream), "wait for products");
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+  }
+
+  std::int64_t size;
+  std::shared_ptr<std::uint16_t> a, b;
+  std::shared_ptr<std::byte> c, workspace;
+  cublasLtHandle_t handle = nullptr;
+  cublasLtMatrixLayout_t layout = nullptr;
+  std::map<std::int32_t, Way> ways;  // by the multiprocessors they are for
+};
+
+bool Gemm::is_available() { return true; }
+
+Gemm::Gemm(std::int64_t size) : impl_(std::make_unique<Impl>(size)) {}
+Gemm::~Gemm() = default;
+
+void Gemm::launch(std::int32_t sms, cudaStream_t stream) { impl_->launch(impl_->way_for(sms, stream), stream); }
+
+}  // namespace shunt::cli

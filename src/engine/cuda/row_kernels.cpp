@@ -1,0 +1,39 @@
+#include "engine/cuda/row_kernels.hpp"
+
+#include "kernels/cuda/bulk_copy_rows.hpp"
+#include "kernels/cuda/bulk_geometry.hpp"
+#include "kernels/cuda/copy_rows.hpp"
+#include "kernels/cuda/pipelined_reduce_rows.hpp"
+
+namespace shunt::device {
+
+void launch_copy(const DevicePlanData& plan, const ConstTensor& x, std::byte* const* out, const std::uint32_t* stop,
+                 const Lane& lane) {
+  const bool fits_bulk_copies = (x.row_bytes() | reinterpret_cast<std::uintptr_t>(x.data)) % kBulkAlignment == 0;
+  if (lane.sms > 0 && fits_bulk_copies)
+    launch(BulkCopyRows{.x = x.data,
+                        .out = out,
+                        .terms = plan.arrays.terms,
+                        .num_tokens = plan.shape.num_tokens,
+                        .topk = plan.shape.topk,
+                        .row_bytes = x.row_bytes(),
+                        .stop = stop},
+           lane.sms, lane.stream);
+  else
+    launch(CopyRows{.x = x.data,
+                    .out = out,
+                    .segments = plan.arrays.segments,
+                    .num_segments = plan.shape.num_segments(),
+                    .row_bytes = x.row_bytes(),
+                    .stop = stop},
+           lane.stream);
+}
+
+void launch_sum(const ReduceRows& reduce, const Lane& lane) {
+  if (lane.sms > 0 && fits_pipeline(reduce))
+    launch_pipelined(reduce, lane.sms, lane.stream);
+  else
+    launch(reduce, lane.stream);
+}
+
+}  // namespace shunt::device

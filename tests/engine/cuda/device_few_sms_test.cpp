@@ -1,0 +1,89 @@
+// Operations that keep to few multiprocessors: the same bits as on all.
+#include <gtest/gtest.h>
+
+#include "engine/cuda/device_case.hpp"
+#include "shunt/error.hpp"
+#include "support/seeds.hpp"
+
+namespace shunt::test {
+namespace {
+
+void run_all(const Topology& topology, const std::vector<ShuffleCase>& cases, const DeviceCaseOptions& options,
+             std::size_t bytes = 64 << 20) {
+  const auto run = [&](World& world) {
+    const DeviceHeap heap(world, {.bytes = bytes});
+    Arena arena(bytes / 2);
+    world.barrier();
+    for (const ShuffleCase& each : cases) run_device_case(world, heap, arena, each, options);
+    world.barrier();
+  };
+  ASSERT_NO_THROW(World::spawn(topology.num_ranks(), run, {.topology = topology}));
+}
+
+std::vector<ShuffleCase> draw(const Topology& topology, std::size_t count, const EngineOptions& options,
+                              const CaseLimits& limits) {
+  std::vector<ShuffleCase> cases;
+  for (std::uint64_t seed = 0; cases.size() < count; ++seed)
+    if (ShuffleCase drawn = random_shuffle_case(seed, topology, options, limits); is_for_devices(drawn))
+      cases.push_back(std::move(drawn));
+  return cases;
+}
+
+class DeviceFewSms : public ::testing::TestWithParam<std::int32_t> {};
+
+TEST_P(DeviceFewSms, GiveTheReferenceBitForBit) {
+  SHUNT_NEEDS_DEVICE();
+  for (const auto& [topology, seeds] : choose_seeds(7000 + static_cast<std::uint64_t>(GetParam()), 120)) {
+    std::vector<ShuffleCase> cases;
+    for (const std::uint64_t seed : seeds)
+      if (ShuffleCase drawn = random_shuffle_case(seed, topology); is_for_devices(drawn))
+        cases.push_back(std::move(drawn));
+    run_all(topology, cases, {.sms = GetParam()});
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Counts, DeviceFewSms, ::testing::Values(1, 3, 20));
+
+TEST(DeviceFewSms, CutRowsThatDoNotFitIntoSharedMemory) {
+  SHUNT_NEEDS_DEVICE();
+  const Topology topology = Topology::single_node(3);
+  const CaseLimits limits{.experts = 12, .topk = 4, .tokens = 12};
+  for (const EngineOptions& options :
+       {EngineOptions{.hidden = 16384, .dtype = f32}, EngineOptions{.hidden = 8200, .dtype = bf16},
+        EngineOptions{.hidden = 7168, .dtype = bf16, .result_dtype = f32}})
+    run_all(topology, draw(topology, 3, options, limits), {.sms = 2}, 256 << 20);
+}
+
+TEST(DeviceFewSms, GiveTheReferenceForManyTokensAndTerms) {
+  SHUNT_NEEDS_DEVICE();
+  const Topology topology = Topology::virtual_nodes(4, 2);
+  const CaseLimits limits{.experts = 300, .topk = 32, .tokens = 900};
+  run_all(topology, draw(topology, 6, {.hidden = 24, .dtype = bf16}, limits), {.sms = 3});
+  run_all(topology, draw(topology, 6, {.hidden = 520, .dtype = f16}, {.experts = 64, .topk = 8, .tokens = 300}),
+          {.sms = 5}, 256 << 20);
+}
+
+TEST(DeviceFewSms, GiveTheSameBitsAThousandTimes) {
+  SHUNT_NEEDS_DEVICE();
+  const Topology topology = Topology::single_node(4);
+  const ShuffleCase drawn =
+      draw(topology, 1, {.hidden = 1024, .dtype = bf16}, {.experts = 16, .topk = 8, .tokens = 16})[0];
+  run_all(topology, {drawn}, {.sms = 2, .repeats = 1000});
+}
+
+TEST(DeviceFewSms, AreAtMostThoseOfTheDevice) {
+  SHUNT_NEEDS_DEVICE();
+  World::spawn(1, [](World& world) {
+    const DeviceHeap heap(world, {.bytes = 1 << 20});
+    for (const std::int32_t sms : {-1, 100'000}) {
+      try {
+        const DeviceEngine engine(world, heap, {.hidden = 8, .sms = sms});
+        ADD_FAILURE() << "an engine with " << sms;
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace shunt::test

@@ -1,0 +1,43 @@
+// How rows are cut for bulk copies.
+#include "kernels/cuda/bulk_geometry.hpp"
+
+#include <gtest/gtest.h>
+
+namespace shunt::device {
+namespace {
+
+constexpr std::size_t kMostPiece = 16 << 10;
+constexpr std::size_t kRing = 48 << 10;
+constexpr std::size_t kMostSlots = 32;
+
+TEST(BulkGeometry, KeepsRowsWholeThatFit) {
+  const BulkGeometry cut = bulk_geometry(7168 * 2, kMostPiece, kRing, kMostSlots);
+  EXPECT_EQ(cut.piece_bytes, 7168 * 2);
+  EXPECT_EQ(cut.num_pieces, 1);
+  EXPECT_EQ(cut.num_slots, 3);
+}
+
+TEST(BulkGeometry, CutsOthersIntoNearlyEqualPieces) {
+  const BulkGeometry cut = bulk_geometry(16400, kMostPiece, kRing, kMostSlots);
+  EXPECT_EQ(cut.piece_bytes, 8208);
+  EXPECT_EQ(cut.num_pieces, 2);
+}
+
+TEST(BulkGeometry, CoversEveryRowOnceWithAlignedPieces) {
+  for (std::size_t bytes = 16; bytes < 400'000; bytes += 16) {
+    const BulkGeometry cut = bulk_geometry(bytes, kMostPiece, kRing, kMostSlots);
+    const auto piece = static_cast<std::size_t>(cut.piece_bytes);
+    const auto pieces = static_cast<std::size_t>(cut.num_pieces);
+    const auto slots = static_cast<std::size_t>(cut.num_slots);
+    ASSERT_EQ(piece % kBulkAlignment, 0u);
+    ASSERT_LE(piece, kMostPiece);
+    ASSERT_GE(piece * pieces, bytes);
+    ASSERT_LT(piece * (pieces - 1), bytes);
+    ASSERT_GE(slots, 2u);
+    ASSERT_LE(slots, kMostSlots);
+    ASSERT_LE(slots * piece, kRing);
+  }
+}
+
+}  // namespace
+}  // namespace shunt::device
