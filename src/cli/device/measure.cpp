@@ -9,6 +9,7 @@
 #include "cli/device/clock.hpp"
 #include "cli/device/decode_system.hpp"
 #include "cli/device/memory.hpp"
+#include "cli/device/own_stream.hpp"
 #include "cli/device/shunt_system.hpp"
 #include "cli/device/unfused_system.hpp"
 #include "cli/shuffle/verifier.hpp"
@@ -22,14 +23,6 @@ namespace {
 
 /// Of both buffers of all ranks: many times the cache of any device.
 constexpr std::size_t kCopiedBytes = std::size_t{4} << 30;
-
-struct OwnStream {
-  OwnStream() { device::check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "make a stream"); }
-  ~OwnStream() { (void)cudaStreamDestroy(stream); }
-  OwnStream(const OwnStream&) = delete;
-  OwnStream& operator=(const OwnStream&) = delete;
-  cudaStream_t stream = nullptr;
-};
 
 class DeviceBenchmark {
  public:
