@@ -22,7 +22,7 @@ Layouts:
   expert_major   a row per (token, expert), every expert's filled up to whole tiles; combine weighs and sums
   token_unique   a row per (token, rank); the experts copy the rows of a run of tokens into a buffer, one per expert,
                  compute, weigh and sum them there, so that the copy per expert is never stored as a whole. More
-                 --chunks take less memory and more time, as every run fills up its own tiles
+                 --chunks take less memory and more time, as every run fills up its own tiles and reads all weights
 
 What is printed beside the times:
   TFLOP/s        of the products of routed rows, without what fills tiles up
@@ -81,7 +81,8 @@ void add_bench_layer(CLI::App& bench) {
   verb->add_option("--topk", shuffle.topk, "Experts per token");
   verb->add_option("--dtype", arguments->dtype, "Of rows and weights: f32, bf16 or f16");
   verb->add_option("--layout", arguments->layout, "expert_major or token_unique");
-  verb->add_option("--chunks", config.chunks, "With token_unique: runs of tokens that take turns in one buffer");
+  verb->add_option("--chunks", config.chunks,
+                   "With token_unique: runs of tokens that take turns in one buffer; 0: chosen by size");
   verb->add_option("--routing", shuffle.routing, "As in bench shuffle");
   verb->add_option("--graph", shuffle.graph, "Also time so many layers in one CUDA graph");
   verb->add_option("--verify", config.verified, "Tokens per rank that are compared with the host's result");

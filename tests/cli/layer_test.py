@@ -28,7 +28,7 @@ class Words(unittest.TestCase):
             self.assertIn(word, text)
 
     def test_what_can_not_be_is_refused_by_name(self):
-        for option, value in [("--hidden", "60"), ("--ffn", "47"), ("--ffn", "0"), ("--experts", "1"), ("--chunks", "0"), ("--verify", "0"),
+        for option, value in [("--hidden", "60"), ("--ffn", "47"), ("--ffn", "0"), ("--experts", "1"), ("--chunks", "-1"), ("--verify", "0"),
                               ("--tokens", "0"), ("--layout", "padded"), ("--dtype", "fp8_e4m3"), ("--device", "cpu"), ("--routing", "none")]:
             with self.subTest(option=option):
                 done = bench_layer("--topk", "1", option, value)

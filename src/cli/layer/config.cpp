@@ -1,5 +1,7 @@
 #include "cli/layer/config.hpp"
 
+#include <algorithm>
+
 #include "core/fail.hpp"
 
 namespace shunt::cli {
@@ -17,14 +19,20 @@ void LayerConfig::check() const {
   demand(ffn >= 8 && ffn <= kMostFfn && ffn % 8 == 0, "--ffn", fmt::format("a multiple of 8 up to {}", kMostFfn));
   demand(shuffle.experts >= shuffle.ranks, "--experts", "at least one per rank");
   constexpr std::int32_t kMostChunks = 1024;
-  demand(chunks >= 1 && chunks <= kMostChunks, "--chunks", fmt::format("1 to {}", kMostChunks));
+  demand(chunks >= 0 && chunks <= kMostChunks, "--chunks", fmt::format("0 to {}", kMostChunks));
   demand(verified >= 1, "--verify", "at least 1");
+}
+
+std::int32_t LayerConfig::num_chunks() const {
+  if (chunks > 0) return chunks;
+  const std::int64_t rows_per_expert = shuffle.tokens * shuffle.ranks * shuffle.topk / shuffle.experts;
+  return static_cast<std::int32_t>(std::clamp<std::int64_t>(rows_per_expert / 512, 1, 8));
 }
 
 nlohmann::ordered_json LayerConfig::to_json() const {
   nlohmann::ordered_json json = shuffle.to_json(shuffle.world);
   json["ffn"] = ffn;
-  if (shuffle.layout == Layout::token_unique) json["chunks"] = chunks;
+  if (shuffle.layout == Layout::token_unique) json["chunks"] = num_chunks();
   return json;
 }
 

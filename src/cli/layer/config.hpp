@@ -11,11 +11,15 @@ namespace shunt::cli {
 struct LayerConfig {
   ShuffleConfig shuffle;      ///< ranks, tokens, routing, layout: what is as in `bench shuffle`
   std::int64_t ffn = 1024;    ///< elements between an expert's two products
-  std::int32_t chunks = 4;    ///< `token_unique`: runs of rows that take turns in one buffer
+  std::int32_t chunks = 0;    ///< `token_unique`: runs of rows that take turns in one buffer; 0: see num_chunks()
   std::int64_t verified = 2;  ///< tokens per rank that are compared with the host's result
 
   /// Throws Error(invalid_argument) that names the option.
   void check() const;
+
+  /// What was asked for, or as many as leave each expert about 512 rows of a run, but no more than 8: shorter runs take
+  /// more time than they save memory (docs/performance.md).
+  [[nodiscard]] std::int32_t num_chunks() const;
 
   /// Of the experts' products: three matrices, a multiply and an add each.
   [[nodiscard]] double flop(std::int64_t rows) const {

@@ -1,8 +1,8 @@
 #include "cli/layer/experts.hpp"
 
 #include <algorithm>
-#include <cstring>
 
+#include "cli/layer/largest_of_ranks.hpp"
 #include "core/fail.hpp"
 #include "engine/cuda/engine_impl.hpp"
 #include "kernels/cuda/mlp/tiles.hpp"
@@ -60,16 +60,6 @@ class TokenUnique final : public LayerExperts {
   device::UniqueMlp mlp_;
 };
 
-std::int64_t largest_of_ranks(World& world, std::int64_t mine) {
-  std::int64_t largest = mine;
-  for (const auto& bytes : world.all_gather(std::as_bytes(std::span(&mine, 1)))) {
-    std::int64_t theirs = 0;
-    std::memcpy(&theirs, bytes.data(), sizeof(theirs));
-    largest = std::max(largest, theirs);
-  }
-  return largest;
-}
-
 }  // namespace
 
 std::unique_ptr<LayerExperts> make_layer_experts(World& world, const LayerConfig& config, const LayerDemand& demand,
@@ -90,7 +80,7 @@ std::unique_ptr<LayerExperts> make_layer_experts(World& world, const LayerConfig
                                .num_experts = plan.num_local_experts(),
                                .topk = shuffle.topk,
                                .max_expert_rows = demand.most_rows,
-                               .num_chunks = config.chunks};
+                               .num_chunks = config.num_chunks()};
   shape.tiles_per_chunk =
       largest_of_ranks(world, std::max<std::int64_t>(device::count_tiles(shape, view_of(plan), stream), 1));
   return std::make_unique<TokenUnique>(shape, weights, stream);

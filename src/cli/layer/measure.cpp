@@ -13,6 +13,7 @@
 #include "cli/device/memory.hpp"
 #include "cli/device/own_stream.hpp"
 #include "cli/layer/experts.hpp"
+#include "cli/layer/largest_of_ranks.hpp"
 #include "cli/layer/random_values.hpp"
 #include "cli/layer/token_check.hpp"
 #include "cli/shuffle/workload.hpp"
@@ -108,6 +109,7 @@ class LayerBenchmark {
     if (download(result_) != first)
       fail(ErrorCode::internal, "rank {}: the result differs from that of the first run", rank());
     timings_.take_slowest(world_);
+    result_so_far_.largest_error = largest_of_ranks(world_, result_so_far_.largest_error);
     summarise();
     world_.barrier();  // nobody frees what another still uses
     return result_so_far_;

@@ -34,6 +34,8 @@ void print_layer_report(const LayerConfig& config, const LayerResult& result) {
   fmt::print("\n  {} routed, {} computed (tiles are filled up): {:.1f} % more\n", plural(result.rows, "row"),
              result.rows_computed,
              100 * (static_cast<double>(result.rows_computed) / static_cast<double>(result.rows) - 1));
+  if (shuffle.layout == Layout::token_unique)
+    fmt::print("  {} of tokens took turns in the workspace\n", plural(config.num_chunks(), "run"));
   fmt::print("  per rank: rows {:.0f} MB, workspace of the experts {:.0f} MB, a row per (token, expert) {} {:.0f} MB\n",
              megabytes(result.rows_bytes), megabytes(result.workspace_bytes),
              shuffle.layout == Layout::token_unique ? "would take" : "takes", megabytes(result.copies_bytes));
