@@ -26,7 +26,7 @@ void LayerConfig::check() const {
 std::int32_t LayerConfig::num_chunks() const {
   if (chunks > 0) return chunks;
   const std::int64_t rows_per_expert = shuffle.tokens * shuffle.ranks * shuffle.topk / shuffle.experts;
-  return static_cast<std::int32_t>(std::clamp<std::int64_t>(rows_per_expert / 512, 1, 8));
+  return static_cast<std::int32_t>(std::clamp<std::int64_t>(rows_per_expert / 1024, 2, 8));
 }
 
 nlohmann::ordered_json LayerConfig::to_json() const {

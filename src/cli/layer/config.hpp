@@ -17,8 +17,8 @@ struct LayerConfig {
   /// Throws Error(invalid_argument) that names the option.
   void check() const;
 
-  /// What was asked for, or as many as leave each expert about 512 rows of a run, but no more than 8: shorter runs take
-  /// more time than they save memory (docs/performance.md).
+  /// What was asked for, or as many as leave each expert about 1024 rows of a run, but 2 to 8: shorter runs take more
+  /// time than they are worth (docs/performance.md).
   [[nodiscard]] std::int32_t num_chunks() const;
 
   /// Of the experts' products: three matrices, a multiply and an add each.

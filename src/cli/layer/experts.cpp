@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "cli/layer/largest_of_ranks.hpp"
 #include "core/fail.hpp"
 #include "engine/cuda/engine_impl.hpp"
 #include "kernels/cuda/mlp/tiles.hpp"
@@ -62,7 +61,7 @@ class TokenUnique final : public LayerExperts {
 
 }  // namespace
 
-std::unique_ptr<LayerExperts> make_layer_experts(World& world, const LayerConfig& config, const LayerDemand& demand,
+std::unique_ptr<LayerExperts> make_layer_experts(const LayerConfig& config, const LayerDemand& demand,
                                                  const DevicePlan& plan, const device::ExpertWeights& weights,
                                                  Stream stream) {
   const ShuffleConfig& shuffle = config.shuffle;
@@ -72,7 +71,7 @@ std::unique_ptr<LayerExperts> make_layer_experts(World& world, const LayerConfig
                                .hidden = shuffle.hidden,
                                .ffn = config.ffn,
                                .num_experts = plan.num_local_experts(),
-                               .num_tiles = device::tiles_of(demand.most_aligned_rows)},
+                               .num_tiles = std::max<std::int64_t>(device::tiles_of(demand.aligned_rows), 1)},
         weights, stream);
   device::UniqueMlpShape shape{.dtype = shuffle.dtype,
                                .hidden = shuffle.hidden,
@@ -81,8 +80,7 @@ std::unique_ptr<LayerExperts> make_layer_experts(World& world, const LayerConfig
                                .topk = shuffle.topk,
                                .max_expert_rows = demand.most_rows,
                                .num_chunks = config.num_chunks()};
-  shape.tiles_per_chunk =
-      largest_of_ranks(world, std::max<std::int64_t>(device::count_tiles(shape, view_of(plan), stream), 1));
+  shape.tiles_per_chunk = std::max<std::int64_t>(device::count_tiles(shape, view_of(plan), stream), 1);
   return std::make_unique<TokenUnique>(shape, weights, stream);
 }
 

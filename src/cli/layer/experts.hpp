@@ -11,7 +11,6 @@
 #include "shunt/device_plan.hpp"
 #include "shunt/stream.hpp"
 #include "shunt/tensor.hpp"
-#include "shunt/world.hpp"
 
 namespace shunt::cli {
 
@@ -29,8 +28,9 @@ class LayerExperts {
   [[nodiscard]] virtual std::int64_t rows_computed() const = 0;
 };
 
-/// Collective; room for what this plan needs on any rank.
-std::unique_ptr<LayerExperts> make_layer_experts(World& world, const LayerConfig& config, const LayerDemand& demand,
+/// With room for what this plan brings to this rank, and no more: on one device, what is computed in vain on a rank
+/// with few rows would be taken from others.
+std::unique_ptr<LayerExperts> make_layer_experts(const LayerConfig& config, const LayerDemand& demand,
                                                  const DevicePlan& plan, const device::ExpertWeights& weights,
                                                  Stream stream);
 

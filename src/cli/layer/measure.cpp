@@ -5,17 +5,17 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <cstring>
 #include <memory>
+#include <numeric>
 
 #include "cli/device/clock.hpp"
 #include "cli/device/heap_size.hpp"
 #include "cli/device/memory.hpp"
 #include "cli/device/own_stream.hpp"
 #include "cli/layer/experts.hpp"
-#include "cli/layer/largest_of_ranks.hpp"
 #include "cli/layer/random_values.hpp"
 #include "cli/layer/token_check.hpp"
+#include "cli/layer/values_of_ranks.hpp"
 #include "cli/shuffle/workload.hpp"
 #include "core/cuda/captured_graph.hpp"
 #include "core/fail.hpp"
@@ -64,7 +64,7 @@ class LayerBenchmark {
         config_(config),
         shuffle_(config.shuffle),
         workload_(shuffle_),
-        demand_(LayerDemand::of(shuffle_, workload_, device::kTileRows)),
+        demand_(LayerDemand::of(shuffle_, workload_, rank(), device::kTileRows)),
         map_(shuffle_.map()),
         max_rows_(is_unique() ? demand_.most_unique_rows : demand_.most_aligned_rows),
         weights_(make_weights()),
@@ -85,7 +85,7 @@ class LayerBenchmark {
     expert_out_ = heap_.allocate(shuffle_.dtype, max_rows_, shuffle_.hidden);
     result_ = heap_.allocate(shuffle_.dtype, shuffle_.tokens, shuffle_.hidden);
     world.barrier();  // no rank is in a meeting while memory is allocated
-    experts_ = make_layer_experts(world, config, demand_, plan_, view(weights_), own_.stream);
+    experts_ = make_layer_experts(config, demand_, plan_, view(weights_), own_.stream);
     dense_ = std::make_unique<DenseProducts>(config, demand_.most_rows, view(weights_), own_.stream);
     clock_ = std::make_unique<DeviceClock>(world, own_.stream);
     finish();
@@ -109,7 +109,6 @@ class LayerBenchmark {
     if (download(result_) != first)
       fail(ErrorCode::internal, "rank {}: the result differs from that of the first run", rank());
     timings_.take_slowest(world_);
-    result_so_far_.largest_error = largest_of_ranks(world_, result_so_far_.largest_error);
     summarise();
     world_.barrier();  // nobody frees what another still uses
     return result_so_far_;
@@ -198,11 +197,7 @@ class LayerBenchmark {
   }
 
   [[nodiscard]] std::vector<device::ExpertWeights> weights_of_ranks() {
-    const device::ExpertWeights mine = view(weights_);
-    std::vector<device::ExpertWeights> all;
-    for (const auto& bytes : world_.all_gather(std::as_bytes(std::span(&mine, 1))))
-      std::memcpy(&all.emplace_back(), bytes.data(), sizeof(mine));
-    return all;
+    return values_of_ranks(world_, view(weights_));
   }
 
   void measure_once() {
@@ -225,7 +220,10 @@ class LayerBenchmark {
     if (graph_) result.graph_layer_ms = timings_.median("graph") / shuffle_.graph;
     result.dense_ms = timings_.median("dense");
     result.rows = demand_.rows;
-    result.rows_computed = experts_->rows_computed() * shuffle_.ranks;
+    const auto computed = values_of_ranks(world_, experts_->rows_computed());
+    result.rows_computed = std::accumulate(computed.begin(), computed.end(), std::int64_t{0});
+    const auto errors = values_of_ranks(world_, result.largest_error);
+    result.largest_error = *std::max_element(errors.begin(), errors.end());
     result.tflops = config_.flop(demand_.rows) / result.experts_ms / 1e9;
     result.dense_tflops = config_.flop(demand_.most_rows * shuffle_.ranks) / result.dense_ms / 1e9;
     const double shuffled = result.plan_ms + result.dispatch_ms + result.combine_ms;
