@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/cuda/memory.hpp"
 #include "core/fail.hpp"
-#include "kernels/cuda/mlp/device_memory.hpp"
 #include "kernels/cuda/mlp/swiglu.hpp"
 #include "kernels/cuda/mlp/tiles.hpp"
 

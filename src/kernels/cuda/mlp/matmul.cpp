@@ -1,8 +1,8 @@
 #include "kernels/cuda/mlp/matmul.hpp"
 
+#include "core/cuda/memory.hpp"
 #include "core/fail.hpp"
 #include "kernels/cuda/mlp/cublas_lt.hpp"
-#include "kernels/cuda/mlp/device_memory.hpp"
 
 namespace shunt::device {
 namespace {

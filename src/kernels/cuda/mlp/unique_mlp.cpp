@@ -1,7 +1,7 @@
 #include "kernels/cuda/mlp/unique_mlp.hpp"
 
+#include "core/cuda/memory.hpp"
 #include "core/fail.hpp"
-#include "kernels/cuda/mlp/device_memory.hpp"
 #include "kernels/cuda/mlp/spread_rows.hpp"
 #include "kernels/cuda/mlp/sum_places.hpp"
 #include "shunt/routing.hpp"
