@@ -38,6 +38,7 @@ int main(int argc, char** argv) {
   shunt::cli::add_info(app);
   CLI::App* bench = app.add_subcommand("bench", "Measure, beside what you would use otherwise")->require_subcommand(1);
   shunt::cli::add_bench_shuffle(*bench);
+  shunt::cli::add_bench_layer(*bench);
   shunt::cli::add_schedule(app);
   try {
     const int status = run(app, argc, argv);

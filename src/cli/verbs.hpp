@@ -7,6 +7,7 @@ namespace shunt::cli {
 
 /// Each adds its verb, whose callback does the work and throws on failure.
 void add_info(CLI::App& app);
+void add_bench_layer(CLI::App& bench);
 void add_bench_shuffle(CLI::App& bench);
 void add_schedule(CLI::App& app);
 

@@ -1,7 +1,5 @@
 #include "cli/device/gemm.hpp"
 
-#include <cublasLt.h>
-
 #include <array>
 #include <chrono>
 #include <limits>
@@ -11,15 +9,12 @@
 #include "cli/device/memory.hpp"
 #include "core/cuda/check.hpp"
 #include "core/fail.hpp"
+#include "kernels/cuda/mlp/cublas_lt.hpp"
 
 namespace shunt::cli {
 namespace {
 
 constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
-
-void check(cublasStatus_t status, const char* what) {
-  if (status != CUBLAS_STATUS_SUCCESS) fail(ErrorCode::system, "cuBLASLt: can't {}: status {}", what, int{status});
-}
 
 /// Of magnitudes from 0.5 to 1, as zeros would need less power than data.
 std::shared_ptr<std::uint16_t> random_matrix(std::size_t size) {
@@ -38,14 +33,14 @@ struct Gemm::Impl {
         b(random_matrix(static_cast<std::size_t>(size))),
         c(allocate_on_device(static_cast<std::size_t>(size * size) * sizeof(std::uint16_t))),
         workspace(allocate_on_device(kWorkspaceBytes)) {
-    check(cublasLtCreate(&handle), "start");
+    lt.check(lt.create(&handle), "start");
     const auto rows = static_cast<std::uint64_t>(size);
-    check(cublasLtMatrixLayoutCreate(&layout, CUDA_R_16BF, rows, rows, size), "describe matrices");
+    lt.check(lt.create_layout(&layout, CUDA_R_16BF, rows, rows, size), "describe matrices");
   }
   ~Impl() {
-    for (const auto& [sms, way] : ways) (void)cublasLtMatmulDescDestroy(way.product);
-    (void)cublasLtMatrixLayoutDestroy(layout);
-    (void)cublasLtDestroy(handle);
+    for (const auto& [sms, way] : ways) (void)lt.destroy_product(way.product);
+    (void)lt.destroy_layout(layout);
+    (void)lt.destroy(handle);
   }
 
   struct Way {
@@ -57,11 +52,11 @@ struct Gemm::Impl {
     const auto [entry, is_new] = ways.try_emplace(sms);
     Way& way = entry->second;
     if (!is_new) return way;
-    check(cublasLtMatmulDescCreate(&way.product, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describe a product");
+    lt.check(lt.create_product(&way.product, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describe a product");
     const cublasOperation_t transposed = CUBLAS_OP_T;
-    check(cublasLtMatmulDescSetAttribute(way.product, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof(transposed)),
+    lt.check(lt.set_of_product(way.product, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof(transposed)),
           "describe a product");
-    check(cublasLtMatmulDescSetAttribute(way.product, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, &sms, sizeof(sms)),
+    lt.check(lt.set_of_product(way.product, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, &sms, sizeof(sms)),
           "limit a product to multiprocessors");
     double least_ms = std::numeric_limits<double>::max();
     for (const cublasLtMatmulAlgo_t& algorithm : candidates(way.product)) {
@@ -76,16 +71,16 @@ struct Gemm::Impl {
   [[nodiscard]] std::vector<cublasLtMatmulAlgo_t> candidates(cublasLtMatmulDesc_t product) const {
     constexpr int kMost = 8;
     cublasLtMatmulPreference_t preference = nullptr;
-    check(cublasLtMatmulPreferenceCreate(&preference), "choose an algorithm");
-    check(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &kWorkspaceBytes,
+    lt.check(lt.create_preference(&preference), "choose an algorithm");
+    lt.check(lt.set_of_preference(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &kWorkspaceBytes,
                                                sizeof(kWorkspaceBytes)),
           "choose an algorithm");
     std::array<cublasLtMatmulHeuristicResult_t, kMost> results{};
     int found = 0;
-    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle, product, layout, layout, layout, layout,
+    const cublasStatus_t status = lt.find_algorithm(handle, product, layout, layout, layout, layout,
                                                                  preference, kMost, results.data(), &found);
-    (void)cublasLtMatmulPreferenceDestroy(preference);
-    check(found > 0 ? status : CUBLAS_STATUS_NOT_SUPPORTED, "choose an algorithm");
+    (void)lt.destroy_preference(preference);
+    lt.check(found > 0 ? status : CUBLAS_STATUS_NOT_SUPPORTED, "choose an algorithm");
     std::vector<cublasLtMatmulAlgo_t> algorithms;
     for (int i = 0; i < found; ++i) algorithms.push_back(results[static_cast<std::size_t>(i)].algo);
     return algorithms;
@@ -94,7 +89,7 @@ struct Gemm::Impl {
   void launch(const Way& way, cudaStream_t stream) const {
     const float one = 1;
     const float zero = 0;
-    check(cublasLtMatmul(handle, way.product, &one, a.get(), layout, b.get(), layout, &zero, c.get(), layout, c.get(),
+    lt.check(lt.matmul(handle, way.product, &one, a.get(), layout, b.get(), layout, &zero, c.get(), layout, c.get(),
                          layout, &way.algorithm, workspace.get(), kWorkspaceBytes, stream),
           "multiply");
   }
@@ -110,6 +105,7 @@ struct Gemm::Impl {
     return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
   }
 
+  const device::CublasLt& lt = device::CublasLt::get();
   std::int64_t size;
   std::shared_ptr<std::uint16_t> a, b;
   std::shared_ptr<std::byte> c, workspace;
@@ -118,7 +114,14 @@ struct Gemm::Impl {
   std::map<std::int32_t, Way> ways;  // by the multiprocessors they are for
 };
 
-bool Gemm::is_available() { return true; }
+bool Gemm::is_available() {
+  try {
+    (void)device::CublasLt::get();
+  } catch (const Error&) {
+    return false;
+  }
+  return true;
+}
 
 Gemm::Gemm(std::int64_t size) : impl_(std::make_unique<Impl>(size)) {}
 Gemm::~Gemm() = default;

@@ -11,7 +11,7 @@ namespace shunt::cli {
 /// bf16 × bf16 = bf16, summed in fp32, square, of random matrices, by cuBLASLt.
 class Gemm {
  public:
-  /// Whether this build has cuBLASLt.
+  /// Whether there is a cuBLASLt to load.
   [[nodiscard]] static bool is_available();
 
   /// Matrices of so many rows.

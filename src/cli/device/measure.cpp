@@ -15,6 +15,7 @@
 #include "cli/device/memory.hpp"
 #include "cli/device/shunt_system.hpp"
 #include "cli/device/sm_partition.hpp"
+#include "cli/device/stream.hpp"
 #include "cli/device/unfused_system.hpp"
 #include "cli/shuffle/verifier.hpp"
 #include "cli/shuffle/workload.hpp"
@@ -30,12 +31,6 @@ constexpr std::size_t kCopiedBytes = std::size_t{4} << 30;
 
 /// Plan, dispatch and combine, many times in one graph.
 const std::string kPairs = "pairs";
-
-std::shared_ptr<CUstream_st> make_stream() {
-  cudaStream_t stream = nullptr;
-  device::check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "make a stream");
-  return {stream, [](cudaStream_t ended) { (void)cudaStreamDestroy(ended); }};
-}
 
 /// Of a rank.
 struct Streams {

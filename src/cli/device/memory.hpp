@@ -8,15 +8,12 @@
 #include <vector>
 
 #include "core/cuda/check.hpp"
+#include "core/cuda/memory.hpp"
 #include "shunt/tensor.hpp"
 
 namespace shunt::cli {
 
-inline std::shared_ptr<std::byte> allocate_on_device(std::size_t bytes) {
-  void* data = nullptr;
-  device::check(cudaMalloc(&data, bytes > 0 ? bytes : 1), "allocate device memory");
-  return {static_cast<std::byte*>(data), [](std::byte* freed) { (void)cudaFree(freed); }};
-}
+inline std::shared_ptr<std::byte> allocate_on_device(std::size_t bytes) { return device::allocate(bytes); }
 
 inline Tensor tensor_on_device(DType dtype, std::int64_t rows, std::int64_t cols) {
   Tensor tensor{nullptr, dtype, rows, cols, nullptr};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "cli/device/heap_size.hpp"
 #include "cli/device/memory.hpp"
 #include "engine/cuda/engine_impl.hpp"
 #include "engine/cuda/row_kernels.hpp"
@@ -12,16 +13,6 @@ namespace shunt::cli {
 namespace {
 
 constexpr std::chrono::seconds kDeadline(30);  // far more than anything here takes
-
-/// What any rank holds at most: its rows twice (scales included where they are fp8, and then narrower than experts'
-/// outputs), its result, a plan or two.
-std::size_t heap_bytes(const ShuffleConfig& config, std::int64_t rows) {
-  const std::size_t row_bytes = static_cast<std::size_t>(config.hidden) * size_of(config.expert_dtype());
-  const auto entries = static_cast<std::size_t>(config.tokens) * static_cast<std::size_t>(config.topk);
-  const auto maps = entries * static_cast<std::size_t>(config.ranks) * 16;
-  return 2 * static_cast<std::size_t>(rows) * row_bytes + static_cast<std::size_t>(config.tokens) * row_bytes +
-         3 * (entries * 48 + maps) + (std::size_t{64} << 20);
-}
 
 }  // namespace
 

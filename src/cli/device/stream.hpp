@@ -1,0 +1,18 @@
+// A stream that waits for no other.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <memory>
+
+#include "core/cuda/check.hpp"
+
+namespace shunt::cli {
+
+inline std::shared_ptr<CUstream_st> make_stream() {
+  cudaStream_t stream = nullptr;
+  device::check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "make a stream");
+  return {stream, [](cudaStream_t ended) { (void)cudaStreamDestroy(ended); }};
+}
+
+}  // namespace shunt::cli

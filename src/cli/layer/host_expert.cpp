@@ -1,0 +1,71 @@
+#include "cli/layer/host_expert.hpp"
+
+#include <cmath>
+#include <cstring>
+
+#include "shunt/float_formats.hpp"
+
+namespace shunt::cli {
+namespace {
+
+/// x · wᵀ for w: [outputs, x.size()].
+std::vector<float> product(std::span<const float> x, std::span<const float> w, DType dtype) {
+  std::vector<float> y(w.size() / x.size());
+  for (std::size_t output = 0; output < y.size(); ++output) {
+    const std::span<const float> row = w.subspan(output * x.size(), x.size());
+    double sum = 0;
+    for (std::size_t i = 0; i < x.size(); ++i) sum += static_cast<double>(row[i]) * static_cast<double>(x[i]);
+    y[output] = rounded_to(static_cast<float>(sum), dtype);
+  }
+  return y;
+}
+
+}  // namespace
+
+std::vector<float> HostExpert::apply(std::span<const float> x) const {
+  const std::vector<float> inner = product(x, gate_up, dtype);
+  std::vector<float> activated(static_cast<std::size_t>(ffn));
+  for (std::size_t i = 0; i < activated.size(); ++i)
+    activated[i] = rounded_to(inner[i] / (1.0f + std::exp(-inner[i])) * inner[activated.size() + i], dtype);
+  return product(activated, down, dtype);
+}
+
+float rounded_to(float value, DType dtype) {
+  if (dtype == f32) return value;
+  return dtype == bf16 ? f32_from_bf16(bf16_from_f32(value)) : f32_from_f16(f16_from_f32(value));
+}
+
+std::vector<float> widened(std::span<const std::byte> elements, DType dtype) {
+  std::vector<float> values(elements.size() / size_of(dtype));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::byte* const element = elements.data() + i * size_of(dtype);
+    if (dtype == f32) {
+      std::memcpy(&values[i], element, sizeof(float));
+      continue;
+    }
+    std::uint16_t bits;
+    std::memcpy(&bits, element, sizeof(bits));
+    values[i] = dtype == bf16 ? f32_from_bf16(bits) : f32_from_f16(bits);
+  }
+  return values;
+}
+
+double relative_error(std::span<const float> actual, std::span<const float> expected) {
+  double distance = 0;
+  double norm = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    distance += std::pow(static_cast<double>(actual[i]) - static_cast<double>(expected[i]), 2);
+    norm += std::pow(static_cast<double>(expected[i]), 2);
+  }
+  return distance == 0 ? 0 : std::sqrt(distance / norm);
+}
+
+double tolerance_of(DType dtype) {
+  switch (dtype) {
+    case DType::f32: return 1e-5;
+    case DType::f16: return 1e-3;
+    default: return 8e-3;
+  }
+}
+
+}  // namespace shunt::cli

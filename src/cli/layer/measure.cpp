@@ -1,0 +1,294 @@
+#include "cli/layer/measure.hpp"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <memory>
+#include <numeric>
+
+#include "cli/device/clock.hpp"
+#include "cli/device/heap_size.hpp"
+#include "cli/device/memory.hpp"
+#include "cli/device/stream.hpp"
+#include "cli/layer/experts.hpp"
+#include "cli/layer/random_values.hpp"
+#include "cli/layer/token_check.hpp"
+#include "cli/layer/values_of_ranks.hpp"
+#include "cli/shuffle/workload.hpp"
+#include "core/cuda/captured_graph.hpp"
+#include "core/fail.hpp"
+#include "kernels/cuda/mlp/matmul.hpp"
+#include "kernels/cuda/mlp/tiles.hpp"
+#include "shunt/device_engine.hpp"
+
+namespace shunt::cli {
+namespace {
+
+constexpr std::chrono::seconds kDeadline{20};
+
+/// The experts' products as if all rows had one expert: what a library makes of so much arithmetic at best.
+class DenseProducts {
+ public:
+  DenseProducts(const LayerConfig& config, std::int64_t rows, const device::ExpertWeights& weights, Stream stream)
+      : weights_(weights),
+        x_(tensor_on_device(config.shuffle.dtype, rows, config.shuffle.hidden)),
+        inner_(tensor_on_device(config.shuffle.dtype, rows, 2 * config.ffn)),
+        y_(tensor_on_device(config.shuffle.dtype, rows, config.shuffle.hidden)),
+        gate_up_(shape_of(x_, x_.cols, inner_)),
+        down_(shape_of(inner_, config.ffn, y_)) {
+    fill_with_random_values(x_.data, static_cast<std::size_t>(rows * x_.cols), x_.dtype, 2.0f, 0, stream);
+    run(stream);
+  }
+
+  void run(Stream stream) const {
+    gate_up_.run(weights_.gate_up, x_.data, inner_.data, stream);
+    down_.run(weights_.down, inner_.data, y_.data, stream);
+  }
+
+ private:
+  static device::MatmulShape shape_of(const Tensor& x, std::int64_t inputs, const Tensor& y) {
+    return {.dtype = x.dtype, .rows = x.rows, .inputs = inputs, .outputs = y.cols, .x_stride = x.cols, .batch = 0};
+  }
+
+  device::ExpertWeights weights_;
+  Tensor x_, inner_, y_;
+  device::Matmul gate_up_, down_;
+};
+
+class LayerBenchmark {
+ public:
+  LayerBenchmark(World& world, const LayerConfig& config)
+      : world_(world),
+        config_(config),
+        shuffle_(config.shuffle),
+        workload_(shuffle_),
+        demand_(LayerDemand::of(shuffle_, workload_, rank(), device::kTileRows)),
+        map_(shuffle_.map()),
+        max_rows_(is_unique() ? demand_.most_unique_rows : demand_.most_aligned_rows),
+        weights_(make_weights()),
+        x_(upload_tokens()),
+        experts_of_tokens_(upload(std::span(workload_.routing(rank()).experts))),
+        weights_of_tokens_(upload(std::span(workload_.routing(rank()).weights))),
+        heap_(world, {.bytes = heap_bytes(shuffle_, max_rows_)}),
+        engine_(world, heap_,
+                {.hidden = shuffle_.hidden,
+                 .dtype = shuffle_.dtype,
+                 .max_tokens = shuffle_.tokens,
+                 .max_experts = shuffle_.experts,
+                 .stream = stream_.get(),
+                 .deadline = kDeadline}) {
+    plan();
+    finish();
+    rows_ = heap_.allocate(shuffle_.dtype, max_rows_, shuffle_.hidden);
+    expert_out_ = heap_.allocate(shuffle_.dtype, max_rows_, shuffle_.hidden);
+    result_ = heap_.allocate(shuffle_.dtype, shuffle_.tokens, shuffle_.hidden);
+    world.barrier();  // no rank is in a meeting while memory is allocated
+    experts_ = make_layer_experts(config, demand_, plan_, view(weights_), stream_.get());
+    dense_ = std::make_unique<DenseProducts>(config, demand_.most_rows, view(weights_), stream_.get());
+    clock_ = std::make_unique<DeviceClock>(world, stream_.get());
+    finish();
+    world.barrier();
+  }
+
+  LayerResult run() {
+    const std::vector<std::byte> first = verify();
+    if (shuffle_.graph > 0) {
+      graph_ = std::make_unique<device::CapturedGraph>(stream_.get(), [&] {
+        for (int i = 0; i < shuffle_.graph; ++i) layer();
+      });
+      world_.barrier();
+    }
+    for (int i = -shuffle_.warmup; i < shuffle_.iterations; ++i) {
+      if (i == 0) timings_.clear();
+      measure_once();
+    }
+    (void)plan_.sizes();  // throws if the device has found a fault
+    experts_->check();
+    if (download(result_) != first)
+      fail(ErrorCode::internal, "rank {}: the result differs from that of the first run", rank());
+    timings_.take_slowest(world_);
+    summarise();
+    world_.barrier();  // nobody frees what another still uses
+    return result_so_far_;
+  }
+
+ private:
+  struct Weights {
+    Tensor gate_up;
+    Tensor down;
+  };
+
+  [[nodiscard]] std::size_t rank() const { return world_.rank().index(); }
+  [[nodiscard]] bool is_unique() const { return shuffle_.layout == Layout::token_unique; }
+  static device::ExpertWeights view(const Weights& weights) { return {weights.gate_up.data, weights.down.data}; }
+
+  // So large that elements keep their size from product to product.
+  Weights make_weights() {
+    const std::int64_t experts = map_.num_local(world_.rank());
+    const auto make = [&](std::int64_t outputs, std::int64_t inputs, std::uint64_t seed) {
+      const Tensor tensor = tensor_on_device(shuffle_.dtype, experts * outputs, inputs);
+      fill_with_random_values(tensor.data, static_cast<std::size_t>(tensor.rows * tensor.cols), tensor.dtype,
+                              std::sqrt(3.0f / static_cast<float>(inputs)), seed, stream_.get());
+      return tensor;
+    };
+    const std::uint64_t seed = (shuffle_.seed * 1'000'003 + rank() * 2) << 40;
+    return {make(2 * config_.ffn, shuffle_.hidden, seed), make(shuffle_.hidden, config_.ffn, seed + (1ull << 40))};
+  }
+
+  Tensor upload_tokens() {
+    const Tensor host = workload_.tokens(rank());
+    const Tensor tensor = tensor_on_device(host.dtype, host.rows, host.cols);
+    device::check(cudaMemcpy(tensor.data, host.data, host.bytes(), cudaMemcpyHostToDevice), "upload");
+    return tensor;
+  }
+
+  void finish() const { device::check(cudaStreamSynchronize(stream_.get()), "finish"); }
+
+  [[nodiscard]] std::vector<std::byte> download(const Tensor& tensor) const {
+    finish();
+    std::vector<std::byte> bytes(tensor.bytes());
+    device::check(cudaMemcpyAsync(bytes.data(), tensor.data, bytes.size(), cudaMemcpyDeviceToHost, stream_.get()),
+                  "download");
+    finish();
+    return bytes;
+  }
+
+  void plan() {
+    plan_ = {};  // its memory is used again
+    plan_ = engine_.plan(
+        {.experts = experts_of_tokens_.get(),
+         .weights = weights_of_tokens_.get(),
+         .num_tokens = shuffle_.tokens,
+         .topk = shuffle_.topk},
+        map_, {.layout = shuffle_.layout, .alignment = is_unique() ? 1 : device::kTileRows, .max_rows = max_rows_});
+  }
+  void dispatch() { (void)engine_.dispatch(plan_, x_, {.out = rows_}); }
+  void experts() { experts_->run(plan_, rows_, expert_out_); }
+  void combine() { (void)engine_.combine(plan_, expert_out_, {.out = result_}); }
+  void layer() {
+    plan();
+    dispatch();
+    experts();
+    combine();
+  }
+
+  /// The result, once some of its tokens were compared with the host's.
+  std::vector<std::byte> verify() {
+    for (const Tensor& tensor : {rows_, expert_out_, result_})
+      device::check(cudaMemsetAsync(tensor.data, 0xa5, tensor.bytes(), stream_.get()), "poison");
+    finish();
+    world_.barrier();  // nobody writes into rows that are still poisoned
+    layer();
+    const std::vector<std::byte> result = download(result_);
+    (void)plan_.sizes();
+    experts_->check();
+    world_.barrier();  // what is downloaded now must not wait behind a meeting
+    const TokenCheck check(config_, workload_, rank(), weights_of_ranks(), stream_.get());
+    const std::int64_t count = std::min(config_.verified, shuffle_.tokens);
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t token = i * shuffle_.tokens / count;
+      const std::span row(result.data() + static_cast<std::size_t>(token) * result_.row_bytes(), result_.row_bytes());
+      result_so_far_.largest_error = std::max(result_so_far_.largest_error, check.error_of(token, row));
+    }
+    world_.barrier();
+    return result;
+  }
+
+  [[nodiscard]] std::vector<device::ExpertWeights> weights_of_ranks() {
+    return values_of_ranks(world_, view(weights_));
+  }
+
+  void measure_once() {
+    clock_->time(timings_, "plan", [&] { plan(); });
+    clock_->time(timings_, "dispatch", [&] { dispatch(); });
+    clock_->time(timings_, "experts", [&] { experts(); });
+    clock_->time(timings_, "combine", [&] { combine(); });
+    clock_->time(timings_, "layer", [&] { layer(); });
+    if (graph_) clock_->time(timings_, "graph", [&] { graph_->replay(); });
+    clock_->time(timings_, "dense", [&] { dense_->run(stream_.get()); });
+  }
+
+  void summarise() {
+    LayerResult& result = result_so_far_;
+    result.plan_ms = timings_.median("plan");
+    result.dispatch_ms = timings_.median("dispatch");
+    result.experts_ms = timings_.median("experts");
+    result.combine_ms = timings_.median("combine");
+    result.layer_ms = timings_.median("layer");
+    if (graph_) result.graph_layer_ms = timings_.median("graph") / shuffle_.graph;
+    result.dense_ms = timings_.median("dense");
+    result.rows = demand_.rows;
+    const auto computed = values_of_ranks(world_, experts_->rows_computed());
+    result.rows_computed = std::accumulate(computed.begin(), computed.end(), std::int64_t{0});
+    const auto errors = values_of_ranks(world_, result.largest_error);
+    result.largest_error = *std::max_element(errors.begin(), errors.end());
+    result.tflops = config_.flop(demand_.rows) / result.experts_ms / 1e9;
+    result.dense_tflops = config_.flop(demand_.most_rows * shuffle_.ranks) / result.dense_ms / 1e9;
+    const double shuffled = result.plan_ms + result.dispatch_ms + result.combine_ms;
+    result.shuffle_share = shuffled / (shuffled + result.experts_ms);
+    result.rows_bytes = rows_.bytes();
+    result.workspace_bytes = experts_->workspace_bytes();
+    result.copies_bytes = static_cast<std::size_t>(demand_.most_rows) * rows_.row_bytes();
+  }
+
+  World& world_;
+  const LayerConfig& config_;
+  const ShuffleConfig& shuffle_;
+  std::shared_ptr<CUstream_st> stream_ = make_stream();
+  Workload workload_;
+  LayerDemand demand_;
+  ExpertMap map_;
+  std::int64_t max_rows_;
+  Weights weights_;
+  Tensor x_;
+  std::shared_ptr<std::int32_t> experts_of_tokens_;
+  std::shared_ptr<float> weights_of_tokens_;
+  DeviceHeap heap_;
+  DeviceEngine engine_;
+  DevicePlan plan_;
+  Tensor rows_, expert_out_, result_;
+  std::unique_ptr<LayerExperts> experts_;
+  std::unique_ptr<DenseProducts> dense_;
+  std::unique_ptr<DeviceClock> clock_;
+  std::unique_ptr<device::CapturedGraph> graph_;
+  Timings timings_;
+  LayerResult result_so_far_;
+};
+
+/// Of all ranks: weights, rows and expert outputs, dense products, workspace. A routing that is far from uniform takes
+/// more.
+double device_bytes(const LayerConfig& config) {
+  const ShuffleConfig& shuffle = config.shuffle;
+  const double rows = static_cast<double>(shuffle.tokens) * shuffle.ranks * shuffle.topk +
+                      static_cast<double>(shuffle.experts) * device::kTileRows;
+  const double weights = 3.0 * shuffle.experts * static_cast<double>(shuffle.hidden * config.ffn);
+  const double per_row = static_cast<double>(4 * shuffle.hidden + 4 * config.ffn);
+  return (weights + rows * per_row) * static_cast<double>(size_of(shuffle.dtype));
+}
+
+}  // namespace
+
+LayerResult measure_layer(World& world, const LayerConfig& config) { return LayerBenchmark(world, config).run(); }
+
+// Modules are loaded as they are needed, not all at the start: cuBLASLt is half a gigabyte of them.
+void prepare_layer(const LayerConfig& config) {
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  int count = 0;
+  device::check(cudaGetDeviceCount(&count), "find a device");
+  constexpr std::int32_t kMostRanks = 32;
+  if (config.shuffle.ranks > kMostRanks)
+    fail(ErrorCode::unsupported, "bench layer: at most {} ranks share a device", kMostRanks);
+  device::load_matmul();
+  std::size_t free_bytes = 0;
+  std::size_t all_bytes = 0;
+  device::check(cudaMemGetInfo(&free_bytes, &all_bytes), "find out how much memory is free");
+  if (const double needed = device_bytes(config); needed > static_cast<double>(free_bytes))
+    fail(ErrorCode::invalid_argument,
+         "would take about {:.1f} GiB of device memory, of which {:.1f} are free: lower --tokens, --hidden, --ffn, "
+         "--experts, --topk or --ranks",
+         needed / (1 << 30), static_cast<double>(free_bytes) / (1 << 30));
+}
+
+}  // namespace shunt::cli

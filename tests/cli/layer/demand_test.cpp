@@ -1,0 +1,64 @@
+// What a workload brings to the experts, and into how many runs it is divided.
+#include "cli/layer/demand.hpp"
+
+#include <gtest/gtest.h>
+
+#include "cli/layer/config.hpp"
+#include "shunt/error.hpp"
+
+namespace shunt::cli {
+namespace {
+
+ShuffleConfig small() {
+  ShuffleConfig config;
+  config.ranks = 3;
+  config.tokens = 50;
+  config.hidden = 8;
+  config.experts = 7;
+  config.topk = 2;
+  config.routing = "zipf:1";
+  return config;
+}
+
+TEST(LayerDemand, FillsEveryExpertUpToWholeTiles) {
+  const ShuffleConfig config = small();
+  const Workload workload(config);
+  constexpr std::int64_t kTile = 4;
+  std::int64_t aligned = 0;
+  std::int64_t most = 0;
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    const LayerDemand demand = LayerDemand::of(config, workload, rank, kTile);
+    EXPECT_EQ(demand.rows, 3 * 50 * 2);
+    EXPECT_EQ(demand.aligned_rows % kTile, 0);
+    EXPECT_LE(demand.most_unique_rows, demand.most_rows);
+    EXPECT_GE(demand.most_aligned_rows, demand.most_rows);
+    aligned += demand.aligned_rows;
+    most = std::max(most, demand.aligned_rows);
+    EXPECT_GE(demand.most_aligned_rows, most);
+  }
+  EXPECT_EQ(LayerDemand::of(config, workload, 0, kTile).most_aligned_rows, most);
+  EXPECT_GE(aligned, 3 * 50 * 2);
+  EXPECT_LE(aligned, 3 * 50 * 2 + 7 * (kTile - 1));
+}
+
+TEST(LayerDemand, OfNoTilesIsThatOfTheRows) {
+  const ShuffleConfig config = small();
+  const Workload workload(config);
+  EXPECT_EQ(LayerDemand::of(config, workload, 0, 1).most_aligned_rows, workload.most_rows_of_a_rank(false));
+}
+
+TEST(LayerConfig, LeavesExpertsAThousandRowsOfARunUnlessToldOtherwise) {
+  LayerConfig config;
+  config.shuffle.ranks = 8;
+  config.shuffle.experts = 64;
+  EXPECT_EQ(config.num_chunks(), 4);
+  config.shuffle.experts = 256;
+  EXPECT_EQ(config.num_chunks(), 2);  // the copy per expert is never stored as a whole
+  config.shuffle.experts = 8;
+  EXPECT_EQ(config.num_chunks(), 8);
+  config.chunks = 3;
+  EXPECT_EQ(config.num_chunks(), 3);
+}
+
+}  // namespace
+}  // namespace shunt::cli

@@ -1,0 +1,87 @@
+"""`shunt bench layer` as a user meets it. Usage: layer_test.py PATH_TO_SHUNT [unittest arguments]"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SHUNT = sys.argv.pop(1)
+SKIPPED = 77
+SMALL = ["--tokens", "60", "--hidden", "64", "--ffn", "48", "--experts", "14", "--topk", "3", "--iterations", "2", "--warmup", "1"]
+
+
+def bench_layer(*arguments):
+    return subprocess.run([SHUNT, "bench", "layer", *arguments], capture_output=True, text=True, timeout=120)
+
+
+def why_no_layer():
+    """What keeps this build or this machine from computing a layer; empty if nothing does."""
+    done = bench_layer(*SMALL)
+    return done.stderr.strip() if done.returncode != 0 and ("this build has no" in done.stderr or "find a device" in done.stderr) else ""
+
+
+class Words(unittest.TestCase):
+    def test_help_teaches_layouts_and_figures(self):
+        text = bench_layer("--help").stdout
+        for word in ["--device cuda", "--ffn", "--chunks", "--verify", "token_unique", "SwiGLU", "dense", "largest error", "--graph"]:
+            self.assertIn(word, text)
+
+    def test_what_can_not_be_is_refused_by_name(self):
+        for option, value in [("--hidden", "60"), ("--ffn", "47"), ("--ffn", "0"), ("--experts", "1"), ("--chunks", "-1"), ("--verify", "0"),
+                              ("--tokens", "0"), ("--layout", "padded"), ("--dtype", "fp8_e4m3"), ("--device", "cpu"), ("--routing", "none")]:
+            with self.subTest(option=option):
+                done = bench_layer("--topk", "1", option, value)
+                self.assertNotEqual(done.returncode, 0)
+                self.assertIn(option, done.stderr)
+
+    def test_an_unwritable_file_is_noticed_first(self):
+        done = bench_layer(*SMALL, "--json", "/nonexistent/x.json")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("/nonexistent", done.stderr)
+
+    def test_a_machine_that_can_not_is_told_why_in_one_line(self):
+        if not (why := why_no_layer()):
+            self.skipTest("this machine can")
+        self.assertEqual(why.count("\n"), 0)
+
+
+class OnDevice(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        if why := why_no_layer():
+            raise unittest.SkipTest(why)
+
+    def measure(self, *arguments):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "layer.json")
+            done = bench_layer(*SMALL, *arguments, "--json", path)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            with open(path) as file:
+                return json.load(file)
+
+    def test_gives_every_token_what_the_host_computes(self):
+        for ranks, dtypes in [("1", ["f32", "f16"]), ("2", ["bf16", "f32"]), ("4", ["f16", "bf16"]), ("7", ["f32", "f32"])]:
+            for layout, dtype in zip(["expert_major", "token_unique"], dtypes):
+                with self.subTest(ranks=ranks, layout=layout, dtype=dtype):
+                    self.measure("--ranks", ranks, "--layout", layout, "--dtype", dtype, "--verify", "60", "--chunks", ranks)
+
+    def test_takes_routings_that_leave_experts_without_rows(self):
+        for layout in ["expert_major", "token_unique"]:
+            self.measure("--ranks", "2", "--topk", "1", "--tokens", "5", "--routing", "zipf:6", "--layout", layout, "--verify", "5")
+
+    def test_reports_parts_a_graph_and_what_is_not_stored(self):
+        report = self.measure("--ranks", "2", "--layout", "token_unique", "--graph", "3", "--chunks", "3")
+        self.assertTrue(report["verified"])
+        for part in ["plan_ms", "dispatch_ms", "experts_ms", "combine_ms", "layer_ms", "graph_layer_ms", "dense_ms", "dense_tflops"]:
+            self.assertGreater(report[part], 0)
+        self.assertEqual(report["rows"], 2 * 60 * 3)
+        self.assertGreaterEqual(report["rows_computed"], report["rows"])
+        self.assertEqual(report["config"]["chunks"], 3)
+        self.assertLess(report["rows_bytes"], report["copies_bytes"])
+
+
+if __name__ == "__main__":
+    result = unittest.main(exit=False).result
+    has_run = result.testsRun > len(result.skipped)
+    sys.exit(not result.wasSuccessful() if has_run else SKIPPED)
