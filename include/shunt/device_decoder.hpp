@@ -11,8 +11,8 @@
 namespace shunt {
 
 /// Rows lie in the `padded` layout, [local experts, ranks × max_tokens, hidden]: row i of source r for an expert stands
-/// at r × max_tokens + i. Two launches each way. The map is fixed; results are bit for bit those of Engine and
-/// DeviceEngine.
+/// at r × max_tokens + i. One launch to the experts, two back. The map is fixed; results are bit for bit those of
+/// Engine and DeviceEngine.
 ///
 /// Dispatch and combine take turns, the same on all ranks; that is what makes buffers free again without asking. So
 /// what experts make of rows() is written to expert_out() between the two, and expert_out() stays unchanged until the

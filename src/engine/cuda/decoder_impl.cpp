@@ -21,9 +21,13 @@ DeviceDecoder::Impl::Impl(World& world, const DeviceHeap& heap, const ExpertMap&
     : engine(std::make_shared<DeviceEngine::Impl>(world, heap, options)),
       hash(expert_map.hash()),
       is_left_out_(static_cast<std::size_t>(engine->heap->num_ranks)) {
+  check_options(expert_map);
   const std::int64_t runs = std::int64_t{expert_map.num_local(RankId(engine->self))} * engine->heap->num_ranks;
   const std::int64_t num_rows = runs * engine->options.max_tokens;
-  check_map(expert_map, num_rows);
+  constexpr std::int64_t kMostRows = std::int64_t{1} << 31;
+  if (num_rows >= kMostRows)
+    fail(ErrorCode::invalid_argument, "rank {}: decoder: {} rows, expected less than {}", engine->self, num_rows,
+         kMostRows);
   const device::OnDevice scope(engine->device());
   map = engine->tables_of(expert_map);
   rows = engine->allocate(engine->options.dtype, num_rows);
@@ -35,7 +39,7 @@ DeviceDecoder::Impl::Impl(World& world, const DeviceHeap& heap, const ExpertMap&
   meet_peers(world);
 }
 
-void DeviceDecoder::Impl::check_map(const ExpertMap& expert_map, std::int64_t num_rows) const {
+void DeviceDecoder::Impl::check_options(const ExpertMap& expert_map) const {
   const std::int32_t num_ranks = engine->heap->num_ranks;
   if (expert_map.num_ranks() != num_ranks || expert_map.num_physical() > device::kMostPaddedExperts)
     fail(ErrorCode::invalid_argument,
@@ -45,10 +49,6 @@ void DeviceDecoder::Impl::check_map(const ExpertMap& expert_map, std::int64_t nu
     fail(ErrorCode::invalid_argument, "rank {}: decoder: sums are a tree's", engine->self);
   if (engine->has_scales())
     fail(ErrorCode::unsupported, "rank {}: decoder: rows are fp8_e4m3, expected f32, bf16 or f16", engine->self);
-  constexpr std::int64_t kMostRows = std::int64_t{1} << 31;
-  if (num_rows >= kMostRows)
-    fail(ErrorCode::invalid_argument, "rank {}: decoder: {} rows, expected less than {}", engine->self, num_rows,
-         kMostRows);
 }
 
 void DeviceDecoder::Impl::make_elsewhere() {

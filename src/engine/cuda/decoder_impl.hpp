@@ -34,7 +34,7 @@ struct DeviceDecoder::Impl {
   /// What ranks know of each other.
   enum Place : std::uint8_t { kRows, kCounts, kExpertOut, kRegrouping, kNumPlaces };
 
-  void check_map(const ExpertMap& expert_map, std::int64_t num_rows) const;
+  void check_options(const ExpertMap& expert_map) const;
   void make_elsewhere();
   void meet_peers(World& world);
   void check_routing(const DeviceRouting& routing) const;
@@ -49,7 +49,7 @@ struct DeviceDecoder::Impl {
   /// [kNumPlaces, ranks] pointers into ranks' memory, null for ranks that are left out. Device memory, so that graphs
   /// see it.
   std::shared_ptr<std::byte> peers_;
-  device::Control elsewhere_{};
+  device::Control elsewhere_{};  // where ranks regroup
   std::shared_ptr<std::byte> elsewhere_block_;
   std::shared_ptr<std::byte> elsewhere_own_;
   std::vector<bool> is_left_out_;

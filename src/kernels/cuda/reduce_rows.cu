@@ -23,9 +23,6 @@ constexpr int kMostThreads = 256;
 template <int kInFlight>
 constexpr int kBlocks = kInFlight <= 2 ? 8 : 4;
 
-/// The rows of few tokens are shared by several blocks each, until there are so many: what an H200 runs at once.
-constexpr std::int64_t kManyBlocks = 528;
-
 /// Elements whose sums a thread holds at a time. Few, so that registers are left for rows in flight.
 template <int kCount>
 constexpr int kSumsAtOnce = kCount < 4 ? kCount : 4;
@@ -64,8 +61,7 @@ __global__ void __launch_bounds__(kMostThreads, kBlocks<kRows * kTokens>) reduce
 
   const auto num_vectors = static_cast<std::int32_t>(reduce.hidden / kCount);
   auto* result = reinterpret_cast<Output*>(reduce.result) + first_token * num_vectors;
-  for (std::int32_t vector = blockIdx.y * blockDim.x + threadIdx.x; vector < num_vectors;
-       vector += gridDim.y * blockDim.x) {
+  for (std::int32_t vector = threadIdx.x; vector < num_vectors; vector += blockDim.x) {
     Input values[kTokens][kRows];
 #pragma unroll
     for (int token = 0; token < kTokens; ++token)
@@ -110,8 +106,7 @@ __global__ void __launch_bounds__(kMostThreads, kBlocks<kRowsAtOnce>) reduce_man
 
   const auto num_vectors = static_cast<std::int32_t>(reduce.hidden / kCount);
   auto* result = reinterpret_cast<Output*>(reduce.result) + token * num_vectors;
-  for (std::int32_t vector = blockIdx.y * blockDim.x + threadIdx.x; vector < num_vectors;
-       vector += gridDim.y * blockDim.x) {
+  for (std::int32_t vector = threadIdx.x; vector < num_vectors; vector += blockDim.x) {
     Output sum;
 #pragma unroll
     for (int first = 0; first < kCount; first += kSums) {
@@ -168,10 +163,7 @@ void launch(const ReduceRows& reduce, cudaStream_t stream) {
       const int threads = std::min(row_geometry(hidden * sizeof(In), is_wide ? 0 : sizeof(In)).threads, kMostThreads);
       const auto has_room = [&](const Variant& variant) { return reduce.topk <= variant.rows; };
       const Variant chosen = is_wide ? *std::ranges::find_if(kVariants<In, Out>, has_room) : kNarrow<In, Out>;
-      const std::int64_t of_tokens = (reduce.num_tokens + chosen.tokens - 1) / chosen.tokens;
-      const std::int64_t turns = (reduce.hidden / (is_wide ? kWide<In> : 1) + threads - 1) / threads;
-      const std::int64_t shares = std::clamp<std::int64_t>(kManyBlocks / of_tokens, 1, turns);
-      const dim3 blocks(static_cast<unsigned>(of_tokens), static_cast<unsigned>(shares));
+      const auto blocks = static_cast<unsigned>((reduce.num_tokens + chosen.tokens - 1) / chosen.tokens);
       chosen.kernel<<<blocks, threads, 0, stream>>>(reduce);
     });
   });

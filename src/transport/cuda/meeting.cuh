@@ -78,8 +78,8 @@ __device__ inline bool is_last_block(Progress& progress) {
 }
 
 /// Called by all threads of a kernel's only block, or of its last; the same result on all. Afterwards control.shown is
-/// set. Ranks without a block are left out. Loads that don't depend on each other are made side by side, and those of
-/// what no kernel writes before the kernel ahead has ended: a meeting's time is all latency.
+/// set. Ranks without a block are left out. Loads that don't depend on each other are made side by side: a meeting's
+/// time is all latency.
 template <MeetingPart kPart = MeetingPart::whole>
 __device__ inline bool meet(const Control& control, const Note& note) {
   constexpr bool kSays = kPart != MeetingPart::waiting;
