@@ -4,18 +4,23 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "shunt/device_engine.hpp"
 
 namespace shunt {
 
 /// Rows lie in the `padded` layout, [local experts, ranks × max_tokens, hidden]: row i of source r for an expert stands
-/// at r × max_tokens + i. Two launches each way. The map is fixed; results are bit for bit those of Engine and
-/// DeviceEngine.
+/// at r × max_tokens + i. One launch to the experts, two back. The map is fixed; results are bit for bit those of
+/// Engine and DeviceEngine.
 ///
 /// Dispatch and combine take turns, the same on all ranks; that is what makes buffers free again without asking. So
 /// what experts make of rows() is written to expert_out() between the two, and expert_out() stays unchanged until the
 /// next dispatch is complete. Streams, faults and graphs are as for DeviceEngine.
+///
+/// Each consists of two halves that can be called instead, with other work between them: the first sends and returns,
+/// the second waits for what others send. Between them nothing of this rank is on the device, so all of it computes.
+/// Ranks need not agree on whether they call halves.
 class DeviceDecoder {
  public:
   struct Impl;
@@ -27,9 +32,25 @@ class DeviceDecoder {
   /// Result: rows().
   [[nodiscard]] DeviceTicket<Tensor> dispatch(const DeviceRouting& routing, const ConstTensor& x,
                                               Stream stream = nullptr);
+  void dispatch_send(const DeviceRouting& routing, const ConstTensor& x, Stream stream = nullptr);
+  [[nodiscard]] DeviceTicket<Tensor> dispatch_receive(Stream stream = nullptr);
 
   /// Of expert_out(), for the tokens of the last dispatch. Result: [tokens, hidden].
   [[nodiscard]] DeviceTicket<Tensor> combine(const DeviceCombineOptions& options = {});
+  /// Tells the others that expert_out() is written.
+  void combine_send(Stream stream = nullptr);
+  [[nodiscard]] DeviceTicket<Tensor> combine_receive(const DeviceCombineOptions& options = {});
+
+  /// Goes on without these ranks, be they lost, slow or no longer needed, and without those that were left out before.
+  /// What routings send to a copy of an expert there is dropped, as if it were −1; nobody writes to these ranks' memory
+  /// or waits for them, and source_counts() of theirs are 0. Collective over the ranks that stay, which bring the same
+  /// list; each waits on the host, at most for twice the deadline. A fault is forgotten, even where no rank is named,
+  /// and so is a dispatch that was not combined: a dispatch comes next. Graphs that were captured before follow. If it
+  /// throws Error(deadline), as one that stays did not come, it may be called again.
+  ///
+  /// A rank that is left out and comes later reports that others don't come. It writes nothing that matters to them:
+  /// its rows have their own places. To take it back, make a new decoder.
+  void leave_out(std::span<const RankId> ranks);
 
   /// [local experts × ranks × max_tokens, hidden] in the row dtype; rows beyond a source's count hold anything.
   [[nodiscard]] const Tensor& rows() const;

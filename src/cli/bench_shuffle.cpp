@@ -48,6 +48,7 @@ Examples:
   shunt bench shuffle --world inproc --layout token_unique --dtype fp8_e4m3
   shunt bench shuffle --device cuda --ranks 8 --hidden 7168 --experts 256
   shunt bench shuffle --device cuda --ranks 8 --hidden 7168 --experts 256 --sms 20      beside a GEMM
+  shunt bench shuffle --device cuda --ranks 8 --hidden 7168 --experts 256 --low-latency
   mpirun -n 4 shunt bench shuffle --world env --json result.json
   tools/netcluster --hosts 4 --ranks-per-host 2 -- shunt bench shuffle --world env --tokens 1024
 )";
@@ -55,6 +56,9 @@ Examples:
 struct Arguments {
   ShuffleConfig config;
   const CLI::Option* ranks = nullptr;
+  const CLI::Option* tokens = nullptr;
+  const CLI::Option* layout_option = nullptr;
+  const CLI::Option* graph = nullptr;
   std::string dtype = "bf16";
   std::string layout = "expert_major";
   std::string progress = "auto";
@@ -122,8 +126,16 @@ void run_under_launcher(const Arguments& arguments) {
   run_rank(world, config, has_hosts ? "hosts" : "shm");
 }
 
+/// What --low-latency stands for, unless the caller says otherwise.
+void choose_low_latency(Arguments& arguments) {
+  if (arguments.tokens->count() == 0) arguments.config.tokens = 128;
+  if (arguments.graph->count() == 0) arguments.config.graph = 20;
+  if (arguments.layout_option->count() == 0) arguments.layout = "padded";
+}
+
 void run(Arguments& arguments) {
   ShuffleConfig& config = arguments.config;
+  if (config.low_latency) choose_low_latency(arguments);
   config.dtype = parse_dtype(arguments.dtype);
   config.layout = parse_layout(arguments.layout);
   config.progress = arguments.progress == "on" || (arguments.progress == "auto" && isatty(STDERR_FILENO));
@@ -159,22 +171,25 @@ void add_bench_shuffle(CLI::App& bench) {
   arguments->ranks =
       verb->add_option("--ranks", config.ranks, "Expert-parallel ranks; with --world env the launcher says how many");
   verb->add_option("--nodes", config.nodes, "Virtual nodes that the ranks are spread over");
-  verb->add_option("--tokens", config.tokens, "Tokens per rank");
+  arguments->tokens = verb->add_option("--tokens", config.tokens, "Tokens per rank");
   verb->add_option("--hidden", config.hidden, "Elements per row");
   verb->add_option("--experts", config.experts, "Experts, spread evenly over the ranks");
   verb->add_option("--topk", config.topk, "Experts per token");
   verb->add_option("--dtype", arguments->dtype, "Of rows: f32, bf16, f16 or fp8_e4m3");
-  verb->add_option("--layout", arguments->layout, "expert_major, token_unique or padded");
+  arguments->layout_option = verb->add_option("--layout", arguments->layout, "expert_major, token_unique or padded");
   verb->add_option("--routing", config.routing, "See below");
   verb->add_option("--world", config.world, "shm (processes), inproc (threads), or env (ranks started by a launcher)")
       ->check(CLI::IsMember({"shm", "inproc", "env"}));
   verb->add_option("--device", config.device, "cpu, or cuda: ranks are threads that share the current GPU")
       ->check(CLI::IsMember({"cpu", "cuda"}));
-  verb->add_option(
+  arguments->graph = verb->add_option(
       "--graph", config.graph,
       "With --device cuda: time so many operations in a row, shunt's in a CUDA graph, and report one's share");
   verb->add_option("--sms", config.sms,
                    "With --device cuda: multiprocessors for all ranks together; a GEMM on the others is timed too");
+  verb->add_flag("--low-latency", config.low_latency,
+                 "With --device cuda: also time dispatch and combine apart in a graph of pairs; unless given "
+                 "otherwise, --layout padded --tokens 128 --graph 20");
   verb->add_option("--systems", config.systems, "Of shunt, mpi_alltoallv, unfused, wire and rotation; shunt always")
       ->delimiter(',')
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);

@@ -13,6 +13,7 @@ std::string_view to_string(OpKind kind) {
     case OpKind::barrier: return "barrier";
     case OpKind::all_gather: return "all_gather";
     case OpKind::split: return "split";
+    case OpKind::leave_out: return "leave_out";
   }
   return "unknown operation";
 }

@@ -16,6 +16,7 @@ enum class OpKind : std::uint8_t {
   barrier,
   all_gather,
   split,
+  leave_out,
 };
 
 std::string_view to_string(OpKind kind);

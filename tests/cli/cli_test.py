@@ -138,6 +138,9 @@ class Limits(unittest.TestCase):
         for word in words:
             self.assertIn(word, done.stderr)
 
+    def test_low_latency_is_measured_on_devices(self):
+        self.expect_refused("--low-latency", words=["--low-latency: expected --device cuda"])
+
     def test_what_would_not_fit_the_memory_is_refused_with_the_options_to_lower(self):
         for arguments in [["--tokens", "100000000"], ["--hidden", "500000000"], ["--tokens", "2000000", "--layout", "padded", "--topk", "1"],
                           ["--tokens", "100000000", "--world", "inproc", "--systems", "shunt"]]:

@@ -15,6 +15,7 @@
 #include "cli/device/memory.hpp"
 #include "cli/device/shunt_system.hpp"
 #include "cli/device/sm_partition.hpp"
+#include "cli/device/stamps.hpp"
 #include "cli/device/stream.hpp"
 #include "cli/device/unfused_system.hpp"
 #include "cli/shuffle/verifier.hpp"
@@ -31,6 +32,10 @@ constexpr std::size_t kCopiedBytes = std::size_t{4} << 30;
 
 /// Plan, dispatch and combine, many times in one graph.
 const std::string kPairs = "pairs";
+/// The same with a stamp of time before, between and after operations; planning belongs to dispatch.
+const std::string kStampedPairs = "stamped pairs";
+const std::string kStampedDispatch = "stamped dispatch";
+const std::string kStampedCombine = "stamped combine";
 
 /// Of a rank.
 struct Streams {
@@ -125,6 +130,8 @@ class DeviceBenchmark {
     poison(system.rows());
     poison(system.scales());
     poison(system.result());
+    finish();
+    world_.barrier();  // systems that take turns send without asking
     system.plan();
     system.dispatch();
     finish();
@@ -187,7 +194,28 @@ class DeviceBenchmark {
       system.dispatch();
       system.combine();
     });
+    if (config_.low_latency)
+      add(kStampedPairs, config_.graph, [&] {
+        stamps_.put(stream());
+        system.plan();
+        system.dispatch();
+        stamps_.put(stream());
+        system.combine();
+        stamps_.put(stream());
+      });
     world_.barrier();
+  }
+
+  /// Each rank adds up its own times, in which it may wait for others; the slowest rank's sum counts.
+  void record_stamps() {
+    const std::vector<std::uint64_t> times = stamps_.read(stream());
+    double dispatch_ns = 0, combine_ns = 0;
+    for (std::size_t pair = 0; pair < times.size(); pair += kStampsPerPair) {
+      dispatch_ns += static_cast<double>(times[pair + 1] - times[pair]);
+      combine_ns += static_cast<double>(times[pair + 2] - times[pair + 1]);
+    }
+    timings_.record(kStampedDispatch, 0, dispatch_ns / 1e6);
+    timings_.record(kStampedCombine, 0, combine_ns / 1e6);
   }
 
   static void repeat(int times, const std::function<void()>& work) {
@@ -206,6 +234,10 @@ class DeviceBenchmark {
       measure_kernels(*system);
     }
     if (config_.graph > 0) clock_.time(timings_, kPairs, [&] { graphs_.at(kPairs)->replay(); });
+    if (config_.low_latency) {
+      clock_.time(timings_, kStampedPairs, [&] { graphs_.at(kStampedPairs)->replay(); });
+      record_stamps();
+    }
     if (few_sms_) few_sms_->measure_stores(timings_, to_.get(), copied_bytes_);
     clock_everywhere_.time(timings_, "memcpy", [&] { copy(); });
     clock_everywhere_.time(timings_, "kernel copy", [&] {
@@ -264,7 +296,13 @@ class DeviceBenchmark {
       result_.dispatch_kernel_efficiency = efficiency(shunt.moved_bytes, shunt.dispatch_kernel_ms);
       result_.combine_kernel_efficiency = efficiency(combined_bytes, shunt.combine_kernel_ms);
     }
-    if (config_.graph > 0) result_.pair_ms = timings_.median(kPairs) / config_.graph;
+    const auto of_pair = [&](const std::string& name) { return timings_.median(name) / config_.graph; };
+    if (config_.graph > 0) result_.pair_ms = of_pair(kPairs);
+    if (config_.low_latency) {
+      result_.graph_dispatch_ms = of_pair(kStampedDispatch);
+      result_.graph_combine_ms = of_pair(kStampedCombine);
+      result_.stamped_pair_ms = of_pair(kStampedPairs);
+    }
     result_.combine_efficiency = efficiency(combined_bytes, shunt.combine_ms);
     if (few_sms_) {
       const auto counts = workload_.count_rows(config_.layout == Layout::token_unique);
@@ -285,6 +323,8 @@ class DeviceBenchmark {
   std::shared_ptr<std::byte> from_;
   std::shared_ptr<std::byte> to_;
   std::vector<std::unique_ptr<DeviceSystem>> systems_;
+  static constexpr std::size_t kStampsPerPair = 3;
+  Stamps stamps_{kStampsPerPair * static_cast<std::size_t>(config_.graph)};
   std::map<std::string, std::unique_ptr<device::CapturedGraph>> graphs_;  // of shunt's operations, by name
   std::optional<FewSms> few_sms_;
   Timings timings_;

@@ -29,8 +29,9 @@ struct ShuffleConfig {
   std::vector<std::string> systems = {"shunt", "mpi_alltoallv", "unfused", "wire"};
   int iterations = 10;
   int warmup = 2;
-  int graph = 0;         ///< on a device: pairs in a CUDA graph that is timed; 0: none
-  std::int32_t sms = 0;  ///< on a device: multiprocessors for all ranks together; 0: all
+  int graph = 0;             ///< on a device: pairs in a CUDA graph that is timed; 0: none
+  bool low_latency = false;  ///< on a device: also time dispatch and combine apart, in such a graph
+  std::int32_t sms = 0;      ///< on a device: multiprocessors for all ranks together; 0: all
   std::uint64_t seed = 1;
   bool progress = false;
   std::string json;  ///< file to write; empty: none

@@ -62,6 +62,10 @@ struct ShuffleResult {
   double combine_kernel_efficiency = 0;
   double pair_ms = 0;  ///< plan, dispatch and combine, of a graph that holds many
   std::optional<FewSmsResult> few_sms = std::nullopt;
+  // Of such a graph with stamps of time between operations.
+  double graph_dispatch_ms = 0;  ///< with planning
+  double graph_combine_ms = 0;
+  double stamped_pair_ms = 0;  ///< as pair_ms: the difference is what stamps cost
 };
 
 /// Collective. Verifies every system, then measures them in turn, iteration by iteration. The same result on all ranks.

@@ -174,6 +174,10 @@ void DeviceEngine::Impl::meet(device::Tag tag, const void* shown, const void* se
   device::launch_meeting(control, {offset(shown), offset(second), tag.packed()}, stream);
 }
 
+void DeviceEngine::Impl::meet(device::Tag tag, device::MeetingPart part) const {
+  device::launch_meeting(control, {0, 0, tag.packed()}, stream, part);
+}
+
 std::shared_ptr<const device::MapTables> DeviceEngine::Impl::tables_of(const ExpertMap& map) {
   auto& known = maps_[map.hash()];
   if (known) return known;

@@ -51,6 +51,8 @@ struct DeviceEngine::Impl : std::enable_shared_from_this<DeviceEngine::Impl> {
   [[nodiscard]] std::shared_ptr<DevicePending> pending();
 
   void meet(device::Tag tag, const void* shown = nullptr, const void* second = nullptr) const;
+  /// Or a part of it, where nothing is shown.
+  void meet(device::Tag tag, device::MeetingPart part) const;
 
   [[nodiscard]] std::shared_ptr<const device::MapTables> tables_of(const ExpertMap& map);
 

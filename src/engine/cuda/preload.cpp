@@ -1,6 +1,7 @@
 #include "engine/cuda/preload.hpp"
 
 #include "engine/cuda/count_exchange.hpp"
+#include "engine/cuda/send_and_meet.hpp"
 #include "kernels/cuda/bulk_copy_rows.hpp"
 #include "kernels/cuda/copy_bytes.hpp"
 #include "kernels/cuda/copy_rows.hpp"
@@ -9,17 +10,18 @@
 #include "kernels/cuda/quantise_rows.hpp"
 #include "kernels/cuda/reduce_rows.hpp"
 #include "kernels/cuda/scale_rows.hpp"
-#include "kernels/cuda/send_padded.hpp"
 #include "kernels/cuda/zero_padding.hpp"
 #include "plan/cuda/clamp.hpp"
 #include "plan/cuda/count.hpp"
 #include "plan/cuda/place.hpp"
 #include "transport/cuda/meeting.hpp"
+#include "transport/cuda/regrouping.hpp"
 
 namespace shunt::device {
 
 void preload_kernels() {
   preload_meeting();
+  preload_regrouping();
   preload_count();
   preload_clamp();
   preload_count_exchange();
@@ -32,7 +34,7 @@ void preload_kernels() {
   preload_reduce_rows();
   preload_pipelined_reduce_rows();
   preload_scale_rows();
-  preload_send_padded();
+  preload_send_and_meet();
   preload_dot_rows();
 }
 

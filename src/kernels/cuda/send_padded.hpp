@@ -1,7 +1,6 @@
-// Dispatch of few tokens without a plan: a slot follows from (expert, source, how many tokens before).
+// Dispatch of few tokens without a plan: a slot follows from (expert, source, how many tokens before). The kernel is
+// the engine's, as its last block meets the other ranks.
 #pragma once
-
-#include <cuda_runtime_api.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -10,13 +9,14 @@
 
 namespace shunt::device {
 
-/// A block per (token, choice) finds its slot by looking at the tokens before, while its row is on its way; one block
-/// more counts rows for the receivers.
+/// A block per token finds its slots by looking at the tokens before, while its row is on its way; one block more
+/// counts rows for the receivers. The counts of sources that are left out are set to 0.
 struct SendPadded {
   // The expert map; see plan/cuda/map_tables.hpp.
   std::int32_t num_experts;
   std::int32_t num_physical;
   std::int32_t num_ranks;
+  const std::int32_t* only_copy;
   const std::int32_t* copies_begin;
   const std::int32_t* copies;
   const std::int32_t* rank_of;
@@ -33,14 +33,14 @@ struct SendPadded {
   std::int32_t self;
   std::size_t row_bytes;
 
-  std::byte* const* rows;       ///< [ranks], device: [local experts, ranks, max_tokens] rows, aligned to 256 bytes
+  /// [ranks], device: [local experts, ranks, max_tokens] rows, aligned to 256 bytes; null: what goes there is dropped
+  std::byte* const* rows;
   std::int32_t* const* counts;  ///< [ranks], device: [local experts, ranks]
   Term* terms;                  ///< [tokens, topk]: where the rows went, for combine
   const std::uint32_t* stop;    ///< device: nothing is done where it is set
-};
 
-void launch(const SendPadded& send, cudaStream_t stream);
-void preload_send_padded();
+  [[nodiscard]] constexpr std::int32_t num_blocks() const { return num_tokens + 1; }
+};
 
 /// Experts whose rows a block can count.
 inline constexpr std::int32_t kMostPaddedExperts = 8192;

@@ -14,6 +14,10 @@ struct alignas(16) Note {
   std::uint64_t tag;  ///< what the rank is about to do; the same on all ranks
 };
 
+/// A meeting may be held in two parts, with other work of the stream between them: a rank says that it has come, and
+/// later waits for the others. Parts alternate, or else notes would be overwritten before they are read.
+enum class MeetingPart : std::uint8_t { whole, saying, waiting };
+
 /// Why a device gave up. Lies in pinned memory, written by the device once, read by the host.
 struct FaultRecord {
   enum Cause : std::uint32_t { none, deadline, mismatch, overflow, routing };
@@ -67,7 +71,7 @@ struct Control {
   std::int32_t self;
   ControlShape shape;
   std::byte* const* heaps;   ///< every rank's heap, as this rank addresses it
-  std::byte* const* blocks;  ///< every rank's control block
+  std::byte* const* blocks;  ///< every rank's control block; null: nobody says anything to it or waits for it
   std::byte** shown;         ///< [2, ranks]: what each rank showed at the last meeting, its heap plus its offsets
   Progress* progress;
   FaultRecord* fault;  ///< pinned

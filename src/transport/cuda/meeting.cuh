@@ -1,5 +1,5 @@
 // Ranks meet: each says something to all, and goes on when all have spoken. The only place where kernels wait, and only
-// kernels of one block do, so that any number of ranks fit on one GPU.
+// when they have one block left, so that any number of ranks fit on one GPU.
 #pragma once
 
 #include <cuda/atomic>
@@ -63,20 +63,41 @@ __device__ inline bool await(const Control& control, std::int32_t peer, std::byt
   return false;
 }
 
-/// Called by all threads of a kernel's only block; the same result on all. Afterwards control.shown is set. Loads that
-/// don't depend on each other are made side by side: a meeting's time is all latency.
+/// Whether this block is the last of its kernel to come here; all do, once. Called by a whole block, the same on all
+/// threads. What the other blocks wrote before, into any rank's memory, happens before what this one does next: each
+/// block's release has its partner in the acquire of the last one, and a release of a signal passes it on.
+__device__ inline bool is_last_block(Progress& progress) {
+  __syncthreads();
+  bool is_last = false;
+  if (threadIdx.x == 0) {
+    ::cuda::atomic_ref<std::uint32_t, ::cuda::thread_scope_device> retired(progress.retired);
+    is_last = retired.fetch_add(1, ::cuda::memory_order_acq_rel) + 1 == gridDim.x;
+    if (is_last) retired.store(0, ::cuda::memory_order_relaxed);
+  }
+  return __syncthreads_or(is_last);
+}
+
+/// Called by all threads of a kernel's only block, or of its last; the same result on all. Afterwards control.shown is
+/// set. Ranks without a block are left out. Loads that don't depend on each other are made side by side: a meeting's
+/// time is all latency.
+template <MeetingPart kPart = MeetingPart::whole>
 __device__ inline bool meet(const Control& control, const Note& note) {
+  constexpr bool kSays = kPart != MeetingPart::waiting;
   const std::int32_t num_ranks = control.shape.num_ranks;
   std::byte* const own = control.blocks[control.self];
   std::byte* const first = threadIdx.x < num_ranks ? control.blocks[threadIdx.x] : nullptr;
-  const std::uint32_t meeting = control.progress->meetings + 1;
+  const auto block_of = [&](std::int32_t peer) { return peer == threadIdx.x ? first : control.blocks[peer]; };
+  const std::uint32_t meeting = control.progress->meetings + (kSays ? 1 : 0);
   if (__syncthreads_or(is_faulty(control))) return false;  // a barrier too: all have read the counter
-  if (threadIdx.x == 0) control.progress->meetings = meeting;
-  for (std::int32_t peer = threadIdx.x; peer < num_ranks; peer += blockDim.x)
-    say(control, peer == threadIdx.x ? first : control.blocks[peer], meeting, note);
+  if constexpr (kSays) {
+    if (threadIdx.x == 0) control.progress->meetings = meeting;
+    for (std::int32_t peer = threadIdx.x; peer < num_ranks; peer += blockDim.x)
+      if (std::byte* const block = block_of(peer)) say(control, block, meeting, note);
+  }
+  if constexpr (kPart == MeetingPart::saying) return true;
   bool all_came = true;
   for (std::int32_t peer = threadIdx.x; peer < num_ranks; peer += blockDim.x)
-    all_came = await(control, peer, own, meeting, note.tag) && all_came;
+    if (block_of(peer)) all_came = await(control, peer, own, meeting, note.tag) && all_came;
   return __syncthreads_and(all_came);
 }
 

@@ -7,8 +7,10 @@
 
 namespace shunt::device {
 
-/// What was put on the stream before is visible to all ranks when they have passed the same meeting.
-void launch_meeting(const Control& control, const Note& note, cudaStream_t stream);
+/// What was put on the stream before is visible to all ranks when they have passed the same meeting. Of its parts, the
+/// second needs no note but for the tag.
+void launch_meeting(const Control& control, const Note& note, cudaStream_t stream,
+                    MeetingPart part = MeetingPart::whole);
 
 /// Loads the kernels, as loading them later may wait for a rank that waits for this one.
 void preload_meeting();

@@ -1,11 +1,16 @@
 // Shuffles without a plan against the reference: bit for bit.
 #include "shunt/device_decoder.hpp"
 
+#include <cuda_runtime_api.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+
+#include "core/cuda/captured_graph.hpp"
+#include "core/cuda/check.hpp"
+#include "engine/cuda/decode_case.hpp"
 #include "support/cuda/device.hpp"
-#include "support/dice.hpp"
 #include "support/shuffle_case.hpp"
 
 namespace shunt::test {
@@ -90,15 +95,124 @@ TEST(DeviceDecoder, EqualsTheReferenceBitForBit) {
   }
 }
 
-TEST(DeviceDecoder, RefusesTwoDispatchesInARow) {
+/// Two copies of some experts.
+ExpertMap map_with_replicas() {
+  const auto experts = [](std::initializer_list<int> all) {
+    std::vector<ExpertId> ids;
+    for (const int expert : all) ids.emplace_back(expert);
+    return ids;
+  };
+  return ExpertMap::from_placement(10,
+                                   {experts({0, 1, 2}), experts({3, 4, 5, 0}), experts({6, 7, 1, 2}), experts({8, 9})});
+}
+
+TEST(DeviceDecoder, ServesEveryNumberOfTokens) {
+  SHUNT_NEEDS_DEVICE();
+  constexpr std::int64_t kMost = 256;
+  const std::vector<std::vector<std::int64_t>> sizes = {{1, 0, 2, 3},       {31, 32, 33, 0},     {64, 63, 0, 65},
+                                                        {127, 128, 1, 129}, {256, 255, 254, 0},  {0, 0, 0, 0},
+                                                        {5, 100, 200, 17},  {256, 256, 256, 256}};
+  std::vector<std::pair<DecodeShape, DecodeStep>> steps;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const DecodeShape shape{.map = i % 2 == 0 ? map_with_replicas() : ExpertMap::contiguous(13, 4),
+                            .topk = static_cast<std::int32_t>(1 + i),
+                            .max_tokens = kMost,
+                            .hidden = i % 3 == 0 ? 33 : 64,
+                            .dtype = i % 3 == 0   ? f32
+                                     : i % 3 == 1 ? bf16
+                                                  : f16};
+    steps.emplace_back(shape, draw_decode_step(i, shape, sizes[i]));
+  }
+  ASSERT_NO_THROW(World::spawn(4, [&](World& world) {
+    const DeviceHeap heap(world, {.bytes = 64 << 20});
+    for (const auto& [shape, step] : steps) {
+      DecodingRank rank(world, heap, shape);
+      for (const DecodingRank::Calls calls : {DecodingRank::Calls::whole, DecodingRank::Calls::halves})
+        rank.take(step, calls);
+      world.barrier();
+    }
+  }));
+}
+
+TEST(DeviceDecoder, SomeRanksMayCallHalves) {
+  SHUNT_NEEDS_DEVICE();
+  const DecodeShape shape{.map = map_with_replicas()};
+  ASSERT_NO_THROW(World::spawn(4, [&](World& world) {
+    const DeviceHeap heap(world, {.bytes = 16 << 20});
+    DecodingRank rank(world, heap, shape);
+    for (std::uint64_t seed = 0; seed < 10; ++seed)
+      rank.take(draw_decode_step(seed, shape, {16, 3, 0, 11}),
+                (seed + world.rank().index()) % 3 == 0 ? DecodingRank::Calls::halves : DecodingRank::Calls::whole);
+    world.barrier();
+  }));
+}
+
+// Were a half to wait, rank 0 would miss its deadline.
+TEST(DeviceDecoder, HalvesThatSendWaitForNobody) {
+  SHUNT_NEEDS_DEVICE();
+  const DecodeShape shape{.map = ExpertMap::contiguous(4, 2)};
+  const DecodeStep step = draw_decode_step(1, shape, {16, 5});
+  ASSERT_NO_THROW(World::spawn(2, [&](World& world) {
+    const DeviceHeap heap(world, {.bytes = 16 << 20});
+    DecodingRank rank(world, heap, shape, std::chrono::seconds(2));
+    const auto one_after_the_other = [&](const std::function<void()>& half) {
+      if (world.rank().value == 0) {
+        half();
+        device::check(cudaStreamSynchronize(rank.stream()), "finish");
+      }
+      world.barrier();
+      if (world.rank().value == 1) half();
+    };
+    one_after_the_other([&] { rank.send(step); });
+    (void)rank.decoder().dispatch_receive().wait();
+    rank.compare_rows(step);
+    one_after_the_other([&] { rank.decoder().combine_send(); });
+    (void)rank.decoder().combine_receive().wait();
+    world.barrier();
+  }));
+}
+
+TEST(DeviceDecoder, GraphsAreReplayedWithOtherRoutings) {
+  SHUNT_NEEDS_DEVICE();
+  const DecodeShape shape{.map = map_with_replicas(), .max_tokens = 40};
+  ASSERT_NO_THROW(World::spawn(4, [&](World& world) {
+    const DeviceHeap heap(world, {.bytes = 16 << 20});
+    DecodingRank rank(world, heap, shape);
+    const std::vector<std::int64_t> num_tokens = {40, 17, 0, 33};
+    const auto capture = [&](DecodingRank::Calls calls) {
+      return std::make_unique<device::CapturedGraph>(
+          rank.stream(), [&] { rank.put_on_stream(num_tokens[world.rank().index()], calls); });
+    };
+    const auto whole = capture(DecodingRank::Calls::whole);
+    const auto halves = capture(DecodingRank::Calls::halves);
+    for (std::uint64_t seed = 0; seed < 6; ++seed) {
+      const DecodeStep step = draw_decode_step(seed, shape, num_tokens);
+      rank.load(step);
+      world.barrier();
+      for (int times = 0; times < 3; ++times) (seed % 2 == 0 ? whole : halves)->replay();
+      rank.compare(step);
+      world.barrier();
+    }
+  }));
+}
+
+TEST(DeviceDecoder, RefusesOperationsOutOfTurn) {
   SHUNT_NEEDS_DEVICE();
   ASSERT_NO_THROW(World::spawn(1, [](World& world) {
     const DeviceHeap heap(world, {.bytes = 16 << 20});
     DeviceDecoder decoder(world, heap, ExpertMap::contiguous(2, 1), {.hidden = 8, .dtype = f32, .max_tokens = 4});
     const ConstTensor nothing = borrow(static_cast<const void*>(nullptr), f32, 0, 8);
     EXPECT_THROW((void)decoder.combine(), Error);
+    EXPECT_THROW((void)decoder.dispatch_receive(), Error);
     (void)decoder.dispatch({.topk = 1}, nothing);
     EXPECT_THROW((void)decoder.dispatch({.topk = 1}, nothing), Error);
+    EXPECT_THROW((void)decoder.combine_receive(), Error);
+    decoder.combine_send();
+    EXPECT_THROW((void)decoder.combine(), Error);
+    (void)decoder.combine_receive().wait();
+    decoder.dispatch_send({.topk = 1}, nothing);
+    EXPECT_THROW((void)decoder.combine(), Error);
+    (void)decoder.dispatch_receive();
     (void)decoder.combine().wait();
   }));
 }

@@ -16,22 +16,32 @@ struct Run {
   unsigned long long* wrong_words;
 };
 
+__device__ bool meet_somehow(const Control& control, std::uint64_t tag, bool in_parts) {
+  using device::MeetingPart;
+  const device::Note note{0, 0, tag};
+  if (!in_parts) return meet(control, note);
+  if (!meet<MeetingPart::saying>(control, note)) return false;
+  __syncthreads();
+  return meet<MeetingPart::waiting>(control, note);
+}
+
 __global__ void send_kernel(Run run) {
   const bool sends = blockIdx.x == 0;
   const Control& control = run.ranks[blockIdx.x];
   const std::uint64_t tag = sends ? run.what.sender_tag : 1;
+  const bool in_parts = run.what.in_parts && !sends;
   for (std::uint32_t round = 0; round < run.what.rounds; ++round) {
     if (sends && 2 * round >= run.what.sender_stops_at) return;
     if (sends)
       for (std::uint32_t i = threadIdx.x; i < run.what.words; i += blockDim.x) run.inbox[i] = round * 7919u + i;
     __syncthreads();
-    if (!meet(control, {0, 0, tag})) return;
+    if (!meet_somehow(control, tag, in_parts)) return;
     if (!sends)
       for (std::uint32_t i = threadIdx.x; i < run.what.words; i += blockDim.x)
         if (run.inbox[i] != round * 7919u + i) atomicAdd(run.wrong_words, 1ull);
     // The inbox may be written again.
     if (sends && 2 * round + 1 >= run.what.sender_stops_at) return;
-    if (!meet(control, {0, 0, tag})) return;
+    if (!meet_somehow(control, tag, in_parts)) return;
   }
 }
 

@@ -13,6 +13,7 @@ struct ProtocolCase {
   std::uint64_t deadline_ms;
   std::uint32_t sender_stops_at = 0xffff'ffffu;  ///< after so many meetings
   std::uint64_t sender_tag = 1;                  ///< the receiver's is 1
+  bool in_parts = false;                         ///< the receiver says that it has come, then waits
 };
 
 struct ProtocolResult {

@@ -14,6 +14,14 @@ TEST(DeviceMeeting, WhatIsSentBeforeIsSeenAfter) {
   EXPECT_EQ(result.fault.cause, device::FaultRecord::none);
 }
 
+TEST(DeviceMeeting, MayBeHeldInTwoParts) {
+  SHUNT_NEEDS_DEVICE();
+  const ProtocolResult result =
+      send_between_blocks({.rounds = 2000, .words = 4096, .deadline_ms = 10'000, .in_parts = true});
+  EXPECT_EQ(result.wrong_words, 0u);
+  EXPECT_EQ(result.fault.cause, device::FaultRecord::none);
+}
+
 TEST(DeviceMeeting, WhoIsMissingIsNamed) {
   SHUNT_NEEDS_DEVICE();
   const ProtocolResult result =

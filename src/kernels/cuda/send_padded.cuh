@@ -1,0 +1,160 @@
+// What the blocks of a dispatch without a plan do.
+#pragma once
+
+#include "kernels/cuda/access.cuh"
+#include "kernels/cuda/geometry.hpp"
+#include "kernels/cuda/send_padded.hpp"
+#include "shunt/routing.hpp"
+
+namespace shunt::device {
+
+/// A copy of an expert, and where its rank takes rows in: null where there is no such expert or its rank is left out.
+struct ExpertCopy {
+  std::int32_t physical;
+  std::int32_t rank;
+  std::byte* rows;
+
+  __device__ explicit operator bool() const { return rows != nullptr; }
+};
+
+/// The copy that serves (token, expert), as ExpertMap::choose says.
+__device__ inline ExpertCopy copy_for(const SendPadded& send, std::int32_t token, std::int32_t expert) {
+  if (expert < 0 || expert >= send.num_experts) return {-1, -1, nullptr};
+  std::int32_t physical = send.only_copy[expert];
+  if (physical < 0) {
+    const std::int32_t begin = send.copies_begin[expert];
+    physical = send.copies[begin + (send.self + token) % (send.copies_begin[expert + 1] - begin)];
+  }
+  const std::int32_t rank = send.rank_of[physical];
+  return {physical, rank, send.rows[rank]};
+}
+
+/// A token's choices as its block keeps them in shared memory.
+struct PaddedChoices {
+  std::int32_t num_copies[Routing::kMaxTopK];
+  std::int32_t rank[Routing::kMaxTopK];
+  std::int32_t key[Routing::kMaxTopK];  ///< −1: dropped
+  std::int32_t slot[Routing::kMaxTopK];
+  std::byte* rows[Routing::kMaxTopK];
+
+  /// Its slot is as if no token before had the same copy.
+  __device__ void set(const SendPadded& send, std::int32_t token, std::int32_t choice, std::int32_t expert) {
+    const ExpertCopy copy = copy_for(send, token, expert);
+    rank[choice] = copy.rank;
+    rows[choice] = copy.rows;
+    key[choice] = -1;
+    if (!copy) return;
+    key[choice] = send.key_of[copy.physical];
+    num_copies[choice] = send.only_copy[expert] >= 0 ? 1 : send.copies_begin[expert + 1] - send.copies_begin[expert];
+    slot[choice] = ((copy.physical - send.first_of_rank[copy.rank]) * send.num_ranks + send.self) * send.max_tokens;
+  }
+
+  /// An earlier token made the same choice, so if it has the same copy, its row stands before.
+  __device__ void make_room(std::int32_t choice, std::int32_t tokens_between) {
+    if (key[choice] >= 0 && tokens_between % num_copies[choice] == 0) atomicAdd(&slot[choice], 1);
+  }
+
+  /// In the order in which rows are summed; choices that were dropped end the list.
+  __device__ void write_term(const SendPadded& send, std::int32_t token, std::int32_t choice) const {
+    std::int32_t before = 0, all = 0, next = -1;
+    for (std::int32_t other = 0; other < send.topk; ++other) {
+      if (key[other] < 0) continue;
+      ++all;
+      if (key[other] < key[choice]) ++before;
+      if (key[other] > key[choice] && (next < 0 || key[other] < key[next])) next = other;
+    }
+    Term* const terms = send.terms + token * send.topk;
+    if (choice >= all) terms[choice].rank = -1;
+    if (key[choice] < 0) return;
+    const auto node = [&](std::int32_t of_rank) { return send.node_of[of_rank]; };
+    const std::int32_t here = rank[choice];
+    const Closes closes = next < 0 || node(rank[next]) != node(here)
+                              ? (node(here) == node(send.self) ? Closes::node : Closes::remote_node)
+                              : (rank[next] != here ? Closes::rank : Closes::nothing);
+    const float weight = send.weights ? send.weights[token * send.topk + choice] : 1.0f;
+    terms[before] = {here, slot[choice], weight, static_cast<std::int16_t>(choice), static_cast<std::int16_t>(closes)};
+  }
+};
+
+/// Called by a whole block; `choice_of` has a word per expert. The row is read once, and on its way while slots are
+/// found. Nothing is written where `stop` is set, a value that may be on its way too.
+template <class Word>
+__device__ void send_token(const SendPadded& send, std::int32_t token, std::int32_t* choice_of, std::int32_t num_words,
+                           std::uint32_t stop) {
+  __shared__ PaddedChoices choices;
+  const auto* from = reinterpret_cast<const Word*>(send.x + token * send.row_bytes);
+  Word words[kAccessesPerThread];
+  const auto load_words = [&](std::int32_t begin) {
+#pragma unroll
+    for (std::int32_t i = 0; i < kAccessesPerThread; ++i)
+      if (const std::int32_t word = begin + i * blockDim.x; word < num_words) words[i] = load_once(from + word);
+  };
+  constexpr std::int32_t kEntriesAtOnce = 8;
+  const std::int32_t num_earlier = token * send.topk;
+  std::int32_t earlier[kEntriesAtOnce];
+  const auto load_earlier = [&](std::int32_t begin) {
+#pragma unroll
+    for (std::int32_t i = 0; i < kEntriesAtOnce; ++i) {
+      const std::int32_t entry = begin + i * blockDim.x;
+      earlier[i] = entry < num_earlier ? send.experts[entry] : -1;
+    }
+  };
+  const auto is_expert = [&](std::int32_t expert) { return expert >= 0 && expert < send.num_experts; };
+
+  const std::int32_t first = threadIdx.x < send.topk ? send.experts[num_earlier + threadIdx.x] : -1;
+  load_earlier(threadIdx.x);
+  load_words(threadIdx.x);
+  for (std::int32_t expert = threadIdx.x; expert < send.num_experts; expert += blockDim.x) choice_of[expert] = -1;
+  __syncthreads();
+  for (std::int32_t choice = threadIdx.x; choice < send.topk; choice += blockDim.x) {
+    const std::int32_t expert = choice == threadIdx.x ? first : send.experts[num_earlier + choice];
+    if (is_expert(expert)) choice_of[expert] = choice;
+    choices.set(send, token, choice, expert);
+  }
+  __syncthreads();
+  for (std::int32_t begin = threadIdx.x; begin < num_earlier; begin += kEntriesAtOnce * blockDim.x) {
+    if (begin != threadIdx.x) load_earlier(begin);
+#pragma unroll
+    for (std::int32_t i = 0; i < kEntriesAtOnce; ++i) {
+      const std::int32_t choice = is_expert(earlier[i]) ? choice_of[earlier[i]] : -1;
+      if (choice >= 0)
+        choices.make_room(choice, token - (begin + i * static_cast<std::int32_t>(blockDim.x)) / send.topk);
+    }
+  }
+  __syncthreads();
+  if (stop != 0) return;
+  for (std::int32_t begin = threadIdx.x; begin < num_words; begin += kAccessesPerThread * blockDim.x) {
+    if (begin != threadIdx.x) load_words(begin);
+    for (std::int32_t choice = 0; choice < send.topk; ++choice) {
+      if (!choices.rows[choice]) continue;
+      auto* to = reinterpret_cast<Word*>(choices.rows[choice] + choices.slot[choice] * send.row_bytes);
+#pragma unroll
+      for (std::int32_t i = 0; i < kAccessesPerThread; ++i)
+        if (const std::int32_t word = begin + i * blockDim.x; word < num_words) store_to_leave(to + word, words[i]);
+    }
+  }
+  for (std::int32_t choice = threadIdx.x; choice < send.topk; choice += blockDim.x)
+    choices.write_term(send, token, choice);
+}
+
+/// Called by a whole block; `histogram` has a word per physical expert. Tells every rank that takes part; those that
+/// are left out have sent nothing to this one. `stop` as in send_token().
+__device__ inline void tell_counts(const SendPadded& send, std::int32_t* histogram, std::uint32_t stop) {
+  for (std::int32_t expert = threadIdx.x; expert < send.num_physical; expert += blockDim.x) histogram[expert] = 0;
+  __syncthreads();
+  for (std::int32_t entry = threadIdx.x; entry < send.num_tokens * send.topk; entry += blockDim.x)
+    if (const ExpertCopy copy = copy_for(send, entry / send.topk, send.experts[entry]))
+      atomicAdd(&histogram[copy.physical], 1);
+  __syncthreads();
+  if (stop != 0) return;
+  for (std::int32_t expert = threadIdx.x; expert < send.num_physical; expert += blockDim.x) {
+    const std::int32_t rank = send.rank_of[expert];
+    const std::int32_t local = expert - send.first_of_rank[rank];
+    if (send.rows[rank]) send.counts[rank][local * send.num_ranks + send.self] = histogram[expert];
+  }
+  const std::int32_t num_local = send.first_of_rank[send.self + 1] - send.first_of_rank[send.self];
+  for (std::int32_t run = threadIdx.x; run < num_local * send.num_ranks; run += blockDim.x)
+    if (!send.rows[run % send.num_ranks]) send.counts[send.self][run] = 0;
+}
+
+}  // namespace shunt::device

@@ -1,0 +1,22 @@
+// Ranks agree where they stand, with some of them left out.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "transport/cuda/control.hpp"
+
+namespace shunt::device {
+
+/// Ranks that gave up waiting may have come to different numbers of meetings, so they meet somewhere else.
+struct Regrouping {
+  Control control;    ///< where they meet otherwise; nothing else of it may be on a stream
+  Control elsewhere;  ///< its meetings are regroupings; the same ranks have no block in either
+  std::uint64_t tag;
+};
+
+/// Afterwards all ranks that have a block count the same meetings, none of which anybody has come to, and the fault is
+/// forgotten. If a rank does not come, or with another tag, control is faulty and the same may be tried again.
+void launch(const Regrouping& regrouping, cudaStream_t stream);
+void preload_regrouping();
+
+}  // namespace shunt::device

@@ -1,0 +1,155 @@
+// Decoding goes on without ranks that are lost.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "core/cuda/captured_graph.hpp"
+#include "engine/cuda/decode_case.hpp"
+
+namespace shunt::test {
+namespace {
+
+using Calls = DecodingRank::Calls;
+
+constexpr std::int32_t kRanks = 4;
+constexpr RankId kLost(2);
+const std::vector<std::int64_t> kTokens = {16, 9, 14, 1};
+
+/// Experts 1 and 4 have a copy on the lost rank and one elsewhere.
+DecodeShape shape_of_test() {
+  std::vector<std::vector<ExpertId>> placement(kRanks);
+  for (std::int32_t expert = 0; expert < 9; ++expert)
+    placement[static_cast<std::size_t>(expert % kRanks)].emplace_back(expert);
+  placement[kLost.index()].emplace_back(1);
+  placement[kLost.index()].emplace_back(4);
+  return {.map = ExpertMap::from_placement(9, placement)};
+}
+
+DecodeStep step_of(std::uint64_t seed) { return draw_decode_step(seed, shape_of_test(), kTokens); }
+DecodeStep rest_of(std::uint64_t seed) { return without_rank(step_of(seed), shape_of_test(), kLost); }
+
+void on_ranks(std::chrono::milliseconds deadline, const std::function<void(World&, DecodingRank&)>& body) {
+  ASSERT_NO_THROW(World::spawn(kRanks, [&](World& world) {
+    const DeviceHeap heap(world, {.bytes = 16 << 20});
+    DecodingRank rank(world, heap, shape_of_test(), deadline);
+    for (std::uint64_t seed = 0; seed < 3; ++seed) rank.take(step_of(seed));
+    body(world, rank);
+    world.barrier();
+  }));
+}
+
+void require_error(ErrorCode code, const std::string& text, const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    if (error.code() == code && std::string(error.what()).find(text) != std::string::npos) return;
+    throw std::runtime_error(fmt::format("not the expected error: {}", error.what()));
+  }
+  throw std::runtime_error("no Error was thrown");
+}
+
+constexpr std::chrono::seconds kLong(20);
+constexpr std::chrono::milliseconds kShort(300);
+
+TEST(DeviceLeaveOut, ResultsAreThoseOfTheRest) {
+  SHUNT_NEEDS_DEVICE();
+  on_ranks(kLong, [](World& world, DecodingRank& rank) {
+    if (world.rank() == kLost) return;
+    rank.decoder().leave_out(std::span(&kLost, 1));
+    for (std::uint64_t seed = 3; seed < 7; ++seed)
+      rank.take(rest_of(seed), seed % 2 == 0 ? Calls::whole : Calls::halves);
+  });
+}
+
+TEST(DeviceLeaveOut, ALostRankIsNamedByAllOthersWhichGoOnWithoutIt) {
+  SHUNT_NEEDS_DEVICE();
+  on_ranks(kShort, [](World& world, DecodingRank& rank) {
+    if (world.rank() == kLost) return;
+    require_error(ErrorCode::deadline, "rank 2 did not come", [&] { rank.take(step_of(3)); });
+    require_error(ErrorCode::deadline, "rank 2 did not come", [&] { rank.take(step_of(3)); });
+    rank.decoder().leave_out(std::span(&kLost, 1));
+    for (std::uint64_t seed = 3; seed < 7; ++seed) rank.take(rest_of(seed));
+  });
+}
+
+TEST(DeviceLeaveOut, RanksThatStandAtDifferentMeetingsGoOnTogether) {
+  SHUNT_NEEDS_DEVICE();
+  on_ranks(kShort, [](World& world, DecodingRank& rank) {
+    rank.dispatch(step_of(3));
+    if (world.rank() == kLost) return;
+    if (world.rank().value == 0)
+      require_error(ErrorCode::deadline, "did not come", [&] { (void)rank.decoder().combine().wait(); });
+    rank.decoder().leave_out(std::span(&kLost, 1));
+    for (std::uint64_t seed = 4; seed < 7; ++seed) rank.take(rest_of(seed));
+  });
+}
+
+TEST(DeviceLeaveOut, GraphsFollow) {
+  SHUNT_NEEDS_DEVICE();
+  on_ranks(kLong, [](World& world, DecodingRank& rank) {
+    const device::CapturedGraph graph(rank.stream(), [&] { rank.put_on_stream(kTokens[world.rank().index()]); });
+    const auto replay = [&](const DecodeStep& step) {
+      rank.load(step);
+      world.barrier();
+      if (world.rank() != kLost || step.x[kLost.index()].rows() > 0) {
+        graph.replay();
+        rank.compare(step);
+      }
+      world.barrier();
+    };
+    replay(step_of(3));
+    if (world.rank() != kLost) rank.decoder().leave_out(std::span(&kLost, 1));
+    for (std::uint64_t seed = 4; seed < 7; ++seed) replay(rest_of(seed));
+  });
+}
+
+TEST(DeviceLeaveOut, WhoeverIsMissingIsNamedAndMayComeLater) {
+  SHUNT_NEEDS_DEVICE();
+  on_ranks(kShort, [](World& world, DecodingRank& rank) {
+    const auto leave_out = [&] { rank.decoder().leave_out(std::span(&kLost, 1)); };
+    if (world.rank() != kLost && world.rank().value != 3) {
+      require_error(ErrorCode::deadline, "leave_out: rank 3 did not come", leave_out);
+      require_error(ErrorCode::deadline, "rank 3 did not come", [&] { rank.take(rest_of(3)); });
+    }
+    world.barrier();
+    if (world.rank() == kLost) return;
+    leave_out();
+    for (std::uint64_t seed = 3; seed < 5; ++seed) rank.take(rest_of(seed));
+  });
+}
+
+TEST(DeviceLeaveOut, RanksThatLeaveOutOthersAreTold) {
+  SHUNT_NEEDS_DEVICE();
+  on_ranks(kShort, [](World& world, DecodingRank& rank) {
+    if (world.rank() == kLost) return;
+    const RankId other(3);
+    const RankId& lost = world.rank().value == 0 ? other : kLost;
+    // Rank 0 does not speak to rank 3.
+    require_error(world.rank() == other ? ErrorCode::deadline : ErrorCode::mismatch, "leave_out",
+                  [&] { rank.decoder().leave_out(std::span(&lost, 1)); });
+  });
+}
+
+TEST(DeviceLeaveOut, RefusesItselfAndStrangers) {
+  SHUNT_NEEDS_DEVICE();
+  on_ranks(kLong, [](World& world, DecodingRank& rank) {
+    const RankId self = world.rank(), stranger(kRanks);
+    require_error(ErrorCode::invalid_argument, "leave_out", [&] { rank.decoder().leave_out(std::span(&self, 1)); });
+    require_error(ErrorCode::invalid_argument, "rank 4", [&] { rank.decoder().leave_out(std::span(&stranger, 1)); });
+    rank.take(step_of(3));
+  });
+}
+
+TEST(DeviceLeaveOut, AFaultIsForgottenWithoutLeavingAnyoneOut) {
+  SHUNT_NEEDS_DEVICE();
+  on_ranks(kShort, [](World& world, DecodingRank& rank) {
+    if (world.rank() != kLost) require_error(ErrorCode::deadline, "rank 2", [&] { rank.take(step_of(3)); });
+    world.barrier();
+    rank.decoder().leave_out({});
+    for (std::uint64_t seed = 3; seed < 5; ++seed) rank.take(step_of(seed));
+  });
+}
+
+}  // namespace
+}  // namespace shunt::test
