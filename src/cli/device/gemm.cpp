@@ -55,9 +55,9 @@ struct Gemm::Impl {
     lt.check(lt.create_product(&way.product, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describe a product");
     const cublasOperation_t transposed = CUBLAS_OP_T;
     lt.check(lt.set_of_product(way.product, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof(transposed)),
-          "describe a product");
+             "describe a product");
     lt.check(lt.set_of_product(way.product, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, &sms, sizeof(sms)),
-          "limit a product to multiprocessors");
+             "limit a product to multiprocessors");
     double least_ms = std::numeric_limits<double>::max();
     for (const cublasLtMatmulAlgo_t& algorithm : candidates(way.product)) {
       const double ms = time({way.product, algorithm}, stream);
@@ -73,12 +73,12 @@ struct Gemm::Impl {
     cublasLtMatmulPreference_t preference = nullptr;
     lt.check(lt.create_preference(&preference), "choose an algorithm");
     lt.check(lt.set_of_preference(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &kWorkspaceBytes,
-                                               sizeof(kWorkspaceBytes)),
-          "choose an algorithm");
+                                  sizeof(kWorkspaceBytes)),
+             "choose an algorithm");
     std::array<cublasLtMatmulHeuristicResult_t, kMost> results{};
     int found = 0;
-    const cublasStatus_t status = lt.find_algorithm(handle, product, layout, layout, layout, layout,
-                                                                 preference, kMost, results.data(), &found);
+    const cublasStatus_t status =
+        lt.find_algorithm(handle, product, layout, layout, layout, layout, preference, kMost, results.data(), &found);
     (void)lt.destroy_preference(preference);
     lt.check(found > 0 ? status : CUBLAS_STATUS_NOT_SUPPORTED, "choose an algorithm");
     std::vector<cublasLtMatmulAlgo_t> algorithms;
@@ -90,8 +90,8 @@ struct Gemm::Impl {
     const float one = 1;
     const float zero = 0;
     lt.check(lt.matmul(handle, way.product, &one, a.get(), layout, b.get(), layout, &zero, c.get(), layout, c.get(),
-                         layout, &way.algorithm, workspace.get(), kWorkspaceBytes, stream),
-          "multiply");
+                       layout, &way.algorithm, workspace.get(), kWorkspaceBytes, stream),
+             "multiply");
   }
 
   /// Of some products, in milliseconds, after one that may load code.
