@@ -50,13 +50,7 @@ if(SHUNT_HAVE_CUDA)
     set(CMAKE_CUDA_ARCHITECTURES 80-virtual 90 CACHE STRING "GPUs to compile for")
   endif()
   enable_language(CUDA)
-  if(NOT SHUNT_CUBLAS STREQUAL "OFF")
-    # Its declarations alone: the library is loaded when it is first needed.
-    find_path(CUBLAS_INCLUDE_DIR cublasLt.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
-    set(cublas_FOUND ${CUBLAS_INCLUDE_DIR})
-  endif()
 endif()
-shunt_backend(CUBLAS cublas_FOUND)
 
 if(NOT SHUNT_UCX STREQUAL "OFF")
   pkg_check_modules(ucx QUIET IMPORTED_TARGET ucx)

@@ -27,7 +27,6 @@ constexpr Part kParts[] = {
     {"ucx", SHUNT_HAVE_UCX, "ranks of several hosts with RDMA"},
     {"pmix", SHUNT_HAVE_PMIX, "how mpirun and srun tell ranks of several hosts where to meet"},
     {"cuda", SHUNT_HAVE_CUDA, "ranks on GPUs that reach each other's memory"},
-    {"cublas", SHUNT_HAVE_CUBLAS, "experts of `bench layer`"},
     {"mpi", SHUNT_HAVE_MPI, "the baseline of `bench shuffle`, and a launcher"},
 };
 

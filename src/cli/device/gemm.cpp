@@ -44,22 +44,22 @@ struct Gemm::Impl {
   }
 
   struct Way {
-    cublasLtMatmulDesc_t product = nullptr;
-    cublasLtMatmulAlgo_t algorithm{};
+    cublas_lt::Product product = nullptr;
+    cublas_lt::Algorithm algorithm{};
   };
 
   const Way& way_for(std::int32_t sms, cudaStream_t stream) {
     const auto [entry, is_new] = ways.try_emplace(sms);
     Way& way = entry->second;
     if (!is_new) return way;
-    lt.check(lt.create_product(&way.product, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describe a product");
-    const cublasOperation_t transposed = CUBLAS_OP_T;
-    lt.check(lt.set_of_product(way.product, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof(transposed)),
+    lt.check(lt.create_product(&way.product, cublas_lt::kFloat, CUDA_R_32F), "describe a product");
+    const cublas_lt::Operation transposed = cublas_lt::kTransposed;
+    lt.check(lt.set_of_product(way.product, cublas_lt::kOperationOnA, &transposed, sizeof(transposed)),
              "describe a product");
-    lt.check(lt.set_of_product(way.product, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, &sms, sizeof(sms)),
+    lt.check(lt.set_of_product(way.product, cublas_lt::kMultiprocessors, &sms, sizeof(sms)),
              "limit a product to multiprocessors");
     double least_ms = std::numeric_limits<double>::max();
-    for (const cublasLtMatmulAlgo_t& algorithm : candidates(way.product)) {
+    for (const cublas_lt::Algorithm& algorithm : candidates(way.product)) {
       const double ms = time({way.product, algorithm}, stream);
       if (ms >= least_ms) continue;
       least_ms = ms;
@@ -68,29 +68,29 @@ struct Gemm::Impl {
     return way;
   }
 
-  [[nodiscard]] std::vector<cublasLtMatmulAlgo_t> candidates(cublasLtMatmulDesc_t product) const {
+  [[nodiscard]] std::vector<cublas_lt::Algorithm> candidates(cublas_lt::Product product) const {
     constexpr int kMost = 8;
-    cublasLtMatmulPreference_t preference = nullptr;
+    cublas_lt::Preference preference = nullptr;
     lt.check(lt.create_preference(&preference), "choose an algorithm");
-    lt.check(lt.set_of_preference(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &kWorkspaceBytes,
-                                  sizeof(kWorkspaceBytes)),
-             "choose an algorithm");
-    std::array<cublasLtMatmulHeuristicResult_t, kMost> results{};
+    lt.check(
+        lt.set_of_preference(preference, cublas_lt::kMostWorkspaceBytes, &kWorkspaceBytes, sizeof(kWorkspaceBytes)),
+        "choose an algorithm");
+    std::array<cublas_lt::Proposal, kMost> results{};
     int found = 0;
-    const cublasStatus_t status =
-        lt.find_algorithm(handle, product, layout, layout, layout, layout, preference, kMost, results.data(), &found);
+    const cublas_lt::Status status =
+        lt.propose(handle, product, layout, layout, layout, layout, preference, kMost, results.data(), &found);
     (void)lt.destroy_preference(preference);
-    lt.check(found > 0 ? status : CUBLAS_STATUS_NOT_SUPPORTED, "choose an algorithm");
-    std::vector<cublasLtMatmulAlgo_t> algorithms;
-    for (int i = 0; i < found; ++i) algorithms.push_back(results[static_cast<std::size_t>(i)].algo);
+    lt.check(found > 0 ? status : cublas_lt::kNotSupported, "choose an algorithm");
+    std::vector<cublas_lt::Algorithm> algorithms;
+    for (int i = 0; i < found; ++i) algorithms.push_back(results[static_cast<std::size_t>(i)].algorithm);
     return algorithms;
   }
 
   void launch(const Way& way, cudaStream_t stream) const {
     const float one = 1;
     const float zero = 0;
-    lt.check(lt.matmul(handle, way.product, &one, a.get(), layout, b.get(), layout, &zero, c.get(), layout, c.get(),
-                       layout, &way.algorithm, workspace.get(), kWorkspaceBytes, stream),
+    lt.check(lt.multiply(handle, way.product, &one, a.get(), layout, b.get(), layout, &zero, c.get(), layout, c.get(),
+                         layout, &way.algorithm, workspace.get(), kWorkspaceBytes, stream),
              "multiply");
   }
 
@@ -105,18 +105,18 @@ struct Gemm::Impl {
     return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
   }
 
-  const device::CublasLt& lt = device::CublasLt::get();
+  const cublas_lt::Library& lt = cublas_lt::Library::load();
   std::int64_t size;
   std::shared_ptr<std::uint16_t> a, b;
   std::shared_ptr<std::byte> c, workspace;
-  cublasLtHandle_t handle = nullptr;
-  cublasLtMatrixLayout_t layout = nullptr;
+  cublas_lt::Handle handle = nullptr;
+  cublas_lt::Layout layout = nullptr;
   std::map<std::int32_t, Way> ways;  // by the multiprocessors they are for
 };
 
 bool Gemm::is_available() {
   try {
-    (void)device::CublasLt::get();
+    (void)cublas_lt::Library::load();
   } catch (const Error&) {
     return false;
   }

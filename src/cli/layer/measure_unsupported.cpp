@@ -9,8 +9,7 @@ LayerResult measure_layer(World&, const LayerConfig& config) {
 }
 
 void prepare_layer(const LayerConfig&) {
-  fail(ErrorCode::unsupported, "bench layer: this build has no {}",
-       SHUNT_HAVE_CUDA ? "cuBLAS (SHUNT_CUBLAS; its headers were not found)" : "CUDA (SHUNT_CUDA)");
+  fail(ErrorCode::unsupported, "bench layer: this build has no CUDA (SHUNT_CUDA)");
 }
 
 }  // namespace shunt::cli

@@ -4,23 +4,23 @@
 
 #include "core/fail.hpp"
 
-namespace shunt::device {
+namespace shunt::cublas_lt {
 namespace {
 
-CublasLt load() {
-  const std::string name = fmt::format("libcublasLt.so.{}", CUBLAS_VER_MAJOR);
+Library load_library() {
+  const std::string name = fmt::format("libcublasLt.so.{}", CUDART_VERSION / 1000);
   void* const library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);  // never closed: kernels may be under way at exit
   if (!library) fail(ErrorCode::unsupported, "cuBLASLt can't be loaded ({}); is it on LD_LIBRARY_PATH?", dlerror());
   const auto find = [&]<class Function>(Function& function, const char* symbol) {
     function = reinterpret_cast<Function>(dlsym(library, symbol));
     if (!function) fail(ErrorCode::unsupported, "{} has no {}", name, symbol);
   };
-  CublasLt lt{};
+  Library lt{};
   find(lt.create, "cublasLtCreate");
   find(lt.destroy, "cublasLtDestroy");
-  find(lt.status_string, "cublasLtGetStatusString");
-  find(lt.matmul, "cublasLtMatmul");
-  find(lt.find_algorithm, "cublasLtMatmulAlgoGetHeuristic");
+  find(lt.describe, "cublasLtGetStatusString");
+  find(lt.multiply, "cublasLtMatmul");
+  find(lt.propose, "cublasLtMatmulAlgoGetHeuristic");
   find(lt.create_product, "cublasLtMatmulDescCreate");
   find(lt.destroy_product, "cublasLtMatmulDescDestroy");
   find(lt.set_of_product, "cublasLtMatmulDescSetAttribute");
@@ -35,15 +35,15 @@ CublasLt load() {
 
 }  // namespace
 
-const CublasLt& CublasLt::get() {
-  static const CublasLt lt = load();
+const Library& Library::load() {
+  static const Library lt = load_library();
   return lt;
 }
 
-void CublasLt::check(cublasStatus_t status, const char* what) const {
-  if (status == CUBLAS_STATUS_SUCCESS) return;
-  fail(status == CUBLAS_STATUS_NOT_SUPPORTED ? ErrorCode::unsupported : ErrorCode::system, "cuBLASLt: can't {}: {}",
-       what, status_string(status));
+void Library::check(Status status, const char* what) const {
+  if (status == kSuccess) return;
+  fail(status == kNotSupported ? ErrorCode::unsupported : ErrorCode::system, "cuBLASLt: can't {}: {}", what,
+       describe(status));
 }
 
-}  // namespace shunt::device
+}  // namespace shunt::cublas_lt

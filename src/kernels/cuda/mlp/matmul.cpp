@@ -23,26 +23,26 @@ cudaDataType_t type_of(DType dtype) {
 
 /// In cuBLASLt's words, whose matrices are column after column: yᵀ [outputs, rows] = (wᵀ)ᵀ · xᵀ.
 struct Matmul::Parts {
-  const CublasLt& lt = CublasLt::get();
-  cublasLtHandle_t handle = nullptr;
-  cublasLtMatmulDesc_t product = nullptr;
-  cublasLtMatrixLayout_t w = nullptr, x = nullptr, y = nullptr;
-  cublasLtMatmulHeuristicResult_t found{};
+  const cublas_lt::Library& lt = cublas_lt::Library::load();
+  cublas_lt::Handle handle = nullptr;
+  cublas_lt::Product product = nullptr;
+  cublas_lt::Layout w = nullptr, x = nullptr, y = nullptr;
+  cublas_lt::Proposal found{};
   std::shared_ptr<std::byte> workspace;
 
   explicit Parts(const MatmulShape& shape) {
     lt.check(lt.create(&handle), "begin");
-    lt.check(lt.create_product(&product, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describe a product");
-    const cublasOperation_t transposed = CUBLAS_OP_T;
-    set(product, CUBLASLT_MATMUL_DESC_TRANSA, transposed);
+    lt.check(lt.create_product(&product, cublas_lt::kFloat, CUDA_R_32F), "describe a product");
+    const cublas_lt::Operation transposed = cublas_lt::kTransposed;
+    set(product, cublas_lt::kOperationOnA, transposed);
     w = layout(shape, shape.inputs, shape.outputs, shape.inputs);
     x = layout(shape, shape.inputs, shape.rows, shape.x_stride);
     y = layout(shape, shape.outputs, shape.rows, shape.outputs);
     find_algorithm(static_cast<std::uint32_t>(shape.alignment));
-    workspace = allocate(found.workspaceSize);
+    workspace = allocate(found.workspace_bytes);
   }
   ~Parts() {
-    for (const cublasLtMatrixLayout_t each : {w, x, y}) (void)lt.destroy_layout(each);
+    for (const cublas_lt::Layout each : {w, x, y}) (void)lt.destroy_layout(each);
     (void)lt.destroy_product(product);
     (void)lt.destroy(handle);
   }
@@ -51,51 +51,50 @@ struct Matmul::Parts {
 
  private:
   template <class Value>
-  void set(cublasLtMatmulDesc_t of, cublasLtMatmulDescAttributes_t attribute, Value value) const {
+  void set(cublas_lt::Product of, cublas_lt::ProductAttribute attribute, Value value) const {
     lt.check(lt.set_of_product(of, attribute, &value, sizeof(value)), "describe a product");
   }
   template <class Value>
-  void set(cublasLtMatrixLayout_t of, cublasLtMatrixLayoutAttribute_t attribute, Value value) const {
+  void set(cublas_lt::Layout of, cublas_lt::LayoutAttribute attribute, Value value) const {
     lt.check(lt.set_of_layout(of, attribute, &value, sizeof(value)), "describe a matrix");
   }
   template <class Value>
-  void set(cublasLtMatmulPreference_t of, cublasLtMatmulPreferenceAttributes_t attribute, Value value) const {
+  void set(cublas_lt::Preference of, cublas_lt::PreferenceAttribute attribute, Value value) const {
     lt.check(lt.set_of_preference(of, attribute, &value, sizeof(value)), "prefer an algorithm");
   }
 
-  [[nodiscard]] cublasLtMatrixLayout_t layout(const MatmulShape& shape, std::int64_t rows, std::int64_t columns,
-                                              std::int64_t stride) const {
-    cublasLtMatrixLayout_t made = nullptr;
+  [[nodiscard]] cublas_lt::Layout layout(const MatmulShape& shape, std::int64_t rows, std::int64_t columns,
+                                         std::int64_t stride) const {
+    cublas_lt::Layout made = nullptr;
     lt.check(lt.create_layout(&made, type_of(shape.dtype), static_cast<std::uint64_t>(rows),
                               static_cast<std::uint64_t>(columns), stride),
              "describe a matrix");
     if (shape.batch > 0) {
-      set(made, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, shape.batch);
-      set(made, CUBLASLT_MATRIX_LAYOUT_BATCH_MODE, static_cast<std::uint32_t>(CUBLASLT_BATCH_MODE_POINTER_ARRAY));
+      set(made, cublas_lt::kBatchCount, shape.batch);
+      set(made, cublas_lt::kBatchMode, cublas_lt::kPointerArray);
     }
     return made;
   }
 
   // Its first proposal is its best for batches of kTileRows (docs/performance.md).
   void find_algorithm(std::uint32_t alignment) {
-    cublasLtMatmulPreference_t preference = nullptr;
+    cublas_lt::Preference preference = nullptr;
     lt.check(lt.create_preference(&preference), "prefer an algorithm");
-    const std::unique_ptr<cublasLtMatmulPreferenceOpaque_t, decltype(lt.destroy_preference)> owner(
-        preference, lt.destroy_preference);
-    set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kMostWorkspace);
-    set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-        static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE));
-    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment);
-    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment);
-    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment);
-    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment);
+    const std::unique_ptr<cublas_lt::OpaquePreference, decltype(lt.destroy_preference)> owner(preference,
+                                                                                              lt.destroy_preference);
+    set(preference, cublas_lt::kMostWorkspaceBytes, kMostWorkspace);
+    set(preference, cublas_lt::kReductionSchemes, cublas_lt::kNoReduction);
+    set(preference, cublas_lt::kLeastAlignmentOfA, alignment);
+    set(preference, cublas_lt::kLeastAlignmentOfB, alignment);
+    set(preference, cublas_lt::kLeastAlignmentOfC, alignment);
+    set(preference, cublas_lt::kLeastAlignmentOfD, alignment);
     int count = 0;
-    lt.check(lt.find_algorithm(handle, product, w, x, y, y, preference, 1, &found, &count), "find an algorithm");
+    lt.check(lt.propose(handle, product, w, x, y, y, preference, 1, &found, &count), "find an algorithm");
     if (count == 0) fail(ErrorCode::unsupported, "cuBLASLt has no algorithm for this product");
   }
 };
 
-void load_matmul() { (void)CublasLt::get(); }
+void load_matmul() { (void)cublas_lt::Library::load(); }
 
 Matmul::Matmul(const MatmulShape& shape) : parts_(std::make_shared<const Parts>(shape)) {}
 
@@ -103,9 +102,10 @@ void Matmul::run(const void* w, const void* x, void* y, cudaStream_t stream) con
   const Parts& parts = *parts_;
   const float one = 1.0f;
   const float zero = 0.0f;
-  parts.lt.check(parts.lt.matmul(parts.handle, parts.product, &one, w, parts.w, x, parts.x, &zero, y, parts.y, y,
-                                 parts.y, &parts.found.algo, parts.workspace.get(), parts.found.workspaceSize, stream),
-                 "multiply");
+  parts.lt.check(
+      parts.lt.multiply(parts.handle, parts.product, &one, w, parts.w, x, parts.x, &zero, y, parts.y, y, parts.y,
+                        &parts.found.algorithm, parts.workspace.get(), parts.found.workspace_bytes, stream),
+      "multiply");
 }
 
 }  // namespace shunt::device
