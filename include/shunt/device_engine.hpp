@@ -36,9 +36,9 @@ struct DeviceEngineOptions {
   /// a stream, so CUDA's default stream will not do.
   Stream stream = nullptr;
   /// Dispatch, combine and dispatch_backward carry rows on at most so many multiprocessors, so that others are left to
-  /// what runs beside; 0: on all. Each carries about 60 GB/s (docs/performance.md). Planning, combine_backward and rows
-  /// that are not multiples of 16 bytes are not limited: for that, or where ranks share a device, let `stream` be one
-  /// of a green context. Compute capability 9.0 or later. May differ between ranks.
+  /// what runs beside; 0: on all. Each carries about 60 GB/s (docs/performance.md). Planning, combine_backward, fp8 and
+  /// rows that are not multiples of 16 bytes are not limited: for that, or where ranks share a device, let `stream` be
+  /// one of a green context. Compute capability 9.0 or later. May differ between ranks.
   std::int32_t sms = 0;
   /// A rank that waits longer for another fails; by default SHUNT_DEADLINE_MS.
   std::optional<std::chrono::milliseconds> deadline = std::nullopt;

@@ -262,7 +262,8 @@ class BenchShuffle(unittest.TestCase):
 
     def test_wrong_options_are_named(self):
         for option, value in [("--ranks", "0"), ("--ranks", "100000"), ("--nodes", "9"), ("--topk", "99"), ("--dtype", "int8"), ("--layout", "sideways"),
-                              ("--routing", "zipf:steep"), ("--routing", "lottery"), ("--systems", "magic"), ("--world", "mars")]:
+                              ("--routing", "zipf:steep"), ("--routing", "lottery"), ("--systems", "magic"), ("--world", "mars"),
+                              ("--sms", "-1"), ("--sms", "20")]:
             with self.subTest(option=option, value=value):
                 done = shunt("bench", "shuffle", *SMALL[:8], "--world", "inproc", option, value)
                 self.assertNotEqual(done.returncode, 0)
