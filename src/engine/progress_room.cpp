@@ -120,6 +120,7 @@ bool Progress::receive_slices() {
 
 bool Progress::step(Operation& operation) {
   bool moved = false;
+  if (!operation.is_announced_ && !announce(operation)) return false;
   if (!operation.has_begun_) {
     if (!all_announced(operation) || !begin(operation)) return false;
     moved = true;
@@ -128,6 +129,16 @@ bool Progress::step(Operation& operation) {
   if (!operation.has_worked_ || !all_done(operation) || !far_partners_match(operation)) return moved;
   finish(operation);
   return true;
+}
+
+bool Progress::announce(Operation& operation) {
+  bool announced = false;
+  return guarded(&operation,
+                 [&] {
+                   const std::lock_guard lock(queue_mutex_);
+                   announced = announce_if_ready(operation);
+                 }) &&
+         announced;
 }
 
 bool Progress::all_announced(const Operation& operation) {
@@ -290,7 +301,7 @@ void Progress::check_patience() {
     if (operation->done()) continue;
     const auto awaited = awaited_peers(*operation);
     for (const RankId peer : awaited) transport_->suspect(peer);
-    if (!awaited.empty() && Clock::now() - operation->issued_ > operation->deadline_)
+    if (operation->is_announced_ && !awaited.empty() && Clock::now() - operation->announced_at_ > operation->deadline_)
       transport_->report(ErrorCode::deadline, awaited.front(),
                          fmt::format("rank {}: {} took longer than {} ms; {}", transport_->rank(), name_of(*operation),
                                      operation->deadline_.count(), describe_pending()));

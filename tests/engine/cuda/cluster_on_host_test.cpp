@@ -1,0 +1,57 @@
+// Devices between nodes, where the device is host memory: every operation against the reference, bit for bit.
+#include <gtest/gtest.h>
+
+#include "engine/cuda/cluster_case.hpp"
+#include "engine/cuda/host_lane.hpp"
+
+namespace shunt::test {
+namespace {
+
+struct Pipeline {
+  std::int32_t slice_bytes;
+  std::int32_t ring_depth;
+  std::size_t batch_bytes;
+  std::size_t num_batches;
+};
+
+class ClusterOnHost : public ::testing::TestWithParam<Pipeline> {};
+
+void run_on_host(World& world, const ShuffleCase& all, const Pipeline& pipeline) {
+  std::vector<std::vector<std::byte>> plain;
+  const ClusterDevice device{
+      .make_lane =
+          [&](const Engine& engine, std::uint64_t seed) {
+            const std::size_t bytes =
+                std::max(pipeline.batch_bytes, static_cast<std::size_t>(all.options.hidden) * sizeof(float));
+            return std::make_shared<HostLane>(*engine.impl(), HostLane::Buffers{bytes, pipeline.num_batches}, seed);
+          },
+      .take_plain = [&](std::size_t bytes) { return plain.emplace_back(bytes).data(); },
+      .stream = all.seed % 2 == 0 ? reinterpret_cast<Stream>(&plain) : nullptr};
+  run_cluster_case(world, device, all);
+}
+
+TEST_P(ClusterOnHost, EqualsTheReferenceBitForBit) {
+  const Pipeline pipeline = GetParam();
+  for (const Topology& topology : {Topology::virtual_nodes(4, 2), Topology::virtual_nodes(7, 3),
+                                   Topology::virtual_nodes(3, 3), Topology::single_node(2)}) {
+    const std::vector<ShuffleCase> cases = cluster_cases(topology, pipeline.slice_bytes < 100 ? 12 : 60);
+    SpawnOptions options{.kind = WorldKind::islands, .topology = topology};
+    options.environment.slice_bytes = pipeline.slice_bytes;
+    options.environment.ring_depth = pipeline.ring_depth;
+    options.environment.deadline = std::chrono::seconds(20);
+    ASSERT_NO_THROW(World::spawn(
+        topology.num_ranks(),
+        [&](World& world) {
+          for (const ShuffleCase& each : cases) run_on_host(world, each, pipeline);
+        },
+        options));
+  }
+}
+
+// The second: rows straddle slices. The third: one buffer each way for all peers and operations.
+INSTANTIATE_TEST_SUITE_P(Pipelines, ClusterOnHost,
+                         ::testing::Values(Pipeline{128 << 10, 0, 1 << 20, 16}, Pipeline{7, 3, 256, 4},
+                                           Pipeline{1000, 1, 256, 1}, Pipeline{4096, 2, 1 << 14, 2}));
+
+}  // namespace
+}  // namespace shunt::test
