@@ -76,8 +76,8 @@ class Operation {
   virtual Work work() { return Work::finished; }
   /// Far ranks that the last work() waited for.
   [[nodiscard]] virtual std::vector<RankId> awaited_far() const { return {}; }
-  /// Called once all near peers are done with this rank's memory.
-  virtual void finish() {}
+  /// Called once all near peers are done with this rank's memory, until it returns true.
+  virtual bool finish() { return true; }
 
   [[nodiscard]] const Group& group() const { return *group_; }
   [[nodiscard]] const Key& key() const { return key_; }

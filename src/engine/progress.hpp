@@ -90,7 +90,7 @@ class Progress {
   /// Runs a part of the operation, or of none; false if it failed, which poisons the transport.
   template <class Part>
   bool guarded(const Operation* operation, const Part& part);
-  void finish(Operation& operation);
+  bool finish(Operation& operation);
   void complete(Operation& operation, std::optional<Error> error);
   void fail_all(const Fault& fault);
   void check_patience();

@@ -127,8 +127,7 @@ bool Progress::step(Operation& operation) {
   }
   if (!operation.has_worked_) moved |= work(operation);
   if (!operation.has_worked_ || !all_done(operation) || !far_partners_match(operation)) return moved;
-  finish(operation);
-  return true;
+  return finish(operation) || moved;
 }
 
 bool Progress::announce(Operation& operation) {
@@ -239,8 +238,9 @@ bool Progress::work(Operation& operation) {
   return true;
 }
 
-void Progress::finish(Operation& operation) {
-  operation.finish();
+bool Progress::finish(Operation& operation) {
+  bool finished = false;
+  if (!guarded(&operation, [&] { finished = operation.finish(); }) || !finished) return false;
   if (operation.streams_) operation.streams_->close();
   std::vector<RankId> far_partners;
   for (const RankId partner : operation.far_partners_) far_partners.push_back(operation.group().member(partner));
@@ -249,6 +249,7 @@ void Progress::finish(Operation& operation) {
                        fmt::format("rank {} owes rank {} the grants of more than {} operations", *debtor,
                                    transport_->rank(), Arrivals::kMostPending));
   complete(operation, std::nullopt);
+  return true;
 }
 
 void Progress::complete(Operation& operation, std::optional<Error> error) {

@@ -3,6 +3,7 @@
 
 #include "engine/cuda/cluster_case.hpp"
 #include "engine/cuda/host_lane.hpp"
+#include "support/hosts_of_processes.hpp"
 
 namespace shunt::test {
 namespace {
@@ -52,6 +53,16 @@ TEST_P(ClusterOnHost, EqualsTheReferenceBitForBit) {
 INSTANTIATE_TEST_SUITE_P(Pipelines, ClusterOnHost,
                          ::testing::Values(Pipeline{128 << 10, 0, 1 << 20, 16}, Pipeline{7, 3, 256, 4},
                                            Pipeline{1000, 1, 256, 1}, Pipeline{4096, 2, 1 << 14, 2}));
+
+TEST(ClusterOnHostProcesses, GiveTheSameBitsOverTcp) {
+  if (const std::string why = why_no_hosts(); !why.empty()) GTEST_SKIP() << why;
+  const Topology topology = Topology::virtual_nodes(4, 2);
+  const std::vector<ShuffleCase> cases = cluster_cases(topology, 20);
+  const auto run = [&](World& world) {
+    for (const ShuffleCase& each : cases) run_on_host(world, each, {4096, 2, 1 << 14, 2});
+  };
+  ASSERT_NO_THROW(run_on_hosts(2, 2, run, std::chrono::seconds(60)));
+}
 
 }  // namespace
 }  // namespace shunt::test

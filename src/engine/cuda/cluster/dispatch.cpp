@@ -43,10 +43,13 @@ void ClusterDispatch::launch_near() {
   zero_padding(in_.received.data, in_.x.row_bytes());
 }
 
-void ClusterDispatch::finish() {
-  if (in_.copy_into.bytes() == 0) return;
-  lane().launch(CopyBytes{in_.received.data, in_.copy_into.data, in_.copy_into.bytes()});
-  lane().finish();
+bool ClusterDispatch::finish() {
+  if (in_.copy_into.bytes() == 0) return true;
+  if (!copied_) {
+    lane().launch(CopyBytes{in_.received.data, in_.copy_into.data, in_.copy_into.bytes()});
+    copied_ = lane().mark();
+  }
+  return (*copied_)();
 }
 
 }  // namespace shunt::device

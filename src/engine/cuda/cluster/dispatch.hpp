@@ -17,7 +17,7 @@ class ClusterDispatch final : public ClusterShuffle {
   ClusterDispatch(const Context& context, const Announcement& announcement, Inputs inputs)
       : ClusterShuffle(context, announcement, std::move(inputs.place)), in_(std::move(inputs)) {}
 
-  void finish() override;
+  bool finish() override;
 
  protected:
   [[nodiscard]] std::vector<std::byte*> rows_by_rank(std::span<const Announcement> peers) override;
@@ -26,6 +26,7 @@ class ClusterDispatch final : public ClusterShuffle {
 
  private:
   Inputs in_;
+  std::optional<Lane::Mark> copied_;
 };
 
 }  // namespace shunt::device
