@@ -19,13 +19,20 @@
 
 namespace shunt {
 
+/// How rows travel between nodes.
+enum class DeviceNetwork : std::uint8_t {
+  world,  ///< through pinned memory of the host, by the network that joined the world
+  nccl,   ///< by NCCL, from device to device; its library is looked for when it is needed. All ranks the same.
+};
+
 struct DeviceClusterOptions {
   /// As in EngineOptions; rows are f32, bf16 or f16 and have no companions.
   EngineOptions engine = {};
-  /// Rows travel between nodes in batches that one kernel packs or unpacks, through pinned memory of at most so many
-  /// bytes, or one row. Each way has so many of them.
+  /// Rows travel between nodes in batches that one kernel packs or unpacks, of at most so many bytes, or one row. Each
+  /// way has so many of them in pinned memory; for NCCL, one per peer in device memory.
   std::size_t batch_bytes = std::size_t{1} << 20;
   std::int32_t num_batches = 16;
+  DeviceNetwork network = DeviceNetwork::world;
 };
 
 struct DeviceClusterPlanData;
@@ -59,9 +66,10 @@ class DeviceClusterPlan {
 };
 
 /// As Engine, with tensors in device memory: same plans, same slots, same sums, any world, several operations at a
-/// time. Rows stay on the device within a node; between nodes they go through pinned memory and the world's network.
-/// The host takes part, so nothing can be captured in a CUDA graph, and tickets' wait_on() makes the host wait too; in
-/// exchange no kernel ever waits. Within one node DeviceEngine is faster.
+/// time. Rows stay on the device within a node; between nodes they go through pinned memory and the world's network, or
+/// through NCCL. The host takes part, so nothing can be captured in a CUDA graph, and tickets' wait_on() makes the host
+/// wait too; in exchange no kernel ever waits, but for NCCL's, which therefore want each rank on a device of its own.
+/// Within one node DeviceEngine is faster.
 ///
 /// An operation starts when what was put on `stream` before is done; null: its inputs are complete, and nothing uses
 /// its outputs. What a fault ends, it ends as in Engine: with an Error on all ranks. The device stays as it is.

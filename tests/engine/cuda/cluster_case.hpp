@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "engine/cuda/cluster/lane.hpp"
+#include "engine/cuda/cluster/nccl_network.hpp"
 #include "shunt/device_cluster_engine.hpp"
 #include "support/shuffle_case.hpp"
 
@@ -17,6 +18,8 @@ std::vector<ShuffleCase> cluster_cases(const Topology& topology, std::size_t cou
 struct ClusterDevice {
   /// A lane for one engine.
   std::function<std::shared_ptr<device::Lane>(const Engine& engine, std::uint64_t seed)> make_lane;
+  /// Null: the world's own network.
+  std::function<std::shared_ptr<device::NcclNetwork>()> join_nccl = [] { return nullptr; };
   /// Memory of the device that peers can't address; valid until the case is over.
   std::function<std::byte*(std::size_t bytes)> take_plain;
   /// A stream of the caller's, or null.

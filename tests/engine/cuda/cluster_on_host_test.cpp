@@ -1,8 +1,11 @@
 // Devices between nodes, where the device is host memory: every operation against the reference, bit for bit.
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "engine/cuda/cluster_case.hpp"
 #include "engine/cuda/host_lane.hpp"
+#include "engine/cuda/nccl_of_threads.hpp"
 #include "support/hosts_of_processes.hpp"
 
 namespace shunt::test {
@@ -13,6 +16,7 @@ struct Pipeline {
   std::int32_t ring_depth;
   std::size_t batch_bytes;
   std::size_t num_batches;
+  bool is_nccl = false;
 };
 
 class ClusterOnHost : public ::testing::TestWithParam<Pipeline> {};
@@ -26,6 +30,14 @@ void run_on_host(World& world, const ShuffleCase& all, const Pipeline& pipeline)
                 std::max(pipeline.batch_bytes, static_cast<std::size_t>(all.options.hidden) * sizeof(float));
             return std::make_shared<HostLane>(*engine.impl(), HostLane::Buffers{bytes, pipeline.num_batches}, seed);
           },
+      .join_nccl = [&]() -> std::shared_ptr<device::NcclNetwork> {
+        if (!pipeline.is_nccl) return nullptr;
+        nccl::UniqueId id{};
+        std::memcpy(id.bytes, &all.seed, sizeof(all.seed));
+        id.bytes[sizeof(all.seed)] = static_cast<char>(world.size());
+        return std::make_shared<device::NcclNetwork>(nccl_of_threads(),
+                                                     nccl::Communicator::Place{world.rank(), world.size(), id}, [] {});
+      },
       .take_plain = [&](std::size_t bytes) { return plain.emplace_back(bytes).data(); },
       .stream = all.seed % 2 == 0 ? reinterpret_cast<Stream>(&plain) : nullptr};
   run_cluster_case(world, device, all);
@@ -53,6 +65,8 @@ TEST_P(ClusterOnHost, EqualsTheReferenceBitForBit) {
 INSTANTIATE_TEST_SUITE_P(Pipelines, ClusterOnHost,
                          ::testing::Values(Pipeline{128 << 10, 0, 1 << 20, 16}, Pipeline{7, 3, 256, 4},
                                            Pipeline{1000, 1, 256, 1}, Pipeline{4096, 2, 1 << 14, 2}));
+INSTANTIATE_TEST_SUITE_P(Nccl, ClusterOnHost,
+                         ::testing::Values(Pipeline{100, 1, 1 << 20, 1, true}, Pipeline{100, 1, 256, 1, true}));
 
 TEST(ClusterOnHostProcesses, GiveTheSameBitsOverTcp) {
   if (const std::string why = why_no_hosts(); !why.empty()) GTEST_SKIP() << why;

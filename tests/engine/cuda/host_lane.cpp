@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <thread>
 
 #include "kernels/dot.hpp"
 #include "kernels/reduce.hpp"
@@ -75,17 +76,22 @@ std::byte* HostLane::peer_pointer(RankId rank, std::uint64_t offset, std::size_t
   return transport_.peer_pointer(group_.member(rank), offset, bytes);
 }
 
-void HostLane::put(std::function<void()> work) {
+void HostLane::put(std::function<bool()> work) {
   const std::lock_guard lock(mutex_);
   launched_.push_back(std::move(work));
   ++num_launched_;
 }
 
+bool HostLane::do_next() {
+  if (launched_.empty() || !launched_.front()()) return false;
+  launched_.pop_front();
+  ++num_done_;
+  return true;
+}
+
 bool HostLane::advance(std::uint64_t count) {
   const std::lock_guard lock(mutex_);
-  for (auto steps = dice_() % 4; steps > 0 && !launched_.empty(); --steps, ++num_done_) {
-    launched_.front()();
-    launched_.pop_front();
+  for (auto steps = dice_() % 4; steps > 0 && do_next(); --steps) {
   }
   if (num_done_ >= count) return true;
   transport_.wake();
@@ -93,11 +99,11 @@ bool HostLane::advance(std::uint64_t count) {
 }
 
 void HostLane::launch(device::CopyBytes copy) {
-  put([copy] { std::copy_n(copy.from, copy.bytes, copy.to); });
+  put_at_once([copy] { std::copy_n(copy.from, copy.bytes, copy.to); });
 }
 
 void HostLane::launch(device::CopyRows copy) {
-  put([copy] {
+  put_at_once([copy] {
     for (std::int64_t i = 0; i < copy.num_segments; ++i) {
       const device::Segment& segment = copy.segments[i];
       std::memcpy(copy.out[segment.rank] + at(segment.slot, copy.row_bytes), copy.x + at(segment.token, copy.row_bytes),
@@ -107,7 +113,7 @@ void HostLane::launch(device::CopyRows copy) {
 }
 
 void HostLane::launch(device::GatherRows gather) {
-  put([gather] {
+  put_at_once([gather] {
     for (std::int64_t i = 0; i < gather.num_rows; ++i)
       std::memcpy(gather.out + at(i, gather.row_bytes), gather.x + at(gather.tokens[i], gather.row_bytes),
                   gather.row_bytes);
@@ -115,13 +121,13 @@ void HostLane::launch(device::GatherRows gather) {
 }
 
 void HostLane::launch(device::ReduceRows reduce) {
-  put([reduce] {
+  put_at_once([reduce] {
     for (std::int64_t token = 0; token < reduce.num_tokens; ++token) reduce_token(reduce, token);
   });
 }
 
 void HostLane::launch(device::ScaleRows scale) {
-  put([scale] {
+  put_at_once([scale] {
     const auto hidden = static_cast<std::size_t>(scale.hidden);
     for (std::int64_t i = 0; i < scale.num_segments; ++i) {
       const device::Segment& segment = scale.segments[i];
@@ -133,7 +139,7 @@ void HostLane::launch(device::ScaleRows scale) {
 }
 
 void HostLane::launch(device::DotRows dots) {
-  put([dots] {
+  put_at_once([dots] {
     for (std::int64_t token = 0; token < dots.num_tokens; ++token)
       for (std::int32_t choice = 0; choice < dots.topk; ++choice)
         dots.result[token * dots.topk + choice] = dot_of(dots, token, choice);
@@ -141,7 +147,7 @@ void HostLane::launch(device::DotRows dots) {
 }
 
 void HostLane::launch(device::ZeroPadding padding) {
-  put([padding] {
+  put_at_once([padding] {
     for (std::int32_t expert = 0; expert < padding.num_experts; ++expert) {
       std::byte* const begin = padding.rows + at(padding.offsets[expert] + padding.counts[expert], padding.row_bytes);
       std::byte* const end = padding.rows + at(padding.offsets[expert + 1], padding.row_bytes);
@@ -151,7 +157,7 @@ void HostLane::launch(device::ZeroPadding padding) {
 }
 
 void HostLane::write(std::byte** to, std::span<std::byte* const> pointers) {
-  put([to, copy = std::vector(pointers.begin(), pointers.end())] { std::ranges::copy(copy, to); });
+  put_at_once([to, copy = std::vector(pointers.begin(), pointers.end())] { std::ranges::copy(copy, to); });
 }
 
 std::byte* HostLane::land(const std::byte* buffer, std::size_t bytes) {
@@ -176,7 +182,8 @@ device::Lane::Mark HostLane::mark(Stream stream) {
 
 void HostLane::finish() {
   const std::lock_guard lock(mutex_);
-  for (; !launched_.empty(); launched_.pop_front(), ++num_done_) launched_.front()();
+  while (!launched_.empty())
+    if (!do_next()) std::this_thread::yield();
 }
 
 void HostLane::upload(std::byte* to, std::span<const std::byte> from) {

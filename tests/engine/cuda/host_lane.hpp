@@ -42,6 +42,12 @@ class HostLane final : public device::Lane {
   void write(std::byte** to, std::span<std::byte* const> pointers) override;
   [[nodiscard]] std::byte* land(const std::byte* buffer, std::size_t bytes) override;
 
+  /// Names this lane; others put work there by put().
+  [[nodiscard]] Stream stream() const override { return reinterpret_cast<Stream>(const_cast<HostLane*>(this)); }
+  static HostLane& of(Stream stream) { return *reinterpret_cast<HostLane*>(stream); }
+  /// Called again and again, when its turn has come, until it returns true.
+  void put(std::function<bool()> work);
+
   [[nodiscard]] Mark mark() override;
   /// Of any stream: what was put there is done after some time.
   [[nodiscard]] Mark mark(Stream stream) override;
@@ -52,7 +58,14 @@ class HostLane final : public device::Lane {
   void download(std::span<std::byte> to, const std::byte* from) override;
 
  private:
-  void put(std::function<void()> work);
+  template <class Work>
+  void put_at_once(Work work) {
+    put([work = std::move(work)] {
+      work();
+      return true;
+    });
+  }
+  bool do_next();
   /// Does some of what is left; true once `count` launches are done. Wakes the engine if not, so that it asks again.
   bool advance(std::uint64_t count);
 
@@ -65,7 +78,7 @@ class HostLane final : public device::Lane {
   std::vector<std::byte> landing_;
   std::mutex mutex_;
   std::mt19937_64 dice_;
-  std::deque<std::function<void()>> launched_;
+  std::deque<std::function<bool()>> launched_;
   std::uint64_t num_launched_ = 0;
   std::uint64_t num_done_ = 0;
 };

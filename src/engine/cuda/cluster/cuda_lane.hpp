@@ -46,6 +46,7 @@ class CudaLane final : public Lane {
   void write(std::byte** to, std::span<std::byte* const> pointers) override;
   [[nodiscard]] std::byte* land(const std::byte* buffer, std::size_t bytes) override;
 
+  [[nodiscard]] Stream stream() const override { return streams_->work; }
   [[nodiscard]] Mark mark() override;
   [[nodiscard]] Mark mark(Stream stream) override;
 

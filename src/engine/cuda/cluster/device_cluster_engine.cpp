@@ -1,6 +1,8 @@
 #include "shunt/device_cluster_engine.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <cstring>
 
 #include "core/fail.hpp"
 #include "engine/cuda/cluster/combine.hpp"
@@ -23,14 +25,49 @@ class HostPending final : public DevicePending {
   std::shared_ptr<Pending> pending_;
 };
 
+/// Collective.
+std::shared_ptr<device::NcclNetwork> join_nccl(World& world, std::size_t batch_bytes) {
+  struct Card {
+    nccl::UniqueId id;
+    std::uint64_t batch_bytes;
+  };
+  const nccl::Library& library = nccl::Library::load();
+  Card mine{{}, batch_bytes};
+  if (world.rank().value == 0 && library.GetUniqueId(&mine.id) != nccl::kSuccess)
+    fail(ErrorCode::system, "NCCL: can't name a communicator");
+  const auto cards = world.all_gather(std::as_bytes(std::span(&mine, 1)));
+  for (std::size_t rank = 0; rank < cards.size(); ++rank) {
+    Card theirs;
+    std::memcpy(&theirs, cards[rank].data(), sizeof(theirs));
+    if (theirs.batch_bytes != batch_bytes)
+      fail(ErrorCode::mismatch, "ranks {} and {} send batches of {} and {} bytes through NCCL", world.rank(), rank,
+           batch_bytes, theirs.batch_bytes);
+    if (rank == 0) mine.id = theirs.id;
+  }
+  const Fabric& fabric = *world.impl()->fabric;
+  const auto deadline = std::chrono::steady_clock::now() + fabric.environment().join;
+  return std::make_shared<device::NcclNetwork>(
+      library, nccl::Communicator::Place{world.rank(), world.size(), mine.id}, [&] {
+        if (const auto fault = fabric.transport().fault()) throw Error(fault->code, fault->text);
+        if (std::chrono::steady_clock::now() > deadline)
+          fail(ErrorCode::deadline, "NCCL: ranks did not join within {} ms", fabric.environment().join.count());
+      });
+}
+
 }  // namespace
 
-DeviceClusterEngine::Impl::Impl(Engine host_engine, std::shared_ptr<device::Lane> device_lane)
-    : host(std::move(host_engine)), lane(std::move(device_lane)) {
+DeviceClusterEngine::Impl::Impl(Engine host_engine, std::shared_ptr<device::Lane> device_lane,
+                                std::shared_ptr<device::NcclNetwork> nccl_network)
+    : host(std::move(host_engine)), lane(std::move(device_lane)), nccl(std::move(nccl_network)) {
   const Companions& companions = options().companions;
   if (options().dtype == fp8_e4m3 || companions.ids || companions.weights)
     fail(ErrorCode::unsupported, "rank {}: device cluster engine: fp8 rows and companions are for hosts",
          engine().rank());
+}
+
+DeviceClusterEngine::Impl::~Impl() {
+  // Else the device would wait for a lost rank for ever.
+  if (nccl && engine().world->fabric->transport().fault()) nccl->abort();
 }
 
 std::size_t DeviceClusterEngine::Impl::most_segment_bytes(const EngineOptions& options) {
@@ -83,7 +120,7 @@ Tensor DeviceClusterEngine::Impl::output(std::string_view operation, const Tenso
 }
 
 device::ClusterShuffle::Place DeviceClusterEngine::Impl::place(const DeviceClusterPlan& plan, Stream stream) const {
-  return {lane, plan.data(), lane->mark(stream)};
+  return {lane, plan.data(), lane->mark(stream), nccl ? nccl->take_turn() : nullptr};
 }
 
 template <class Op>
@@ -100,7 +137,8 @@ DeviceClusterEngine::DeviceClusterEngine(World& world, const DeviceHeap& heap, c
       fabric->transport(), *host.impl()->world->group, heap.impl(),
       device::BufferLimits{std::max(options.batch_bytes, Impl::most_segment_bytes(options.engine)),
                            options.num_batches});
-  impl_ = std::make_shared<Impl>(std::move(host), std::move(lane));
+  auto nccl = options.network == DeviceNetwork::nccl ? join_nccl(world, lane->buffer_bytes()) : nullptr;
+  impl_ = std::make_shared<Impl>(std::move(host), std::move(lane), std::move(nccl));
 }
 
 DeviceClusterPlan DeviceClusterEngine::plan(const DeviceRouting& routing, const ExpertMap& map,

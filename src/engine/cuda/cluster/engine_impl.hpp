@@ -12,7 +12,12 @@
 namespace shunt {
 
 struct DeviceClusterEngine::Impl {
-  Impl(Engine host_engine, std::shared_ptr<device::Lane> device_lane);
+  /// `nccl_network`: null where far ranks are reached by the world's own network.
+  Impl(Engine host_engine, std::shared_ptr<device::Lane> device_lane,
+       std::shared_ptr<device::NcclNetwork> nccl_network = nullptr);
+  ~Impl();
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
 
   /// The largest segment that travels between nodes.
   static std::size_t most_segment_bytes(const EngineOptions& options);
@@ -40,6 +45,7 @@ struct DeviceClusterEngine::Impl {
 
   Engine host;
   std::shared_ptr<device::Lane> lane;
+  std::shared_ptr<device::NcclNetwork> nccl;
 };
 
 }  // namespace shunt

@@ -59,6 +59,9 @@ class Lane {
   /// Copies a buffer to the device; what is launched next may read it there, and nothing later.
   [[nodiscard]] virtual std::byte* land(const std::byte* buffer, std::size_t bytes) = 0;
 
+  /// What launches go to, for others that put work there.
+  [[nodiscard]] virtual Stream stream() const = 0;
+
   /// Marks what has been launched so far. The engine is woken when it is done.
   [[nodiscard]] virtual Mark mark() = 0;
   /// Marks what has been put on a stream of the caller's; null: nothing.

@@ -1,6 +1,8 @@
 #include "engine/cuda/cluster/shuffle.hpp"
 
 #include "core/fail.hpp"
+#include "engine/cuda/cluster/nccl_route.hpp"
+#include "engine/cuda/cluster/slice_route.hpp"
 
 namespace shunt::device {
 
@@ -22,22 +24,28 @@ bool ClusterShuffle::is_ready() {
 
 void ClusterShuffle::begin(std::span<const Announcement> peers) {
   lane().write(table(), rows_by_rank(peers));
-  far_.emplace(has_flows() ? &streams() : nullptr, traffic());
+  if (!has_flows()) {
+    place_.turn.reset();
+  } else if (place_.turn) {
+    far_ = std::make_unique<NcclRoute>(std::move(place_.turn), streams(), lane(), traffic());
+  } else {
+    far_ = std::make_unique<SliceRoute>(streams(), traffic());
+  }
 }
 
 Work ClusterShuffle::work() {
   // What travels far goes first, so that the network has something to do while near rows move.
-  bool moved = far_->pump(lane());
+  bool moved = far_ && far_->pump(lane());
   if (!std::exchange(has_launched_near_, true)) {
     launch_near();
     moved = true;
   }
-  if (!last_ && far_->is_all_launched()) {
+  if (!last_ && (!far_ || far_->is_all_launched())) {
     launch_last();
     last_ = lane().mark();
     moved = true;
   }
-  if (!last_ || !(*last_)() || !far_->is_all_sent()) return moved ? Work::moved : Work::idle;
+  if (!last_ || !(*last_)() || (far_ && !far_->finish())) return moved ? Work::moved : Work::idle;
   far_.reset();  // near ranks may need long to finish, and other operations need the buffers
   return Work::finished;
 }

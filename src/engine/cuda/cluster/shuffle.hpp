@@ -5,9 +5,11 @@
 #include <optional>
 #include <vector>
 
-#include "engine/cuda/cluster/far_traffic.hpp"
+#include "engine/cuda/cluster/far_route.hpp"
 #include "engine/cuda/cluster/lane.hpp"
 #include "engine/cuda/cluster/lists.hpp"
+#include "engine/cuda/cluster/nccl_network.hpp"
+#include "engine/cuda/cluster/traffic.hpp"
 #include "engine/shuffle.hpp"
 #include "shunt/device_cluster_engine.hpp"
 #include "shunt/tensor.hpp"
@@ -23,13 +25,14 @@ struct DeviceClusterPlanData {
 namespace device {
 
 /// As on hosts, near ranks announce their memory to each other, work, and say when they are done; only the memory is a
-/// device's and the work is a kernel's. Nothing waits on the device.
+/// device's and the work is a kernel's. Nothing waits on the device but NCCL.
 class ClusterShuffle : public Shuffle {
  public:
   struct Place {
     std::shared_ptr<Lane> lane;
     std::shared_ptr<const DeviceClusterPlanData> plan;
-    Lane::Mark start;  ///< before this, inputs are not complete and outputs may be in use
+    Lane::Mark start;                         ///< before this, inputs are not complete and outputs may be in use
+    std::unique_ptr<NcclNetwork::Turn> turn;  ///< null: far ranks are reached by the world's own network
   };
 
   ClusterShuffle(const Context& context, const Announcement& announcement, Place place);
@@ -66,7 +69,7 @@ class ClusterShuffle : public Shuffle {
   Place place_;
   std::shared_ptr<std::byte> table_;
   std::optional<Lane::Mark> prepared_;
-  std::optional<FarTraffic> far_;
+  std::unique_ptr<FarRoute> far_;  // none: nothing travels far, or all has
   bool has_launched_near_ = false;
   std::optional<Lane::Mark> last_;
 };

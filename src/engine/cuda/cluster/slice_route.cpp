@@ -1,16 +1,16 @@
-#include "engine/cuda/cluster/far_traffic.hpp"
+#include "engine/cuda/cluster/slice_route.hpp"
 
 #include <algorithm>
 
 namespace shunt::device {
 
-FarTraffic::FarTraffic(Streams* streams, std::vector<PeerTraffic> traffic) {
+SliceRoute::SliceRoute(Streams& streams, std::vector<PeerTraffic> traffic) {
   for (PeerTraffic& each : traffic)
-    peers_.push_back({each.peer, PackedStream(*streams, each.peer, std::move(each.out)),
-                      UnpackedStream(*streams, each.peer, std::move(each.in))});
+    peers_.push_back({each.peer, PackedStream(streams, each.peer, std::move(each.out)),
+                      UnpackedStream(streams, each.peer, std::move(each.in))});
 }
 
-bool FarTraffic::pump(Lane& lane) {
+bool SliceRoute::pump(Lane& lane) {
   bool moved = false;
   for (Peer& peer : peers_) {
     moved |= peer.in.pump(lane);
@@ -19,15 +19,15 @@ bool FarTraffic::pump(Lane& lane) {
   return moved;
 }
 
-bool FarTraffic::is_all_launched() {
+bool SliceRoute::is_all_launched() {
   return std::ranges::all_of(peers_, [](Peer& peer) { return peer.in.finish(); });
 }
 
-bool FarTraffic::is_all_sent() const {
+bool SliceRoute::finish() {
   return std::ranges::all_of(peers_, [](const Peer& peer) { return peer.out.is_finished(); });
 }
 
-std::vector<RankId> FarTraffic::awaited() const {
+std::vector<RankId> SliceRoute::awaited() const {
   std::vector<RankId> awaited;
   for (const Peer& peer : peers_)
     if (!peer.out.is_finished() || !peer.in.is_all_here()) awaited.push_back(peer.rank);
