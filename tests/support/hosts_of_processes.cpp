@@ -37,7 +37,6 @@ void join_and_run(std::int32_t rank, const std::function<void(World&)>& body) {
   set("RANK", std::to_string(rank));
   World world = World::from_environment();
   body(world);
-  world.barrier();
 }
 
 /// The first error of several, once all have ended.

@@ -32,7 +32,8 @@ class CallerStream {
 };
 
 /// All cases on this rank's part of one GPU.
-void run_cases(World& world, const std::vector<ShuffleCase>& cases, const device::BufferLimits& limits) {
+void run_cases(World& world, const std::vector<ShuffleCase>& cases, const device::BufferLimits& limits,
+               const std::shared_ptr<device::NcclNetwork>& nccl = nullptr) {
   const DeviceHeap heap(world, {.bytes = 64 << 20});
   Arena arena(32 << 20);
   const CallerStream stream;
@@ -43,6 +44,7 @@ void run_cases(World& world, const std::vector<ShuffleCase>& cases, const device
                                      return std::make_shared<device::CudaLane>(
                                          engine_world.fabric->transport(), *engine_world.group, heap.impl(), limits);
                                    },
+                               .join_nccl = [&] { return nccl; },
                                .take_plain = [&](std::size_t bytes) { return arena.take(bytes); },
                                .stream = each.seed % 2 == 0 ? stream.get() : nullptr};
     arena.reset();
@@ -98,9 +100,9 @@ TEST(DeviceClusterProcesses, GiveTheSameBitsOverTcp) {
 /// Token t of every rank goes to the expert of rank t. All elements of a token are 1 + t.
 class RoundTrip {
  public:
-  RoundTrip(World& world, const DeviceHeap& heap)
+  RoundTrip(World& world, const DeviceHeap& heap, DeviceNetwork network = DeviceNetwork::world)
       : num_tokens_(world.size()),
-        engine_(world, heap, {.engine = {.hidden = kHidden, .dtype = f32}}),
+        engine_(world, heap, {.engine = {.hidden = kHidden, .dtype = f32}, .network = network}),
         x_(heap.allocate(f32, num_tokens_, kHidden)) {
     std::vector<std::int32_t> experts;
     std::vector<float> x;
@@ -132,6 +134,59 @@ class RoundTrip {
   Tensor x_;
   DeviceClusterPlan plan_;
 };
+
+/// Ranks that share a GPU and pretend not to: NCCL then takes the way between hosts.
+void pretend_to_be_apart(const World& world) {
+  setenv("NCCL_HOSTID", std::to_string(world.rank().value).c_str(), 1);
+  setenv("NCCL_SOCKET_IFNAME", "lo", 1);
+  setenv("NCCL_P2P_DISABLE", "1", 1);
+  setenv("NCCL_SHM_DISABLE", "1", 1);
+}
+
+/// Empty if ranks of two processes can use NCCL here, else why not.
+std::string why_no_nccl() {
+  if (!has_device()) return "no CUDA device";
+  if (std::string why = why_no_hosts(); !why.empty()) return why;
+  ChildProcess child([] { (void)nccl::Library::load(); });
+  const auto end = child.wait();
+  return end && end->returned ? "" : end ? end->error : "NCCL can't be loaded";
+}
+
+// Alone in its process, as ctest runs it.
+TEST(DeviceClusterNccl, GivesTheSameBitsBetweenProcesses) {
+  if (const std::string why = why_no_nccl(); !why.empty()) GTEST_SKIP() << why;
+  const Topology topology = Topology::virtual_nodes(2, 2);
+  const std::vector<ShuffleCase> cases = cluster_cases(topology, 10);
+  const auto run = [&](World& world) {
+    pretend_to_be_apart(world);
+    constexpr std::size_t kBatchBytes = 16 << 10;  // several rounds
+    run_cases(world, cases, {kBatchBytes, 1}, device::NcclNetwork::join(world, kBatchBytes));
+  };
+  ASSERT_NO_THROW(run_on_hosts(2, 1, run, std::chrono::seconds(40)));
+}
+
+// Alone in its process, as ctest runs it.
+TEST(DeviceClusterNccl, LeavesTheDeviceUsableWhenARankNeverComes) {
+  if (const std::string why = why_no_nccl(); !why.empty()) GTEST_SKIP() << why;
+  setenv("SHUNT_DEADLINE_MS", "1000", 1);
+  const auto run = [](World& world) {
+    pretend_to_be_apart(world);
+    const DeviceHeap heap(world, {.bytes = 16 << 20});
+    std::optional<RoundTrip> trip(std::in_place, world, heap, DeviceNetwork::nccl);
+    trip->run();
+    if (world.rank().value == 1) return std::this_thread::sleep_for(std::chrono::seconds(3));
+    std::optional<ErrorCode> code;
+    try {
+      trip->run();
+    } catch (const Error& error) {
+      code = error.code();
+    }
+    if (code != ErrorCode::deadline) throw std::runtime_error("not the expected Error");
+    trip.reset();
+    device::check(cudaDeviceSynchronize(), "use the device after a fault");
+  };
+  ASSERT_NO_THROW(run_on_hosts(2, 1, run, std::chrono::seconds(40)));
+}
 
 SpawnOptions two_islands() {
   SpawnOptions options{.kind = WorldKind::islands, .topology = Topology::virtual_nodes(4, 2)};

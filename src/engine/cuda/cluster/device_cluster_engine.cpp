@@ -1,8 +1,6 @@
 #include "shunt/device_cluster_engine.hpp"
 
 #include <algorithm>
-#include <chrono>
-#include <cstring>
 
 #include "core/fail.hpp"
 #include "engine/cuda/cluster/combine.hpp"
@@ -24,35 +22,6 @@ class HostPending final : public DevicePending {
  private:
   std::shared_ptr<Pending> pending_;
 };
-
-/// Collective.
-std::shared_ptr<device::NcclNetwork> join_nccl(World& world, std::size_t batch_bytes) {
-  struct Card {
-    nccl::UniqueId id;
-    std::uint64_t batch_bytes;
-  };
-  const nccl::Library& library = nccl::Library::load();
-  Card mine{{}, batch_bytes};
-  if (world.rank().value == 0 && library.GetUniqueId(&mine.id) != nccl::kSuccess)
-    fail(ErrorCode::system, "NCCL: can't name a communicator");
-  const auto cards = world.all_gather(std::as_bytes(std::span(&mine, 1)));
-  for (std::size_t rank = 0; rank < cards.size(); ++rank) {
-    Card theirs;
-    std::memcpy(&theirs, cards[rank].data(), sizeof(theirs));
-    if (theirs.batch_bytes != batch_bytes)
-      fail(ErrorCode::mismatch, "ranks {} and {} send batches of {} and {} bytes through NCCL", world.rank(), rank,
-           batch_bytes, theirs.batch_bytes);
-    if (rank == 0) mine.id = theirs.id;
-  }
-  const Fabric& fabric = *world.impl()->fabric;
-  const auto deadline = std::chrono::steady_clock::now() + fabric.environment().join;
-  return std::make_shared<device::NcclNetwork>(
-      library, nccl::Communicator::Place{world.rank(), world.size(), mine.id}, [&] {
-        if (const auto fault = fabric.transport().fault()) throw Error(fault->code, fault->text);
-        if (std::chrono::steady_clock::now() > deadline)
-          fail(ErrorCode::deadline, "NCCL: ranks did not join within {} ms", fabric.environment().join.count());
-      });
-}
 
 }  // namespace
 
@@ -137,7 +106,7 @@ DeviceClusterEngine::DeviceClusterEngine(World& world, const DeviceHeap& heap, c
       fabric->transport(), *host.impl()->world->group, heap.impl(),
       device::BufferLimits{std::max(options.batch_bytes, Impl::most_segment_bytes(options.engine)),
                            options.num_batches});
-  auto nccl = options.network == DeviceNetwork::nccl ? join_nccl(world, lane->buffer_bytes()) : nullptr;
+  auto nccl = options.network == DeviceNetwork::nccl ? device::NcclNetwork::join(world, lane->buffer_bytes()) : nullptr;
   impl_ = std::make_shared<Impl>(std::move(host), std::move(lane), std::move(nccl));
 }
 

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <set>
 
+#include "shunt/world.hpp"
 #include "transport/nccl/communicator.hpp"
 
 namespace shunt::device {
@@ -15,6 +16,10 @@ namespace shunt::device {
 class NcclNetwork : public std::enable_shared_from_this<NcclNetwork> {
  public:
   using Transfer = nccl::Communicator::Transfer;
+
+  /// Collective. Throws Error(unsupported) where there is no NCCL, and Error(mismatch) unless all ranks' batches have
+  /// the same size.
+  static std::shared_ptr<NcclNetwork> join(World& world, std::size_t batch_bytes);
 
   NcclNetwork(const nccl::Library& library, const nccl::Communicator::Place& place,
               const std::function<void()>& may_wait)
