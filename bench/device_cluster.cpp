@@ -29,6 +29,7 @@ struct Arguments {
   std::size_t batch_bytes = std::size_t{1} << 20;
   std::int32_t batches = 16;
   bool nccl = false;
+  bool host = false;
 };
 
 double slowest(World& world, double mine) {
@@ -64,7 +65,26 @@ std::vector<std::int32_t> uniform_routing(const Arguments& arguments, std::uint6
   return experts;
 }
 
-void measure(World& world, const Arguments& arguments) {
+struct Times {
+  double plan_ms;
+  double dispatch_ms;
+  double combine_ms;
+};
+
+void report(World& world, const Arguments& arguments, const Plan& plan, const Times& times) {
+  const auto bytes =
+      static_cast<double>(plan.traffic(static_cast<std::size_t>(arguments.hidden) * size_of(bf16)).node_bytes.total());
+  const auto rate = [&](double ms) { return bytes / ms / 1e6; };
+  if (world.rank().value == 0)
+    fmt::print(
+        "{} ranks on {} nodes, {} tokens each, {:.0f} MB between nodes: plan {:.1f} ms, dispatch {:.2f} ms "
+        "({:.2f} GB/s), combine {:.2f} ms ({:.2f} GB/s)\n",
+        world.size(), world.topology().num_nodes(), arguments.tokens, bytes / 1e6, times.plan_ms, times.dispatch_ms,
+        rate(times.dispatch_ms), times.combine_ms, rate(times.combine_ms));
+  world.barrier();
+}
+
+void measure_device(World& world, const Arguments& arguments) {
   const DeviceHeap heap(world, {.bytes = std::size_t{8} << 30});
   DeviceClusterEngine engine(world, heap,
                              {.engine = {.hidden = arguments.hidden, .dtype = bf16},
@@ -79,29 +99,44 @@ void measure(World& world, const Arguments& arguments) {
   device::check(cudaDeviceSynchronize(), "clear");
   const ExpertMap map = ExpertMap::contiguous(arguments.experts, world.size());
 
+  Times times{};
   DeviceClusterPlan plan;
-  const double plan_ms = median_ms(world, 3, [&] {
+  times.plan_ms = median_ms(world, 3, [&] {
     plan = engine.plan({.experts = reinterpret_cast<const std::int32_t*>(routing.data),
                         .num_tokens = arguments.tokens,
                         .topk = arguments.topk},
                        map);
   });
   Tensor rows;
-  const double dispatch_ms =
+  times.dispatch_ms =
       median_ms(world, arguments.iterations, [&] { rows = engine.dispatch(plan, x, {.out = rows}).wait(); });
   Tensor out;
-  const double combine_ms =
+  times.combine_ms =
       median_ms(world, arguments.iterations, [&] { out = engine.combine(plan, rows, {.out = out}).wait(); });
-  const Traffic traffic = plan.host().traffic(x.row_bytes());
-  const auto rate = [&](double ms) { return static_cast<double>(traffic.node_bytes.total()) / ms / 1e6; };
-  if (world.rank().value == 0)
-    fmt::print(
-        "{} ranks on {} nodes, {} tokens each, {:.0f} MB between nodes: plan {:.1f} ms, dispatch {:.2f} ms "
-        "({:.2f} GB/s), combine {:.2f} ms ({:.2f} GB/s)\n",
-        world.size(), world.topology().num_nodes(), arguments.tokens,
-        static_cast<double>(traffic.node_bytes.total()) / 1e6, plan_ms, dispatch_ms, rate(dispatch_ms), combine_ms,
-        rate(combine_ms));
-  world.barrier();
+  report(world, arguments, plan.host(), times);
+}
+
+void measure_host(World& world, const Arguments& arguments) {
+  Engine engine(world, {.hidden = arguments.hidden, .dtype = bf16});
+  const auto experts = uniform_routing(arguments, world.rank().index());
+  const Tensor x = world.allocate(bf16, arguments.tokens, arguments.hidden);
+  std::memset(x.data, 0, x.bytes());
+  const ExpertMap map = ExpertMap::contiguous(arguments.experts, world.size());
+
+  Times times{};
+  Plan plan;
+  times.plan_ms = median_ms(world, 3, [&] { plan = engine.plan({experts, {}, arguments.topk}, map); });
+  Tensor rows;
+  times.dispatch_ms =
+      median_ms(world, arguments.iterations, [&] { rows = engine.dispatch(plan, x, {.out = rows}).wait().rows; });
+  Tensor out;
+  times.combine_ms =
+      median_ms(world, arguments.iterations, [&] { out = engine.combine(plan, rows, {.out = out}).wait(); });
+  report(world, arguments, plan, times);
+}
+
+void measure(World& world, const Arguments& arguments) {
+  arguments.host ? measure_host(world, arguments) : measure_device(world, arguments);
 }
 
 }  // namespace
@@ -119,7 +154,8 @@ int main(int argc, char** argv) {
   app.add_option("--iterations", arguments.iterations);
   app.add_option("--batch-bytes", arguments.batch_bytes);
   app.add_option("--batches", arguments.batches);
-  app.add_flag("--nccl", arguments.nccl);
+  app.add_flag("--nccl", arguments.nccl, "by NCCL instead of the world's network");
+  app.add_flag("--host", arguments.host, "rows in host memory: what Engine makes of the same network");
   CLI11_PARSE(app, argc, argv);
   try {
     if (shunt::Environment::read().launch) {
