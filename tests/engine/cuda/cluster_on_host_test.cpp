@@ -16,6 +16,7 @@ struct Pipeline {
   std::int32_t ring_depth;
   std::size_t batch_bytes;
   std::size_t num_batches;
+  std::size_t num_cases = 60;
   bool is_nccl = false;
 };
 
@@ -47,7 +48,7 @@ TEST_P(ClusterOnHost, EqualsTheReferenceBitForBit) {
   const Pipeline pipeline = GetParam();
   for (const Topology& topology : {Topology::virtual_nodes(4, 2), Topology::virtual_nodes(7, 3),
                                    Topology::virtual_nodes(3, 3), Topology::single_node(2)}) {
-    const std::vector<ShuffleCase> cases = cluster_cases(topology, pipeline.slice_bytes < 100 ? 12 : 60);
+    const std::vector<ShuffleCase> cases = cluster_cases(topology, pipeline.num_cases);
     SpawnOptions options{.kind = WorldKind::islands, .topology = topology};
     options.environment.slice_bytes = pipeline.slice_bytes;
     options.environment.ring_depth = pipeline.ring_depth;
@@ -63,10 +64,10 @@ TEST_P(ClusterOnHost, EqualsTheReferenceBitForBit) {
 
 // The second: rows straddle slices. The third: one buffer each way for all peers and operations.
 INSTANTIATE_TEST_SUITE_P(Pipelines, ClusterOnHost,
-                         ::testing::Values(Pipeline{128 << 10, 0, 1 << 20, 16}, Pipeline{7, 3, 256, 4},
+                         ::testing::Values(Pipeline{128 << 10, 0, 1 << 20, 16}, Pipeline{7, 3, 256, 4, 12},
                                            Pipeline{1000, 1, 256, 1}, Pipeline{4096, 2, 1 << 14, 2}));
 INSTANTIATE_TEST_SUITE_P(Nccl, ClusterOnHost,
-                         ::testing::Values(Pipeline{100, 1, 1 << 20, 1, true}, Pipeline{100, 1, 256, 1, true}));
+                         ::testing::Values(Pipeline{100, 1, 1 << 20, 1, 20, true}, Pipeline{100, 1, 256, 1, 20, true}));
 
 TEST(ClusterOnHostProcesses, GiveTheSameBitsOverTcp) {
   if (const std::string why = why_no_hosts(); !why.empty()) GTEST_SKIP() << why;

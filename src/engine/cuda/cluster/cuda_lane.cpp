@@ -123,6 +123,10 @@ Lane::Mark CudaLane::mark() { return mark_and_ring(streams_->work, streams_->bel
 
 Lane::Mark CudaLane::mark(Stream stream) {
   if (!stream) return [] { return true; };
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(stream, &status), "ask whether a stream is captured");
+  if (status != cudaStreamCaptureStatusNone)
+    fail(ErrorCode::invalid_argument, "device cluster engine: the host takes part, so nothing can be captured");
   return mark_and_ring(stream, streams_->start_bell);
 }
 

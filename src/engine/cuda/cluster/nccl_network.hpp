@@ -38,6 +38,7 @@ class NcclNetwork : public std::enable_shared_from_this<NcclNetwork> {
     // As in nccl::Communicator.
     void exchange(std::span<const Transfer> sends, std::span<const Transfer> receives, cudaStream_t stream);
     [[nodiscard]] bool is_idle() const;
+    [[nodiscard]] const std::shared_ptr<NcclNetwork>& network() const { return network_; }
 
    private:
     std::shared_ptr<NcclNetwork> network_;

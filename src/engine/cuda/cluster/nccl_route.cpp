@@ -6,11 +6,15 @@ namespace shunt::device {
 
 NcclRoute::NcclRoute(std::unique_ptr<NcclNetwork::Turn> turn, Streams& streams, Lane& lane,
                      std::vector<PeerTraffic> traffic)
-    : turn_(std::move(turn)), streams_(streams), batch_bytes_(lane.buffer_bytes()) {
+    : network_(turn->network()), turn_(std::move(turn)), streams_(streams), batch_bytes_(lane.buffer_bytes()) {
   for (PeerTraffic& each : traffic) {
     num_runs_ = std::max(num_runs_, each.out.size());
     peers_.push_back({std::move(each), lane.allocate(batch_bytes_), lane.allocate(batch_bytes_), false});
   }
+}
+
+NcclRoute::~NcclRoute() {
+  if (!is_finished_) network_->abort();
 }
 
 NcclRoute::Batch NcclRoute::batch_of(const Run& run) const {
@@ -63,7 +67,7 @@ void NcclRoute::unpack() {
 }
 
 bool NcclRoute::finish() {
-  bool is_finished = true;
+  is_finished_ = true;
   for (Peer& peer : peers_) {
     const RankId rank = peer.traffic.peer;
     if (!peer.is_told && streams_.room(rank) > 0) {
@@ -74,9 +78,9 @@ bool NcclRoute::finish() {
       if (!farewell->bytes.empty() || !farewell->tag.is_last) streams_.refuse(rank, "sent rows beside NCCL");
       streams_.pop(rank);
     }
-    is_finished = is_finished && peer.is_told && streams_.has_ended(rank);
+    is_finished_ = is_finished_ && peer.is_told && streams_.has_ended(rank);
   }
-  return is_finished;
+  return is_finished_;
 }
 
 std::vector<RankId> NcclRoute::awaited() const {

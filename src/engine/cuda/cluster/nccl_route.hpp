@@ -18,6 +18,9 @@ class NcclRoute final : public FarRoute {
  public:
   NcclRoute(std::unique_ptr<NcclNetwork::Turn> turn, Streams& streams, Lane& lane, std::vector<PeerTraffic> traffic);
 
+  /// Ends what it has launched, if it has not finished.
+  ~NcclRoute() override;
+
   bool pump(Lane& lane) override;
   bool is_all_launched() override { return is_over(); }
   bool finish() override;
@@ -41,7 +44,8 @@ class NcclRoute final : public FarRoute {
   bool begin_round(Lane& lane);
   void unpack();
 
-  std::unique_ptr<NcclNetwork::Turn> turn_;
+  std::shared_ptr<NcclNetwork> network_;
+  std::unique_ptr<NcclNetwork::Turn> turn_;  // none: all is launched
   Streams& streams_;
   std::size_t batch_bytes_;
   std::vector<Peer> peers_;
@@ -49,6 +53,7 @@ class NcclRoute final : public FarRoute {
   std::size_t run_ = 0;
   std::int64_t round_ = 0;
   bool is_exchanging_ = false;
+  bool is_finished_ = false;
 };
 
 }  // namespace shunt::device
