@@ -62,7 +62,5 @@ if(NOT SHUNT_PMIX STREQUAL "OFF")
 endif()
 shunt_backend(PMIX pmix_FOUND)
 
-if(NOT SHUNT_NCCL STREQUAL "OFF")
-  find_library(NCCL_LIBRARY nccl)
-endif()
-shunt_backend(NCCL NCCL_LIBRARY "not used by this release yet")
+# NCCL itself is looked for at run time (src/transport/nccl/library.hpp); it is used with CUDA only.
+shunt_backend(NCCL SHUNT_HAVE_CUDA "its library is loaded at run time")

@@ -78,6 +78,8 @@ struct CombineGradients {
 /// Error(invalid_argument) is thrown before anything is sent, and the call may be repeated.
 class Engine {
  public:
+  struct Impl;
+
   Engine(const World& world, const EngineOptions& options);
 
   /// Collective, blocking. The routing is read during the call only.
@@ -107,8 +109,10 @@ class Engine {
 
   [[nodiscard]] const EngineOptions& options() const;
 
+  /// For engines on devices.
+  [[nodiscard]] const std::shared_ptr<Impl>& impl() const { return impl_; }
+
  private:
-  struct Impl;
   std::shared_ptr<Impl> impl_;
 };
 

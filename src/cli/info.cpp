@@ -27,15 +27,9 @@ constexpr Part kParts[] = {
     {"ucx", SHUNT_HAVE_UCX, "ranks of several hosts with RDMA"},
     {"pmix", SHUNT_HAVE_PMIX, "how mpirun and srun tell ranks of several hosts where to meet"},
     {"cuda", SHUNT_HAVE_CUDA, "ranks on GPUs that reach each other's memory"},
+    {"nccl", SHUNT_HAVE_NCCL, "ranks on GPUs of several nodes, where libnccl is installed"},
     {"mpi", SHUNT_HAVE_MPI, "the baseline of `bench shuffle`, and a launcher"},
 };
-
-struct Library {
-  const char* name;
-  bool found;
-};
-
-constexpr Library kUnusedLibraries[] = {{"nccl", SHUNT_HAVE_NCCL}};
 
 struct Arguments {
   bool measure = false;
@@ -53,11 +47,6 @@ void run(const Arguments& arguments) {
   for (const Part& part : kParts) {
     fmt::print("  {:<8}{:<5}{}\n", part.name, part.built_in ? "yes" : "no", part.note);
     report["build"][part.name] = part.built_in;
-  }
-  fmt::print("\nlooked for when this was built; nothing of it is in this release\n");
-  for (const Library& library : kUnusedLibraries) {
-    fmt::print("  {:<8}{}\n", library.name, library.found ? "found" : "not found");
-    report["unused_libraries_found"][library.name] = library.found;
   }
   constexpr double kMiB = 1 << 20;
   const auto cache_mib = static_cast<double>(machine.last_level_cache_bytes) / kMiB;

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/fail.hpp"
+#include "engine/closes.hpp"
 
 namespace shunt {
 
@@ -46,11 +47,8 @@ void Combine::forward_token(std::span<const Target> targets, std::byte* segment)
     return;
   }
   std::array<Term, Routing::kMaxTopK> terms;
-  for (std::size_t i = 0; i < targets.size(); ++i) {
-    const bool last = i + 1 == targets.size();
-    const bool ends_rank = !last && targets[i + 1].rank != targets[i].rank;
-    terms[i] = {row(targets[i]), weight(targets[i]), last ? Closes::node : ends_rank ? Closes::rank : Closes::nothing};
-  }
+  for (std::size_t i = 0; i < targets.size(); ++i)
+    terms[i] = {row(targets[i]), weight(targets[i]), closes_in_node(targets, i)};
   const ReduceFormat to_wire{in_.format.terms, in_.format.wire, in_.format.wire};
   reduce_row(std::span(terms.data(), targets.size()), hidden(), to_wire, segment, Store::cached);
 }
@@ -130,13 +128,7 @@ void Combine::sum_in_f32(std::int64_t token) {
 }
 
 Closes Combine::closes(std::span<const Target> targets, std::size_t i) const {
-  const bool last = i + 1 == targets.size();
-  if (is_flat()) return last ? Closes::node : Closes::nothing;
-  const Topology& topology = plan().topology;
-  const NodeId node = topology.node(targets[i].rank);
-  if (last || topology.node(targets[i + 1].rank) != node)
-    return node == topology.node(plan().self) ? Closes::node : Closes::remote_node;
-  return targets[i + 1].rank != targets[i].rank ? Closes::rank : Closes::nothing;
+  return closes_in_token(plan(), is_flat(), targets, i);
 }
 
 }  // namespace shunt

@@ -112,9 +112,10 @@ void Dispatch::fill_padding() const {
   });
 }
 
-void Dispatch::finish() {
+bool Dispatch::finish() {
   if (in_.copy_into.data && in_.copy_into.bytes() > 0)
     std::memcpy(in_.copy_into.data, in_.output.data, in_.copy_into.bytes());
+  return true;
 }
 
 }  // namespace shunt

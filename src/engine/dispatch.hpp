@@ -28,7 +28,7 @@ class Dispatch final : public Shuffle {
   void begin(std::span<const Announcement> peers) override;
   Work work() override;
   [[nodiscard]] std::vector<RankId> awaited_far() const override { return far_.awaited(); }
-  void finish() override;
+  bool finish() override;
 
  private:
   /// A token's row and scales as they travel; valid until the next call.

@@ -64,6 +64,9 @@ class Operation {
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
 
+  /// False while this rank's memory is not ready for its peers: then they are not told of the operation yet, and no
+  /// deadline runs. Whoever makes it ready wakes the transport.
+  [[nodiscard]] virtual bool is_ready() { return true; }
   /// Far ranks of this world with which it exchanges streams, or which it wants to know to be here.
   [[nodiscard]] virtual std::vector<RankId> far_partners() const { return {}; }
   /// Called once all near members have announced themselves. `peers` holds their announcements by rank, this rank's own
@@ -73,8 +76,8 @@ class Operation {
   virtual Work work() { return Work::finished; }
   /// Far ranks that the last work() waited for.
   [[nodiscard]] virtual std::vector<RankId> awaited_far() const { return {}; }
-  /// Called once all near peers are done with this rank's memory.
-  virtual void finish() {}
+  /// Called once all near peers are done with this rank's memory, until it returns true.
+  virtual bool finish() { return true; }
 
   [[nodiscard]] const Group& group() const { return *group_; }
   [[nodiscard]] const Key& key() const { return key_; }
@@ -95,9 +98,10 @@ class Operation {
   Key key_;
   Announcement announcement_;
   std::chrono::milliseconds deadline_;
-  std::chrono::steady_clock::time_point issued_;
+  std::chrono::steady_clock::time_point announced_at_;
   std::vector<RankId> far_partners_;
   std::unique_ptr<Streams> streams_;
+  bool is_announced_ = false;
   bool has_begun_ = false;
   bool has_worked_ = false;
   std::optional<Error> error_;

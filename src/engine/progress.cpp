@@ -67,16 +67,23 @@ void Progress::issue(const std::shared_ptr<Operation>& operation, std::uint32_t&
       fail(ErrorCode::invalid_argument, "rank {} called {} while {} operations are under way; wait for some first",
            transport_->rank(), to_string(operation->announcement().kind), num_pending_.load());
     operation->key_.sequence = next_sequence++;
-    operation->issued_ = Clock::now();
     issued_.push_back(operation);
     ++num_pending_;
-    for_near_peers(*operation, [&](RankId peer) { post(peer, signal_record(*operation, Signal::announce)); });
+    announce_if_ready(*operation);
   }
   // Somebody must see it: a waiter if there is one (its last act is to look for pending work), else the server.
   if (num_waiters_ == 0)
     notify_server();
   else
     transport_->wake();
+}
+
+bool Progress::announce_if_ready(Operation& operation) {
+  if (!operation.is_ready()) return false;
+  operation.is_announced_ = true;
+  operation.announced_at_ = Clock::now();
+  for_near_peers(operation, [&](RankId peer) { post(peer, signal_record(operation, Signal::announce)); });
+  return true;
 }
 
 void Progress::post(RankId peer, const SignalRecord& record) {

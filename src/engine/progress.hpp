@@ -67,6 +67,7 @@ class Progress {
 
   // Posting. queue_mutex_ is held for moments only, so that issue() never waits for rows to move.
   void post(RankId peer, const SignalRecord& record);
+  bool announce_if_ready(Operation& operation);
   void flush_backlog();
   void say_farewell();
 
@@ -78,6 +79,7 @@ class Progress {
   bool receive_slices();
   void take(const Message& message);
   bool step(Operation& operation);
+  bool announce(Operation& operation);
   bool all_announced(const Operation& operation);
   bool all_done(const Operation& operation);
   bool begin(Operation& operation);
@@ -88,7 +90,7 @@ class Progress {
   /// Runs a part of the operation, or of none; false if it failed, which poisons the transport.
   template <class Part>
   bool guarded(const Operation* operation, const Part& part);
-  void finish(Operation& operation);
+  bool finish(Operation& operation);
   void complete(Operation& operation, std::optional<Error> error);
   void fail_all(const Fault& fault);
   void check_patience();

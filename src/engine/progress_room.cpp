@@ -120,14 +120,24 @@ bool Progress::receive_slices() {
 
 bool Progress::step(Operation& operation) {
   bool moved = false;
+  if (!operation.is_announced_ && !announce(operation)) return false;
   if (!operation.has_begun_) {
     if (!all_announced(operation) || !begin(operation)) return false;
     moved = true;
   }
   if (!operation.has_worked_) moved |= work(operation);
   if (!operation.has_worked_ || !all_done(operation) || !far_partners_match(operation)) return moved;
-  finish(operation);
-  return true;
+  return finish(operation) || moved;
+}
+
+bool Progress::announce(Operation& operation) {
+  bool announced = false;
+  return guarded(&operation,
+                 [&] {
+                   const std::lock_guard lock(queue_mutex_);
+                   announced = announce_if_ready(operation);
+                 }) &&
+         announced;
 }
 
 bool Progress::all_announced(const Operation& operation) {
@@ -228,8 +238,9 @@ bool Progress::work(Operation& operation) {
   return true;
 }
 
-void Progress::finish(Operation& operation) {
-  operation.finish();
+bool Progress::finish(Operation& operation) {
+  bool finished = false;
+  if (!guarded(&operation, [&] { finished = operation.finish(); }) || !finished) return false;
   if (operation.streams_) operation.streams_->close();
   std::vector<RankId> far_partners;
   for (const RankId partner : operation.far_partners_) far_partners.push_back(operation.group().member(partner));
@@ -238,6 +249,7 @@ void Progress::finish(Operation& operation) {
                        fmt::format("rank {} owes rank {} the grants of more than {} operations", *debtor,
                                    transport_->rank(), Arrivals::kMostPending));
   complete(operation, std::nullopt);
+  return true;
 }
 
 void Progress::complete(Operation& operation, std::optional<Error> error) {
@@ -290,7 +302,7 @@ void Progress::check_patience() {
     if (operation->done()) continue;
     const auto awaited = awaited_peers(*operation);
     for (const RankId peer : awaited) transport_->suspect(peer);
-    if (!awaited.empty() && Clock::now() - operation->issued_ > operation->deadline_)
+    if (operation->is_announced_ && !awaited.empty() && Clock::now() - operation->announced_at_ > operation->deadline_)
       transport_->report(ErrorCode::deadline, awaited.front(),
                          fmt::format("rank {}: {} took longer than {} ms; {}", transport_->rank(), name_of(*operation),
                                      operation->deadline_.count(), describe_pending()));

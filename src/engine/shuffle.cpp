@@ -7,10 +7,14 @@
 
 namespace shunt {
 
-std::byte* Shuffle::announced_block(RankId rank, const Announcement& peer, std::size_t expected_bytes) const {
+void Shuffle::check_announced(RankId rank, const Announcement& peer, std::size_t expected_bytes) const {
   if (group().is_near(rank) && peer.bytes != expected_bytes)
     fail_because_of(group().member(rank), "rank {} announced {} bytes for {} #{}, rank {} expected {}", rank,
                     peer.bytes, to_string(peer.kind), key().sequence, group().self, expected_bytes);
+}
+
+std::byte* Shuffle::announced_block(RankId rank, const Announcement& peer, std::size_t expected_bytes) const {
+  check_announced(rank, peer, expected_bytes);
   return peer_block(rank, peer.offset, expected_bytes);
 }
 

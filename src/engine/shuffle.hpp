@@ -36,8 +36,9 @@ class Shuffle : public Operation {
  protected:
   [[nodiscard]] const PlanData& plan() const { return *plan_; }
 
-  /// The block that a near peer announced; throws PeerError unless it has the size that the plan demands. nullptr
-  /// for a far peer.
+  /// Throws PeerError unless what a near peer announced has the size that the plan demands.
+  void check_announced(RankId rank, const Announcement& peer, std::size_t expected_bytes) const;
+  /// The block that a near peer announced, checked; nullptr for a far peer.
   [[nodiscard]] std::byte* announced_block(RankId rank, const Announcement& peer, std::size_t expected_bytes) const;
   [[nodiscard]] std::byte* peer_block(RankId rank, std::uint64_t offset, std::size_t bytes) const;
 

@@ -40,11 +40,19 @@ void Streams::refuse(RankId peer, const std::string& text) const {
   fail_because_of(group_.member(peer), "rank {} {}", peer, text);
 }
 
-std::optional<OutSlice> Streams::open(RankId peer) {
+std::uint32_t Streams::room(RankId peer) const {
   const Arrivals::Peer& theirs = arrivals_[group_.member(peer).index()];
-  if (theirs.num_posted >= theirs.granted) return std::nullopt;
+  return theirs.granted - theirs.num_posted;
+}
+
+std::size_t Streams::slice_bytes(RankId peer) const {
   // No larger than its own: what a peer grants says nothing of this rank's memory.
-  return link_.open(std::min<std::size_t>(theirs.slice_bytes, limits_.slice_bytes));
+  return std::min<std::size_t>(arrivals_[group_.member(peer).index()].slice_bytes, limits_.slice_bytes);
+}
+
+std::optional<OutSlice> Streams::open(RankId peer) {
+  if (room(peer) == 0) return std::nullopt;
+  return link_.open(slice_bytes(peer));
 }
 
 void Streams::post(RankId peer, OutSlice slice, std::size_t bytes, bool is_last) {

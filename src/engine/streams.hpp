@@ -44,8 +44,13 @@ class Streams {
   /// Tells the peer that this rank is here, and makes room for the first slices.
   void welcome(RankId peer);
 
+  /// Slices that the peer has room for.
+  [[nodiscard]] std::uint32_t room(RankId peer) const;
+  /// Of a slice to the peer, at most; 0 before it has granted room.
+  [[nodiscard]] std::size_t slice_bytes(RankId peer) const;
   /// A buffer for the next slice to the peer; none while it has granted no room or the link has none.
   std::optional<OutSlice> open(RankId peer);
+  /// The buffer may also be the caller's own, of slice_bytes() at most.
   void post(RankId peer, OutSlice slice, std::size_t bytes, bool is_last);
 
   /// Takes a slice from the link. Throws PeerError for one that was not granted.

@@ -5,12 +5,14 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 
 #include "core/cuda/check.hpp"
 #include "core/fail.hpp"
 #include "engine/cuda/heap_impl.hpp"
 #include "engine/cuda/on_device.hpp"
 #include "engine/cuda/preload.hpp"
+#include "engine/world_impl.hpp"
 
 namespace shunt {
 namespace {
@@ -83,8 +85,12 @@ std::shared_ptr<HostPage> DeviceHeap::Impl::take_page() {
 DeviceHeap::DeviceHeap(World& world, const DeviceHeapOptions& options) {
   const std::int32_t device = current_device(options.device);
   const device::OnDevice scope(device);
-  check_connections(world, device);
-  impl_ = std::make_shared<Impl>(world, options, device);
+  const Group& group = *world.impl()->group;
+  std::optional<World> here;
+  if (group.has_far()) here = world.split(group.wiring.hosts[group.self.index()].value);
+  World& host = here ? *here : world;
+  check_connections(host, device);
+  impl_ = std::make_shared<Impl>(host, options, device);
   world.barrier();  // all kernels are loaded: from now on ranks may wait for each other
 }
 

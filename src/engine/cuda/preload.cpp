@@ -6,10 +6,12 @@
 #include "kernels/cuda/copy_bytes.hpp"
 #include "kernels/cuda/copy_rows.hpp"
 #include "kernels/cuda/dot_rows.hpp"
+#include "kernels/cuda/gather_rows.hpp"
 #include "kernels/cuda/pipelined_reduce_rows.hpp"
 #include "kernels/cuda/quantise_rows.hpp"
 #include "kernels/cuda/reduce_rows.hpp"
 #include "kernels/cuda/scale_rows.hpp"
+#include "kernels/cuda/write_pointers.hpp"
 #include "kernels/cuda/zero_padding.hpp"
 #include "plan/cuda/clamp.hpp"
 #include "plan/cuda/count.hpp"
@@ -36,6 +38,8 @@ void preload_kernels() {
   preload_scale_rows();
   preload_send_and_meet();
   preload_dot_rows();
+  preload_gather_rows();
+  preload_write_pointers();
 }
 
 }  // namespace shunt::device

@@ -149,7 +149,8 @@ Joined join_those_who_met(const JoinOptions& options, RankId self, const net::Me
   const Wiring wiring = wiring_of(cards);
 
   shm::JoinOptions near;
-  near.job = meeting.name();
+  // Containers may be hosts of their own and still share a network, and with it the names of sockets.
+  near.job = fmt::format("{}/{}", meeting.name(), wiring.hosts[own.index()].value);
   near.join_limit = options.meeting.limit;
   near.liveness_limit = options.liveness_limit;
   LinkOptions far{.rank = own, .size = meeting.size(), .contacts = {}, .liveness = options.liveness_limit};

@@ -1,0 +1,173 @@
+// Shuffles between nodes of GPUs. Ranks that a launcher started use their world; without one, they are threads that
+// share a GPU, and nodes are islands between which slices are copied. Times are medians over iterations of the slowest
+// rank.
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <random>
+
+#include "core/cuda/check.hpp"
+#include "shunt/device_cluster_engine.hpp"
+
+namespace shunt {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Arguments {
+  std::int32_t ranks = 4;
+  std::int32_t nodes = 2;
+  std::int64_t tokens = 4096;
+  std::int64_t hidden = 7168;
+  std::int32_t experts = 64;
+  std::int32_t topk = 8;
+  int iterations = 10;
+  std::size_t batch_bytes = std::size_t{1} << 20;
+  std::int32_t batches = 16;
+  bool nccl = false;
+  bool host = false;
+};
+
+double slowest(World& world, double mine) {
+  double most = 0;
+  for (const auto& bytes : world.all_gather(std::as_bytes(std::span(&mine, 1)))) {
+    double theirs = 0;
+    std::memcpy(&theirs, bytes.data(), sizeof(theirs));
+    most = std::max(most, theirs);
+  }
+  return most;
+}
+
+template <class Work>
+double median_ms(World& world, int iterations, const Work& work) {
+  std::vector<double> times;
+  work();
+  for (int i = 0; i < iterations; ++i) {
+    world.barrier();
+    const auto begin = Clock::now();
+    work();
+    times.push_back(slowest(world, std::chrono::duration<double, std::milli>(Clock::now() - begin).count()));
+  }
+  std::nth_element(times.begin(), times.begin() + std::ssize(times) / 2, times.end());
+  return times[times.size() / 2];
+}
+
+std::vector<std::int32_t> uniform_routing(const Arguments& arguments, std::uint64_t seed) {
+  std::mt19937_64 generator(seed);
+  std::vector<std::int32_t> all(static_cast<std::size_t>(arguments.experts)), experts;
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::int32_t>(i);
+  for (std::int64_t token = 0; token < arguments.tokens; ++token)
+    std::sample(all.begin(), all.end(), std::back_inserter(experts), arguments.topk, generator);
+  return experts;
+}
+
+struct Times {
+  double plan_ms;
+  double dispatch_ms;
+  double combine_ms;
+};
+
+void report(World& world, const Arguments& arguments, const Plan& plan, const Times& times) {
+  const auto bytes =
+      static_cast<double>(plan.traffic(static_cast<std::size_t>(arguments.hidden) * size_of(bf16)).node_bytes.total());
+  const auto rate = [&](double ms) { return bytes / ms / 1e6; };
+  if (world.rank().value == 0)
+    fmt::print(
+        "{} ranks on {} nodes, {} tokens each, {:.0f} MB between nodes: plan {:.1f} ms, dispatch {:.2f} ms "
+        "({:.2f} GB/s), combine {:.2f} ms ({:.2f} GB/s)\n",
+        world.size(), world.topology().num_nodes(), arguments.tokens, bytes / 1e6, times.plan_ms, times.dispatch_ms,
+        rate(times.dispatch_ms), times.combine_ms, rate(times.combine_ms));
+  world.barrier();
+}
+
+void measure_device(World& world, const Arguments& arguments) {
+  const DeviceHeap heap(world, {.bytes = std::size_t{8} << 30});
+  DeviceClusterEngine engine(world, heap,
+                             {.engine = {.hidden = arguments.hidden, .dtype = bf16},
+                              .batch_bytes = arguments.batch_bytes,
+                              .num_batches = arguments.batches,
+                              .network = arguments.nccl ? DeviceNetwork::nccl : DeviceNetwork::world});
+  const auto experts = uniform_routing(arguments, world.rank().index());
+  const Tensor routing = heap.allocate(f32, arguments.tokens, arguments.topk);
+  const Tensor x = heap.allocate(bf16, arguments.tokens, arguments.hidden);
+  device::check(cudaMemcpy(routing.data, experts.data(), routing.bytes(), cudaMemcpyHostToDevice), "upload");
+  device::check(cudaMemset(x.data, 0, x.bytes()), "clear");
+  device::check(cudaDeviceSynchronize(), "clear");
+  const ExpertMap map = ExpertMap::contiguous(arguments.experts, world.size());
+
+  Times times{};
+  DeviceClusterPlan plan;
+  times.plan_ms = median_ms(world, 3, [&] {
+    plan = engine.plan({.experts = reinterpret_cast<const std::int32_t*>(routing.data),
+                        .num_tokens = arguments.tokens,
+                        .topk = arguments.topk},
+                       map);
+  });
+  Tensor rows;
+  times.dispatch_ms =
+      median_ms(world, arguments.iterations, [&] { rows = engine.dispatch(plan, x, {.out = rows}).wait(); });
+  Tensor out;
+  times.combine_ms =
+      median_ms(world, arguments.iterations, [&] { out = engine.combine(plan, rows, {.out = out}).wait(); });
+  report(world, arguments, plan.host(), times);
+}
+
+void measure_host(World& world, const Arguments& arguments) {
+  Engine engine(world, {.hidden = arguments.hidden, .dtype = bf16});
+  const auto experts = uniform_routing(arguments, world.rank().index());
+  const Tensor x = world.allocate(bf16, arguments.tokens, arguments.hidden);
+  std::memset(x.data, 0, x.bytes());
+  const ExpertMap map = ExpertMap::contiguous(arguments.experts, world.size());
+
+  Times times{};
+  Plan plan;
+  times.plan_ms = median_ms(world, 3, [&] { plan = engine.plan({experts, {}, arguments.topk}, map); });
+  Tensor rows;
+  times.dispatch_ms =
+      median_ms(world, arguments.iterations, [&] { rows = engine.dispatch(plan, x, {.out = rows}).wait().rows; });
+  Tensor out;
+  times.combine_ms =
+      median_ms(world, arguments.iterations, [&] { out = engine.combine(plan, rows, {.out = out}).wait(); });
+  report(world, arguments, plan, times);
+}
+
+void measure(World& world, const Arguments& arguments) {
+  arguments.host ? measure_host(world, arguments) : measure_device(world, arguments);
+}
+
+}  // namespace
+}  // namespace shunt
+
+int main(int argc, char** argv) {
+  shunt::Arguments arguments;
+  CLI::App app("Shuffles between nodes of GPUs");
+  app.add_option("--ranks", arguments.ranks);
+  app.add_option("--nodes", arguments.nodes);
+  app.add_option("--tokens", arguments.tokens);
+  app.add_option("--hidden", arguments.hidden);
+  app.add_option("--experts", arguments.experts);
+  app.add_option("--topk", arguments.topk);
+  app.add_option("--iterations", arguments.iterations);
+  app.add_option("--batch-bytes", arguments.batch_bytes);
+  app.add_option("--batches", arguments.batches);
+  app.add_flag("--nccl", arguments.nccl, "by NCCL instead of the world's network");
+  app.add_flag("--host", arguments.host, "rows in host memory: what Engine makes of the same network");
+  CLI11_PARSE(app, argc, argv);
+  try {
+    if (shunt::Environment::read().launch) {
+      shunt::World world = shunt::World::from_environment();
+      shunt::measure(world, arguments);
+      return 0;
+    }
+    shunt::World::spawn(arguments.ranks, [&](shunt::World& world) { shunt::measure(world, arguments); },
+                        {.kind = shunt::WorldKind::islands,
+                         .topology = shunt::Topology::virtual_nodes(arguments.ranks, arguments.nodes)});
+  } catch (const shunt::Error& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    return 1;
+  }
+}

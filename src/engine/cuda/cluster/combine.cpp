@@ -1,0 +1,110 @@
+#include "engine/cuda/cluster/combine.hpp"
+
+#include "core/fail.hpp"
+
+namespace shunt::device {
+
+ClusterCombine::ClusterCombine(const Context& context, const Announcement& announcement, Inputs inputs)
+    : ClusterShuffle(context, announcement, std::move(inputs.place)), in_(std::move(inputs)) {
+  constexpr std::size_t kAlignment = 256;
+  std::vector<std::size_t> offsets;
+  std::size_t bytes = 0;
+  for (const OutFlowLists& flow : lists().out_flows) {
+    offsets.push_back(bytes);
+    bytes += (static_cast<std::size_t>(flow.num_parts) * part_bytes() + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  far_parts_ = lane().allocate(bytes);
+  for (const std::size_t offset : offsets) parts_of_flow_.push_back(far_parts_.get() + offset);
+  if (in_.order != SumOrder::mixed) return;
+  const std::int64_t num_widened = lists().num_parts() + lists().near_parts.size / plan().topk;
+  widened_ = lane().allocate(static_cast<std::size_t>(num_widened * in_.out.cols) * sizeof(float));
+}
+
+std::size_t ClusterCombine::part_bytes() const {
+  return static_cast<std::size_t>(in_.out.cols) *
+         size_of(in_.order == SumOrder::flat ? in_.format.terms : in_.format.wire);
+}
+
+void ClusterCombine::prepare() {
+  if (in_.shown.data != in_.rows.data) lane().launch(CopyBytes{in_.rows.data, in_.shown.data, in_.rows.bytes()});
+}
+
+std::vector<std::byte*> ClusterCombine::rows_by_rank(std::span<const Announcement> peers) {
+  std::vector<std::byte*> rows;
+  for (std::size_t rank = 0; rank < peers.size(); ++rank)
+    rows.push_back(announced(RankId(rank), peers[rank], peers[rank].offset, in_.rows.row_bytes()));
+  rows.insert(rows.end(), parts_of_flow_.begin(), parts_of_flow_.end());
+  rows.push_back(widened_.get());
+  return rows;
+}
+
+ReduceRows ClusterCombine::reduce(const ListIn<Term>& terms, std::int32_t width) const {
+  return {.rows = table(),
+          .result = nullptr,
+          .terms = list(terms),
+          .num_tokens = width > 0 ? terms.size / width : 0,
+          .topk = width,
+          .hidden = in_.out.cols,
+          .row_dtype = in_.format.terms,
+          .wire_dtype = in_.format.wire,
+          .result_dtype = in_.format.result,
+          .weighted = in_.weighted,
+          .stop = nullptr};
+}
+
+/// What the near ranks hold for a far source's tokens: the sum of each token's rows or, for `flat`, the rows.
+Run ClusterCombine::sums_for(const InFlowLists& flow) {
+  const bool is_flat = in_.order == SumOrder::flat;
+  const std::int32_t width = is_flat ? 1 : flow.most_targets;
+  ReduceRows sums = reduce(is_flat ? flow.flat_terms : flow.terms, width);
+  sums.result_dtype = is_flat ? in_.format.terms : in_.format.wire;
+  sums.weighted = in_.weighted && !is_flat;
+  return {sums.num_tokens, part_bytes(),
+          [this, sums](std::int64_t first, std::int64_t count, std::byte* memory) mutable {
+            ReduceRows batch = sums;
+            batch.terms += first * sums.topk;
+            batch.num_tokens = count;
+            batch.result = memory;
+            lane().launch(batch);
+          }};
+}
+
+std::vector<PeerTraffic> ClusterCombine::traffic() {
+  TrafficByPeer traffic(1);
+  for (const InFlowLists& flow : lists().in_flows) traffic.pack(flow.peer, 0, sums_for(flow));
+  for (std::size_t i = 0; i < lists().out_flows.size(); ++i) {
+    const OutFlowLists& flow = lists().out_flows[i];
+    traffic.unpack(flow.peer, 0,
+                   {flow.num_parts, part_bytes(), [this, i](std::int64_t first, std::int64_t count, std::byte* memory) {
+                      const std::size_t offset = static_cast<std::size_t>(first) * part_bytes();
+                      const std::size_t bytes = static_cast<std::size_t>(count) * part_bytes();
+                      lane().launch(CopyBytes{memory, parts_of_flow_[i] + offset, bytes});
+                    }});
+  }
+  return traffic.take();
+}
+
+void ClusterCombine::launch_near() {
+  if (in_.order != SumOrder::mixed) return;
+  ReduceRows sums = reduce(lists().near_parts, plan().topk);
+  sums.result = widened_.get() + static_cast<std::size_t>(lists().num_parts() * in_.out.cols) * sizeof(float);
+  sums.result_dtype = f32;
+  lane().launch(sums);
+}
+
+void ClusterCombine::launch_last() {
+  ReduceRows sums = reduce(lists().sums, plan().topk);
+  sums.result = in_.out.data;
+  if (in_.order == SumOrder::mixed) {
+    ReduceRows widen = reduce(lists().far_parts, 1);
+    widen.result = widened_.get();
+    widen.row_dtype = in_.format.wire;
+    widen.result_dtype = f32;
+    lane().launch(widen);
+    sums.rows = table() + plan().topology.num_ranks() + lists().out_flows.size();
+    sums.row_dtype = f32;
+  }
+  lane().launch(sums);
+}
+
+}  // namespace shunt::device

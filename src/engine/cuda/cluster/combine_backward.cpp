@@ -1,0 +1,121 @@
+#include "engine/cuda/cluster/combine_backward.hpp"
+
+namespace shunt::device {
+namespace {
+
+std::int64_t num_answers(const InFlowLists& flow) { return flow.num_tokens * flow.most_targets; }
+
+}  // namespace
+
+ClusterCombineBackward::ClusterCombineBackward(const Context& context, const Announcement& announcement, Inputs inputs)
+    : ClusterShuffle(context, announcement, std::move(inputs.place)), in_(std::move(inputs)) {
+  std::int64_t num_floats = 0;
+  for (const InFlowLists& flow : lists().in_flows) num_floats += num_answers(flow);
+  answers_ = lane().allocate(static_cast<std::size_t>(num_floats) * sizeof(float));
+}
+
+void ClusterCombineBackward::prepare() {
+  if (in_.shown.data != in_.expert_out.data)
+    lane().launch(CopyBytes{in_.expert_out.data, in_.shown.data, in_.shown.bytes()});
+}
+
+// Gradients of every rank's rows, every rank's expert outputs, and this rank's gradients of weights.
+std::vector<std::byte*> ClusterCombineBackward::rows_by_rank(std::span<const Announcement> peers) {
+  std::vector<std::byte*> rows;
+  const std::size_t row_bytes = in_.gradients.row_bytes();
+  for (std::size_t rank = 0; rank < peers.size(); ++rank)
+    rows.push_back(announced(RankId(rank), peers[rank], peers[rank].offset, row_bytes));
+  for (std::size_t rank = 0; rank < peers.size(); ++rank)
+    rows.push_back(has_weights() ? announced(RankId(rank), peers[rank], peers[rank].second_offset, row_bytes)
+                                 : nullptr);
+  rows.push_back(in_.weights.data);
+  return rows;
+}
+
+void ClusterCombineBackward::scale(const std::byte* x, const Segment* segments, std::int64_t num_segments) {
+  lane().launch(ScaleRows{.x = x,
+                          .out = table(),
+                          .segments = segments,
+                          .num_segments = num_segments,
+                          .hidden = in_.grad_out.cols,
+                          .x_dtype = in_.grad_out.dtype,
+                          .out_dtype = in_.gradients.dtype,
+                          .stop = nullptr});
+}
+
+void ClusterCombineBackward::dot(const std::byte* x, const Term* terms, std::int32_t width, std::int64_t num_tokens,
+                                 float* result) {
+  lane().launch(DotRows{.x = x,
+                        .rows = table() + plan().topology.num_ranks(),
+                        .terms = terms,
+                        .result = result,
+                        .num_tokens = num_tokens,
+                        .topk = width,
+                        .hidden = in_.grad_out.cols,
+                        .x_dtype = in_.grad_out.dtype,
+                        .row_dtype = in_.gradients.dtype,
+                        .stop = nullptr});
+}
+
+std::vector<PeerTraffic> ClusterCombineBackward::traffic() {
+  TrafficByPeer traffic(2);
+  for (const OutFlowLists& flow : lists().out_flows) add_flow(traffic, flow);
+  auto* answers = reinterpret_cast<float*>(answers_.get());
+  for (const InFlowLists& flow : lists().in_flows) {
+    add_flow(traffic, flow, answers);
+    answers += num_answers(flow);
+  }
+  return traffic.take();
+}
+
+void ClusterCombineBackward::add_flow(TrafficByPeer& traffic, const OutFlowLists& flow) {
+  const std::size_t row_bytes = in_.grad_out.row_bytes();
+  traffic.pack(flow.peer, kRows,
+               {flow.tokens.size, row_bytes, [&, row_bytes](std::int64_t first, std::int64_t count, std::byte* memory) {
+                  lane().launch(GatherRows{in_.grad_out.data, list(flow.tokens) + first, memory, count, row_bytes});
+                }});
+  if (!has_weights()) return;
+  const std::size_t answer_bytes = static_cast<std::size_t>(flow.most_targets) * sizeof(float);
+  // From where the forwarder counts them to where this rank does: rows of one float.
+  traffic.unpack(
+      flow.peer, kAnswers,
+      {flow.tokens.size, answer_bytes, [&, answer_bytes](std::int64_t first, std::int64_t count, std::byte* memory) {
+         lane().launch(CopyRows{.x = before(memory, first, answer_bytes),
+                                .out = table() + 2 * plan().topology.num_ranks(),
+                                .segments = list(flow.choices) + flow.first_choice_of(first),
+                                .num_segments = flow.num_choices_of(first, count),
+                                .row_bytes = sizeof(float),
+                                .stop = nullptr});
+       }});
+}
+
+void ClusterCombineBackward::add_flow(TrafficByPeer& traffic, const InFlowLists& flow, float* answers) {
+  const std::size_t row_bytes = in_.grad_out.row_bytes();
+  const std::int64_t width = flow.most_targets;
+  traffic.unpack(
+      flow.peer, kRows,
+      {flow.num_tokens, row_bytes, [=, this, &flow](std::int64_t first, std::int64_t count, std::byte* memory) {
+         scale(before(memory, first, row_bytes), list(flow.rows) + flow.first_row_of(first),
+               flow.num_rows_of(first, count));
+         if (has_weights())
+           dot(memory, list(flow.terms) + first * width, flow.most_targets, count, answers + first * width);
+       }});
+  if (!has_weights()) return;
+  const std::size_t answer_bytes = static_cast<std::size_t>(width) * sizeof(float);
+  traffic.pack(flow.peer, kAnswers,
+               {flow.num_tokens, answer_bytes, [=, this](std::int64_t first, std::int64_t count, std::byte* memory) {
+                  lane().launch(CopyBytes{reinterpret_cast<const std::byte*>(answers + first * width), memory,
+                                          static_cast<std::size_t>(count) * answer_bytes});
+                }});
+}
+
+void ClusterCombineBackward::launch_near() {
+  // Where a far rank answers, its zeros are overwritten: answers come later on the lane.
+  if (has_weights())
+    dot(in_.grad_out.data, list(lists().near_terms), plan().topk, plan().num_tokens,
+        reinterpret_cast<float*>(in_.weights.data));
+  scale(in_.grad_out.data, list(lists().near), lists().near.size);
+  zero_padding(in_.gradients.data, in_.gradients.row_bytes());
+}
+
+}  // namespace shunt::device

@@ -1,0 +1,157 @@
+#include "engine/cuda/cluster/cuda_lane.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/cuda/check.hpp"
+#include "core/fail.hpp"
+#include "engine/cuda/on_device.hpp"
+#include "kernels/cuda/write_pointers.hpp"
+
+namespace shunt::device {
+namespace {
+
+std::shared_ptr<std::byte> pin(std::size_t bytes, int device) {
+  const OnDevice scope(device);
+  void* data = nullptr;
+  check(cudaHostAlloc(&data, bytes, cudaHostAllocMapped | cudaHostAllocPortable), "pin buffers");
+  return {static_cast<std::byte*>(data), [](std::byte* freed) { (void)cudaFreeHost(freed); }};
+}
+
+std::shared_ptr<std::byte> part(const std::shared_ptr<std::byte>& all, std::size_t offset) {
+  return {all, all.get() + offset};
+}
+
+}  // namespace
+
+CudaLane::Streams::Streams() {
+  for (cudaStream_t* stream : {&work, &bell, &start_bell})
+    check(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking), "make a stream");
+}
+
+CudaLane::Streams::~Streams() {
+  for (cudaStream_t stream : {work, bell, start_bell}) {
+    (void)cudaStreamSynchronize(stream);
+    (void)cudaStreamDestroy(stream);
+  }
+}
+
+CudaLane::CudaLane(Transport& transport, const Group& group, std::shared_ptr<DeviceHeap::Impl> heap,
+                   const BufferLimits& limits)
+    : transport_(transport),
+      heap_(std::move(heap)),
+      limits_{(limits.bytes + 255) / 256 * 256, std::max(limits.num_each_way, 1)},
+      pinned_(pin((2 * static_cast<std::size_t>(limits_.num_each_way) + 1) * limits_.bytes, heap_->memory.device())),
+      staging_(pinned_.get() + 2 * static_cast<std::size_t>(limits_.num_each_way) * limits_.bytes),
+      out_buffers_(part(pinned_, 0), limits_.bytes, static_cast<std::size_t>(limits_.num_each_way),
+                   [this] { transport_.wake(); }),
+      in_buffers_(part(pinned_, static_cast<std::size_t>(limits_.num_each_way) * limits_.bytes), limits_.bytes,
+                  static_cast<std::size_t>(limits_.num_each_way), [this] { transport_.wake(); }),
+      landing_(heap_->allocate(limits_.bytes)),
+      never_(heap_->allocate(sizeof(std::uint32_t))) {
+  std::int32_t num_near = 0;
+  for (std::size_t rank = 0; rank < group.members.size(); ++rank)
+    heap_rank_.push_back(group.is_near(rank) ? num_near++ : -1);
+  if (num_near != heap_->num_ranks)
+    fail(ErrorCode::invalid_argument,
+         "rank {}: device cluster engine: {} ranks of the world are on this host, the heap has {}", group.self,
+         num_near, heap_->num_ranks);
+  const OnDevice scope(heap_->memory.device());
+  streams_ = std::make_unique<Streams>();
+  const std::uint32_t zero = 0;
+  upload(never_.get(), std::as_bytes(std::span(&zero, 1)));
+}
+
+CudaLane::~CudaLane() {
+  const OnDevice scope(heap_->memory.device());
+  streams_.reset();
+}
+
+std::optional<std::uint64_t> CudaLane::offset_of(const std::byte* data, std::size_t bytes) const {
+  if (!heap_->memory.contains(data, bytes)) return std::nullopt;
+  const std::uint64_t offset = heap_->memory.offset_of(data);
+  // Kernels rely on what the heap aligns its blocks to.
+  return offset % SymmetricHeap::kAlignment == 0 ? std::optional(offset) : std::nullopt;
+}
+
+std::byte* CudaLane::peer_pointer(RankId rank, std::uint64_t offset, std::size_t bytes) const {
+  const std::size_t all = heap_->memory.bytes();
+  if (offset > all || bytes > all - offset || offset % SymmetricHeap::kAlignment != 0)
+    fail_because_of(rank, "rank {} announced {} bytes at {} of a device heap of {}", rank, bytes, offset, all);
+  return heap_->memory.base_of(static_cast<std::size_t>(heap_rank_[rank.index()])) + offset;
+}
+
+template <class Work>
+void CudaLane::launch_here(const Work& work) {
+  const OnDevice scope(heap_->memory.device());
+  device::launch(work, streams_->work);
+}
+
+template <class Work>
+void CudaLane::launch_with_stop(Work work) {
+  work.stop = reinterpret_cast<const std::uint32_t*>(never_.get());
+  launch_here(work);
+}
+
+void CudaLane::write(std::byte** to, std::span<std::byte* const> pointers) {
+  const OnDevice scope(heap_->memory.device());
+  launch_write_pointers(to, pointers, streams_->work);
+}
+
+// Work is done in order, so one place is enough: what read it before is done when the next copy starts.
+std::byte* CudaLane::land(const std::byte* buffer, std::size_t bytes) {
+  launch(CopyBytes{buffer, landing_.get(), bytes});
+  return landing_.get();
+}
+
+Lane::Mark CudaLane::mark_and_ring(cudaStream_t stream, cudaStream_t bell) {
+  const OnDevice scope(heap_->memory.device());
+  const Events::Event event = events_->record(stream);
+  check(cudaStreamWaitEvent(bell, event.get(), 0), "wait for a mark");
+  check(cudaLaunchHostFunc(
+            bell, [](void* transport) { static_cast<Transport*>(transport)->wake(); }, &transport_),
+        "be told of a mark");
+  return [event] {
+    const cudaError_t status = cudaEventQuery(event.get());
+    if (status == cudaErrorNotReady) return false;
+    check(status, "look for a mark");
+    return true;
+  };
+}
+
+Lane::Mark CudaLane::mark() { return mark_and_ring(streams_->work, streams_->bell); }
+
+Lane::Mark CudaLane::mark(Stream stream) {
+  if (!stream) return [] { return true; };
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(stream, &status), "ask whether a stream is captured");
+  if (status != cudaStreamCaptureStatusNone)
+    fail(ErrorCode::invalid_argument, "device cluster engine: the host takes part, so nothing can be captured");
+  return mark_and_ring(stream, streams_->start_bell);
+}
+
+void CudaLane::finish() { wait_for(streams_->work); }
+
+void CudaLane::wait_for(Stream stream) {
+  if (stream) check(cudaStreamSynchronize(stream), "wait for a stream");
+}
+
+void CudaLane::upload(std::byte* to, std::span<const std::byte> from) {
+  for (; !from.empty(); to += limits_.bytes, from = from.subspan(std::min(from.size(), limits_.bytes))) {
+    const std::size_t bytes = std::min(from.size(), limits_.bytes);
+    std::memcpy(staging_, from.data(), bytes);
+    launch(CopyBytes{staging_, to, bytes});
+    finish();
+  }
+}
+
+void CudaLane::download(std::span<std::byte> to, const std::byte* from) {
+  for (; !to.empty(); from += limits_.bytes, to = to.subspan(std::min(to.size(), limits_.bytes))) {
+    const std::size_t bytes = std::min(to.size(), limits_.bytes);
+    launch(CopyBytes{from, staging_, bytes});
+    finish();
+    std::memcpy(to.data(), staging_, bytes);
+  }
+}
+
+}  // namespace shunt::device

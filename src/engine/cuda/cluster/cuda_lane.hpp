@@ -1,0 +1,88 @@
+// A lane that is a CUDA stream.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <memory>
+#include <vector>
+
+#include "engine/cuda/cluster/host_buffers.hpp"
+#include "engine/cuda/cluster/lane.hpp"
+#include "engine/cuda/events.hpp"
+#include "engine/cuda/heap_impl.hpp"
+#include "engine/operation.hpp"
+#include "transport/transport.hpp"
+
+namespace shunt::device {
+
+struct BufferLimits {
+  std::size_t bytes;
+  std::int32_t num_each_way;
+};
+
+class CudaLane final : public Lane {
+ public:
+  /// The heap is that of this rank's host. The transport outlives this object.
+  CudaLane(Transport& transport, const Group& group, std::shared_ptr<DeviceHeap::Impl> heap,
+           const BufferLimits& limits);
+  ~CudaLane() override;
+
+  [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) override { return heap_->allocate(bytes); }
+  [[nodiscard]] std::optional<std::uint64_t> offset_of(const std::byte* data, std::size_t bytes) const override;
+  [[nodiscard]] std::byte* peer_pointer(RankId rank, std::uint64_t offset, std::size_t bytes) const override;
+
+  [[nodiscard]] std::shared_ptr<std::byte> take_buffer(Way way) override {
+    return (way == Way::out ? out_buffers_ : in_buffers_).take();
+  }
+  [[nodiscard]] std::size_t buffer_bytes() const override { return limits_.bytes; }
+
+  void launch(CopyBytes copy) override { launch_here(copy); }
+  void launch(CopyRows copy) override { launch_with_stop(copy); }
+  void launch(GatherRows gather) override { launch_here(gather); }
+  void launch(ReduceRows reduce) override { launch_with_stop(reduce); }
+  void launch(ScaleRows scale) override { launch_with_stop(scale); }
+  void launch(DotRows dot) override { launch_with_stop(dot); }
+  void launch(ZeroPadding padding) override { launch_with_stop(padding); }
+  void write(std::byte** to, std::span<std::byte* const> pointers) override;
+  [[nodiscard]] std::byte* land(const std::byte* buffer, std::size_t bytes) override;
+
+  [[nodiscard]] Stream stream() const override { return streams_->work; }
+  [[nodiscard]] Mark mark() override;
+  [[nodiscard]] Mark mark(Stream stream) override;
+
+  void finish() override;
+  void wait_for(Stream stream) override;
+  void upload(std::byte* to, std::span<const std::byte> from) override;
+  void download(std::span<std::byte> to, const std::byte* from) override;
+
+ private:
+  template <class Work>
+  void launch_here(const Work& work);
+  template <class Work>
+  void launch_with_stop(Work work);
+  [[nodiscard]] Mark mark_and_ring(cudaStream_t stream, cudaStream_t bell);
+
+  struct Streams {
+    Streams();
+    ~Streams();
+    cudaStream_t work = nullptr;
+    // Wake the engine when marks have passed. They hold up nothing: a callback on the stream itself would.
+    cudaStream_t bell = nullptr;
+    cudaStream_t start_bell = nullptr;
+  };
+
+  Transport& transport_;
+  std::shared_ptr<DeviceHeap::Impl> heap_;
+  BufferLimits limits_;
+  std::vector<std::int32_t> heap_rank_;  // by rank of the world; −1 for far ones
+  std::shared_ptr<std::byte> pinned_;
+  std::byte* staging_;  // of upload and download
+  HostBuffers out_buffers_;
+  HostBuffers in_buffers_;
+  std::shared_ptr<std::byte> landing_;
+  std::shared_ptr<std::byte> never_;  // a word that is 0
+  std::shared_ptr<Events> events_ = std::make_shared<Events>();
+  std::unique_ptr<Streams> streams_;
+};
+
+}  // namespace shunt::device

@@ -1,0 +1,25 @@
+// How an operation's traffic with far ranks travels.
+#pragma once
+
+#include <vector>
+
+#include "engine/cuda/cluster/lane.hpp"
+#include "shunt/ids.hpp"
+
+namespace shunt::device {
+
+class FarRoute {
+ public:
+  virtual ~FarRoute() = default;
+
+  /// Launches and sends what can be; true if something moved.
+  virtual bool pump(Lane& lane) = 0;
+  /// All that comes has been unpacked, or will be by what is launched.
+  virtual bool is_all_launched() = 0;
+  /// Called once all that was launched is done, until it returns true: no peer is needed any more.
+  virtual bool finish() = 0;
+  /// Peers without which it can't go on.
+  [[nodiscard]] virtual std::vector<RankId> awaited() const = 0;
+};
+
+}  // namespace shunt::device

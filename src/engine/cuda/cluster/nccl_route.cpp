@@ -1,0 +1,93 @@
+#include "engine/cuda/cluster/nccl_route.hpp"
+
+#include <algorithm>
+
+namespace shunt::device {
+
+NcclRoute::NcclRoute(std::unique_ptr<NcclNetwork::Turn> turn, Streams& streams, Lane& lane,
+                     std::vector<PeerTraffic> traffic)
+    : network_(turn->network()), turn_(std::move(turn)), streams_(streams), batch_bytes_(lane.buffer_bytes()) {
+  for (PeerTraffic& each : traffic) {
+    num_runs_ = std::max(num_runs_, each.out.size());
+    peers_.push_back({std::move(each), lane.allocate(batch_bytes_), lane.allocate(batch_bytes_), false});
+  }
+}
+
+NcclRoute::~NcclRoute() {
+  if (!is_finished_) network_->abort();
+}
+
+NcclRoute::Batch NcclRoute::batch_of(const Run& run) const {
+  if (run.num_segments == 0) return {};
+  const auto most = static_cast<std::int64_t>(batch_bytes_ / run.segment_bytes);
+  const std::int64_t first = std::min(round_ * most, run.num_segments);
+  return {first, std::min(most, run.num_segments - first)};
+}
+
+bool NcclRoute::pump(Lane& lane) {
+  if (is_over() || !turn_->has_come()) return false;
+  if (is_exchanging_) {
+    if (!turn_->is_idle()) return true;  // NCCL tells nobody when it goes on: ask again
+    unpack();
+    is_exchanging_ = false;
+    ++round_;
+  }
+  while (run_ < num_runs_ && !is_exchanging_) {
+    is_exchanging_ = begin_round(lane);
+    if (is_exchanging_) continue;
+    ++run_;
+    round_ = 0;
+  }
+  if (run_ == num_runs_) turn_.reset();
+  return true;
+}
+
+bool NcclRoute::begin_round(Lane& lane) {
+  std::vector<NcclNetwork::Transfer> sends, receives;
+  for (const Peer& peer : peers_) {
+    const Run& out = peer.traffic.out[run_];
+    if (const Batch batch = batch_of(out); batch.count > 0) {
+      out.launch(batch.first, batch.count, peer.out.get());
+      sends.push_back({peer.traffic.peer, peer.out.get(), static_cast<std::size_t>(batch.count) * out.segment_bytes});
+    }
+    const Run& in = peer.traffic.in[run_];
+    if (const Batch batch = batch_of(in); batch.count > 0)
+      receives.push_back({peer.traffic.peer, peer.in.get(), static_cast<std::size_t>(batch.count) * in.segment_bytes});
+  }
+  if (sends.empty() && receives.empty()) return false;
+  turn_->exchange(sends, receives, lane.stream());
+  return true;
+}
+
+void NcclRoute::unpack() {
+  for (const Peer& peer : peers_) {
+    const Run& in = peer.traffic.in[run_];
+    if (const Batch batch = batch_of(in); batch.count > 0) in.launch(batch.first, batch.count, peer.in.get());
+  }
+}
+
+bool NcclRoute::finish() {
+  is_finished_ = true;
+  for (Peer& peer : peers_) {
+    const RankId rank = peer.traffic.peer;
+    if (!peer.is_told && streams_.room(rank) > 0) {
+      streams_.post(rank, {}, 0, true);
+      peer.is_told = true;
+    }
+    if (const InSlice* const farewell = streams_.front(rank)) {
+      if (!farewell->bytes.empty() || !farewell->tag.is_last) streams_.refuse(rank, "sent rows beside NCCL");
+      streams_.pop(rank);
+    }
+    is_finished_ = is_finished_ && peer.is_told && streams_.has_ended(rank);
+  }
+  return is_finished_;
+}
+
+std::vector<RankId> NcclRoute::awaited() const {
+  std::vector<RankId> ranks;
+  for (const Peer& peer : peers_)
+    if (const RankId rank = peer.traffic.peer; !peer.is_told || !streams_.is_all_here(rank)) ranks.push_back(rank);
+  return ranks;
+}
+
+}  // namespace shunt::device

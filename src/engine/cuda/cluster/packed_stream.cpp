@@ -1,0 +1,65 @@
+#include "engine/cuda/cluster/packed_stream.hpp"
+
+#include <algorithm>
+
+namespace shunt::device {
+
+PackedStream::PackedStream(Streams& streams, RankId peer, std::vector<Run> runs)
+    : streams_(streams), peer_(peer), runs_(std::move(runs)) {
+  skip_empty_runs();
+}
+
+void PackedStream::skip_empty_runs() {
+  for (; run_ < runs_.size() && next_ == runs_[run_].num_segments; ++run_) next_ = 0;
+}
+
+bool PackedStream::pump(Lane& lane, std::size_t end_run) {
+  bool moved = false;
+  while (!batches_.empty() && batches_.front().packed() && send(batches_.front())) {
+    batches_.pop_front();
+    moved = true;
+  }
+  while (run_ < std::min(end_run, runs_.size()) && pack(lane)) moved = true;
+  return moved;
+}
+
+std::size_t PackedStream::free_room() const {
+  std::size_t promised = 0;
+  for (const Batch& batch : batches_) promised += batch.slices_left();
+  const std::size_t room = streams_.room(peer_);
+  return room - std::min(room, promised);
+}
+
+bool PackedStream::pack(Lane& lane) {
+  const std::size_t room = free_room();
+  if (room == 0) return false;
+  auto buffer = lane.take_buffer(Way::out);
+  if (!buffer) return false;
+  const Run& run = runs_[run_];
+  const std::size_t slice = streams_.slice_bytes(peer_);
+  const std::size_t per_slice = slice / run.segment_bytes;
+  const std::size_t most = per_slice == 0 ? 1 : std::min(lane.buffer_bytes() / run.segment_bytes, room * per_slice);
+  const std::int64_t count = std::min(static_cast<std::int64_t>(most), run.num_segments - next_);
+  run.launch(next_, count, buffer.get());
+  next_ += count;
+  skip_empty_runs();
+  batches_.push_back({.buffer = std::move(buffer),
+                      .packed = lane.mark(),
+                      .bytes = static_cast<std::size_t>(count) * run.segment_bytes,
+                      .bytes_per_slice = per_slice == 0 ? slice : per_slice * run.segment_bytes,
+                      .is_last = run_ == runs_.size()});
+  return true;
+}
+
+bool PackedStream::send(Batch& batch) {
+  while (batch.bytes_sent < batch.bytes) {
+    if (streams_.room(peer_) == 0) return false;
+    const std::size_t bytes = std::min(batch.bytes_per_slice, batch.bytes - batch.bytes_sent);
+    const std::span slice(batch.buffer.get() + batch.bytes_sent, bytes);
+    batch.bytes_sent += bytes;
+    streams_.post(peer_, {slice, batch.buffer}, bytes, batch.is_last && batch.bytes_sent == batch.bytes);
+  }
+  return true;
+}
+
+}  // namespace shunt::device

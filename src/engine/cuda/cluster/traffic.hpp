@@ -1,0 +1,49 @@
+// What an operation exchanges with far ranks, whichever way it travels.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "shunt/ids.hpp"
+
+namespace shunt::device {
+
+/// Segments of equal size, one after the other.
+struct Run {
+  std::int64_t num_segments = 0;
+  std::size_t segment_bytes = 0;
+  /// Launches what packs segments [first, first + count) into `memory`, or unpacks them from there.
+  std::function<void(std::int64_t first, std::int64_t count, std::byte* memory)> launch = {};
+};
+
+/// With one far rank. Both ends know from the plan how much it is. Packing a run reads what runs of smaller index have
+/// unpacked, and nothing else that comes from far ranks: so run i is packed when those are launched.
+struct PeerTraffic {
+  RankId peer;
+  std::vector<Run> out;
+  std::vector<Run> in;
+};
+
+/// Collects what flows contribute; a far rank may be the other end of two.
+class TrafficByPeer {
+ public:
+  explicit TrafficByPeer(std::size_t num_runs) : num_runs_(num_runs) {}
+
+  void pack(RankId peer, std::size_t index, Run run) { with(peer).out[index] = std::move(run); }
+  void unpack(RankId peer, std::size_t index, Run run) { with(peer).in[index] = std::move(run); }
+  [[nodiscard]] std::vector<PeerTraffic> take() { return std::move(peers_); }
+
+ private:
+  PeerTraffic& with(RankId peer) {
+    for (PeerTraffic& known : peers_)
+      if (known.peer == peer) return known;
+    return peers_.emplace_back(PeerTraffic{peer, std::vector<Run>(num_runs_), std::vector<Run>(num_runs_)});
+  }
+
+  std::size_t num_runs_;
+  std::vector<PeerTraffic> peers_;
+};
+
+}  // namespace shunt::device

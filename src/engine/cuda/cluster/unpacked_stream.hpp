@@ -1,0 +1,49 @@
+// Runs of segments from one far rank: what has arrived of them is copied into host buffers, from which kernels unpack
+// it.
+#pragma once
+
+#include <deque>
+#include <vector>
+
+#include "engine/cuda/cluster/lane.hpp"
+#include "engine/cuda/cluster/traffic.hpp"
+#include "engine/streams.hpp"
+
+namespace shunt::device {
+
+/// Takes slices as they come, in any cut, and holds no buffer while it waits for more.
+class UnpackedStream {
+ public:
+  UnpackedStream(Streams& streams, RankId peer, std::vector<Run> runs);
+
+  /// Unpacks what is here. True if something moved.
+  bool pump(Lane& lane);
+  /// The run whose segments come next; all before it are launched.
+  [[nodiscard]] std::size_t current_run() const { return run_; }
+  /// All is launched, and the stream has ended. Throws PeerError if it goes on.
+  bool finish();
+  /// All of the stream has arrived.
+  [[nodiscard]] bool is_all_here() const { return total_bytes_ == 0 || streams_.is_all_here(peer_); }
+
+ private:
+  struct Batch {
+    std::shared_ptr<std::byte> buffer;
+    Lane::Mark unpacked;
+  };
+
+  void skip_empty_runs();
+  bool unpack(Lane& lane);
+  std::size_t fill(std::byte* buffer, std::size_t most_bytes);
+
+  Streams& streams_;
+  RankId peer_;
+  std::vector<Run> runs_;
+  std::size_t total_bytes_ = 0;
+  std::size_t run_ = 0;            // being unpacked
+  std::int64_t next_ = 0;          // segment of it
+  std::size_t used_ = 0;           // bytes of the front slice
+  std::vector<std::byte> pieces_;  // of a segment that has not wholly arrived
+  std::deque<Batch> batches_;      // whose buffers are read
+};
+
+}  // namespace shunt::device

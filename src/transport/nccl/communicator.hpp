@@ -1,0 +1,51 @@
+// One rank's end of an NCCL communicator, none of whose calls block.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <span>
+
+#include "shunt/ids.hpp"
+#include "transport/nccl/library.hpp"
+
+namespace shunt::nccl {
+
+/// One thread at a time.
+class Communicator {
+ public:
+  struct Place {
+    RankId rank;
+    std::int32_t size;
+    UniqueId id;  ///< of rank 0's making
+  };
+
+  /// Collective. `may_wait` is asked now and then while ranks are missing, and throws to give up.
+  Communicator(const Library& library, const Place& place, const std::function<void()>& may_wait);
+  /// Waits until what was sent has left, unless abort() was called. Not collective.
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  struct Transfer {
+    RankId peer;
+    std::byte* memory;
+    std::size_t bytes;
+  };
+
+  /// Puts the transfers on the stream, as one group; ranks that exchange something call this in the same order. Nothing
+  /// more may be put there before is_idle().
+  void exchange(std::span<const Transfer> sends, std::span<const Transfer> receives, cudaStream_t stream);
+  /// True once the last call has had its effect. Throws Error(system) if NCCL has failed.
+  [[nodiscard]] bool is_idle() const;
+
+  /// Ends what is under way on the device, also what waits for a rank that is lost.
+  void abort();
+
+ private:
+  void check(int result, const char* what) const;
+
+  const Library& library_;
+  Comm comm_ = nullptr;
+};
+
+}  // namespace shunt::nccl
