@@ -9,6 +9,7 @@
 #include "shunt/device_engine.hpp"
 #include "shunt/device_heap.hpp"
 #include "shunt/device_plan.hpp"
+#include "shunt/device_rows.hpp"
 #include "shunt/device_ticket.hpp"
 #include "shunt/engine.hpp"
 #include "shunt/expert_map.hpp"
@@ -86,10 +87,10 @@ class DeviceClusterEngine {
   [[nodiscard]] DeviceClusterPlan plan(const DeviceRouting& routing, const ExpertMap& map,
                                        const PlanOptions& options = {}, Stream stream = nullptr);
 
-  /// x: [tokens, hidden] in the row dtype. Result: [num_rows, hidden] in the plan's layout; alignment padding is zero.
-  /// An `out` that did not come from DeviceHeap::allocate costs a copy.
-  [[nodiscard]] DeviceTicket<Tensor> dispatch(const DeviceClusterPlan& plan, const ConstTensor& x,
-                                              const DeviceDispatchOptions& options = {});
+  /// x: [tokens, hidden] in the row dtype. There are no scales. An `out` that did not come from DeviceHeap::allocate
+  /// costs a copy.
+  [[nodiscard]] DeviceTicket<DeviceRows> dispatch(const DeviceClusterPlan& plan, const ConstTensor& x,
+                                                  const DeviceDispatchOptions& options = {});
 
   /// As Engine::combine. Rows that did not come from DeviceHeap::allocate cost a copy.
   [[nodiscard]] DeviceTicket<Tensor> combine(const DeviceClusterPlan& plan, const ConstTensor& expert_out,

@@ -48,15 +48,16 @@ class ClusterRank {
   Check dispatch() {
     const HostRows& expected = case_.expected.dispatch[rank()].rows;
     const Tensor out = output(expected, case_.paths.dispatch_out);
-    auto ticket = engine_->dispatch(plan_, input(case_.x[rank()], case_.paths.x), {device_.stream, out});
-    return [=, this, &expected]() mutable { require_same("dispatch", ticket.wait(), expected, out); };
+    auto ticket =
+        engine_->dispatch(plan_, input(case_.x[rank()], case_.paths.x), {.stream = device_.stream, .out = out});
+    return [=, this, &expected]() mutable { require_same("dispatch", ticket.wait().rows, expected, out); };
   }
 
   Check combine() {
     const HostRows& expected = case_.expected.combine[rank()];
     const Tensor out = output(expected, case_.paths.combine_out);
-    auto ticket =
-        engine_->combine(plan_, input(case_.expert_out[rank()], case_.paths.expert_out), {device_.stream, out});
+    auto ticket = engine_->combine(plan_, input(case_.expert_out[rank()], case_.paths.expert_out),
+                                   {.stream = device_.stream, .out = out});
     return [=, this, &expected]() mutable { require_same("combine", ticket.wait(), expected, out); };
   }
 
@@ -64,7 +65,7 @@ class ClusterRank {
     const HostRows& expected = case_.expected.dispatch_backward[rank()];
     const Tensor out = output(expected, case_.paths.combine_out);
     auto ticket = engine_->dispatch_backward(plan_, input(case_.grad_rows[rank()], case_.paths.expert_out),
-                                             {device_.stream, out});
+                                             {.stream = device_.stream, .out = out});
     return [=, this, &expected]() mutable { require_same("dispatch_backward", ticket.wait(), expected, out); };
   }
 

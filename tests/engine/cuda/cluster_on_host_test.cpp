@@ -12,6 +12,7 @@ namespace shunt::test {
 namespace {
 
 struct Pipeline {
+  const char* name;
   std::int32_t slice_bytes;
   std::int32_t ring_depth;
   std::size_t batch_bytes;
@@ -19,6 +20,7 @@ struct Pipeline {
   std::size_t num_cases = 60;
   bool is_nccl = false;
 };
+void PrintTo(const Pipeline& pipeline, std::ostream* out) { *out << pipeline.name; }
 
 class ClusterOnHost : public ::testing::TestWithParam<Pipeline> {};
 
@@ -62,19 +64,24 @@ TEST_P(ClusterOnHost, EqualsTheReferenceBitForBit) {
   }
 }
 
-// The second: rows straddle slices. The third: one buffer each way for all peers and operations.
-INSTANTIATE_TEST_SUITE_P(Pipelines, ClusterOnHost,
-                         ::testing::Values(Pipeline{128 << 10, 0, 1 << 20, 16}, Pipeline{7, 3, 256, 4, 12},
-                                           Pipeline{1000, 1, 256, 1}, Pipeline{4096, 2, 1 << 14, 2}));
+const auto kName = [](const auto& parameter) { return std::string(parameter.param.name); };
+INSTANTIATE_TEST_SUITE_P(Network, ClusterOnHost,
+                         ::testing::Values(Pipeline{"AsByDefault", 128 << 10, 0, 1 << 20, 16},
+                                           Pipeline{"RowsStraddleSlices", 7, 3, 256, 4, 12},
+                                           Pipeline{"OneBufferForAll", 1000, 1, 256, 1},
+                                           Pipeline{"SomeBuffers", 4096, 2, 1 << 14, 2}),
+                         kName);
 INSTANTIATE_TEST_SUITE_P(Nccl, ClusterOnHost,
-                         ::testing::Values(Pipeline{100, 1, 1 << 20, 1, 20, true}, Pipeline{100, 1, 256, 1, 20, true}));
+                         ::testing::Values(Pipeline{"LargeBatches", 100, 1, 1 << 20, 1, 20, true},
+                                           Pipeline{"SmallBatches", 100, 1, 256, 1, 20, true}),
+                         kName);
 
 TEST(ClusterOnHostProcesses, GiveTheSameBitsOverTcp) {
   if (const std::string why = why_no_hosts(); !why.empty()) GTEST_SKIP() << why;
   const Topology topology = Topology::virtual_nodes(4, 2);
   const std::vector<ShuffleCase> cases = cluster_cases(topology, 20);
   const auto run = [&](World& world) {
-    for (const ShuffleCase& each : cases) run_on_host(world, each, {4096, 2, 1 << 14, 2});
+    for (const ShuffleCase& each : cases) run_on_host(world, each, {"", 4096, 2, 1 << 14, 2});
   };
   ASSERT_NO_THROW(run_on_hosts(2, 2, run, std::chrono::seconds(60)));
 }

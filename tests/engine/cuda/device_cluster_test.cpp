@@ -54,10 +54,12 @@ void run_cases(World& world, const std::vector<ShuffleCase>& cases, const device
 }
 
 struct Pipeline {
+  const char* name;
   std::int32_t slice_bytes;
   std::int32_t ring_depth;
   device::BufferLimits batches;
 };
+void PrintTo(const Pipeline& pipeline, std::ostream* out) { *out << pipeline.name; }
 
 class DeviceCluster : public ::testing::TestWithParam<Pipeline> {};
 
@@ -76,7 +78,9 @@ TEST_P(DeviceCluster, EqualsTheReferenceBitForBit) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Pipelines, DeviceCluster,
-                         ::testing::Values(Pipeline{128 << 10, 0, {1 << 20, 16}}, Pipeline{100, 2, {4096, 2}}));
+                         ::testing::Values(Pipeline{"AsByDefault", 128 << 10, 0, {1 << 20, 16}},
+                                           Pipeline{"RowsStraddleSlices", 100, 2, {4096, 2}}),
+                         [](const auto& parameter) { return std::string(parameter.param.name); });
 
 /// Asks in a process of its own: who has asked CUDA can't fork ranks that use it.
 bool has_device() {
@@ -119,7 +123,7 @@ class RoundTrip {
   }
 
   void run() {
-    const Tensor rows = engine_.dispatch(plan_, x_).wait();
+    const Tensor rows = engine_.dispatch(plan_, x_).wait().rows;
     const Tensor sums = engine_.combine(plan_, rows).wait();
     const auto expected = download(x_.data, x_.bytes(), stream_.get());
     if (download(sums.data, sums.bytes(), stream_.get()) != expected) throw std::runtime_error("a token has changed");

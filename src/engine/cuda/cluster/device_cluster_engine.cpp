@@ -135,18 +135,20 @@ DeviceClusterPlan DeviceClusterEngine::plan(const DeviceRouting& routing, const 
       std::make_shared<const DeviceClusterPlanData>(DeviceClusterPlanData{host, std::move(lists), block}));
 }
 
-DeviceTicket<Tensor> DeviceClusterEngine::dispatch(const DeviceClusterPlan& plan, const ConstTensor& x,
-                                                   const DeviceDispatchOptions& options) {
+DeviceTicket<DeviceRows> DeviceClusterEngine::dispatch(const DeviceClusterPlan& plan, const ConstTensor& x,
+                                                       const DeviceDispatchOptions& options) {
   Impl& impl = *impl_;
   const PlanData& data = impl.check_plan(plan, "dispatch");
   impl.check_tensor("dispatch", "x", x, impl.options().dtype, data.num_tokens);
+  if (is_given(options.scales) || is_given(options.out_scales))
+    fail(ErrorCode::invalid_argument, "rank {}: dispatch: rows between nodes have no scales", impl.engine().rank());
   const Tensor out = impl.output("dispatch", options.out, impl.options().dtype, data.num_rows());
   if (is_given(options.out)) impl.engine().check_apart("dispatch", x, out);
   const Tensor received = impl.for_peers(out);
   const Announcement announcement{OpKind::dispatch, data.hash, impl.offset_of(received), received.bytes(), 0};
   device::ClusterDispatch::Inputs inputs{impl.place(plan, options.stream), x, received,
                                          received.data == out.data ? Tensor{} : out};
-  return {impl.issue<device::ClusterDispatch>(plan, announcement, std::move(inputs)), out};
+  return {impl.issue<device::ClusterDispatch>(plan, announcement, std::move(inputs)), {out, {}}};
 }
 
 DeviceTicket<Tensor> DeviceClusterEngine::combine(const DeviceClusterPlan& plan, const ConstTensor& expert_out,
