@@ -171,6 +171,7 @@ device::Lane::Mark HostLane::mark() {
 }
 
 device::Lane::Mark HostLane::mark(Stream stream) {
+  const std::lock_guard lock(mutex_);
   const auto polls = std::make_shared<std::uint64_t>(stream ? dice_() % 10 : 0);
   return [this, polls] {
     if (*polls == 0) return true;
