@@ -451,8 +451,15 @@ class Survival(Shuffling):
     def test_goes_on_without_a_killed_host(self):
         job = self.shuffle()
         processes = self.processes(job)
-        for rank in (0, 1):  # at once: the first alone would be a loss of its own
-            os.kill(processes[rank][0], signal.SIGKILL)
+
+        def send(what, ranks):
+            for rank in ranks:
+                os.kill(processes[rank][0], what)
+
+        # At once, for the others: one after the other would be two losses.
+        send(signal.SIGSTOP, (2, 3, 4, 5))
+        send(signal.SIGKILL, (0, 1))
+        send(signal.SIGCONT, (2, 3, 4, 5))
         printed, _ = self.finish(job)
         self.expect_survivors(printed, [2, 3, 4, 5])
 
