@@ -78,6 +78,8 @@ class Operation {
   [[nodiscard]] virtual std::vector<RankId> awaited_far() const { return {}; }
   /// Called once all near peers are done with this rank's memory, until it returns true.
   virtual bool finish() { return true; }
+  /// Called when a fault ends the operation, before anybody hears of it: nothing of it may go on waiting for a peer.
+  virtual void give_up() noexcept {}
 
   [[nodiscard]] const Group& group() const { return *group_; }
   [[nodiscard]] const Key& key() const { return key_; }

@@ -264,6 +264,7 @@ void Progress::complete(Operation& operation, std::optional<Error> error) {
 void Progress::fail_all(const Fault& fault) {
   for (const auto& operation : live_) {
     failed_.push_back(operation);
+    operation->give_up();
     complete(*operation, Error(fault.code, fmt::format("{}; rank {} was in {}", fault.text, transport_->rank(),
                                                        name_of(*operation))));
   }

@@ -1,8 +1,6 @@
 // Devices between nodes, where the device is host memory: every operation against the reference, bit for bit.
 #include <gtest/gtest.h>
 
-#include <cstring>
-
 #include "engine/cuda/cluster_case.hpp"
 #include "engine/cuda/host_lane.hpp"
 #include "engine/cuda/nccl_of_threads.hpp"
@@ -35,11 +33,9 @@ void run_on_host(World& world, const ShuffleCase& all, const Pipeline& pipeline)
           },
       .join_nccl = [&]() -> std::shared_ptr<device::NcclNetwork> {
         if (!pipeline.is_nccl) return nullptr;
-        nccl::UniqueId id{};
-        std::memcpy(id.bytes, &all.seed, sizeof(all.seed));
-        id.bytes[sizeof(all.seed)] = static_cast<char>(world.size());
-        return std::make_shared<device::NcclNetwork>(nccl_of_threads(),
-                                                     nccl::Communicator::Place{world.rank(), world.size(), id}, [] {});
+        const NcclOfThreadsId id{.number = all.seed * 100 + static_cast<std::uint64_t>(world.size())};
+        return std::make_shared<device::NcclNetwork>(
+            nccl_of_threads(), nccl::Communicator::Place{world.rank(), world.size(), id.pack()}, [] {});
       },
       .take_plain = [&](std::size_t bytes) { return plain.emplace_back(bytes).data(); },
       .stream = all.seed % 2 == 0 ? reinterpret_cast<Stream>(&plain) : nullptr};

@@ -187,13 +187,16 @@ void HostLane::finish() {
     if (!do_next()) std::this_thread::yield();
 }
 
+bool HostLane::is_idle() const {
+  const std::lock_guard lock(mutex_);
+  return launched_.empty();
+}
+
 void HostLane::upload(std::byte* to, std::span<const std::byte> from) {
-  finish();
   std::ranges::copy(from, to);
 }
 
 void HostLane::download(std::span<std::byte> to, const std::byte* from) {
-  finish();
   std::copy_n(from, to.size(), to.data());
 }
 

@@ -53,6 +53,7 @@ class HostLane final : public device::Lane {
   [[nodiscard]] Mark mark(Stream stream) override;
 
   void finish() override;
+  [[nodiscard]] bool is_idle() const;
   void wait_for(Stream) override {}
   void upload(std::byte* to, std::span<const std::byte> from) override;
   void download(std::span<std::byte> to, const std::byte* from) override;
@@ -76,7 +77,7 @@ class HostLane final : public device::Lane {
   device::HostBuffers out_;
   device::HostBuffers in_;
   std::vector<std::byte> landing_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::mt19937_64 dice_;
   std::deque<std::function<bool()>> launched_;
   std::uint64_t num_launched_ = 0;

@@ -25,12 +25,12 @@ std::shared_ptr<std::byte> part(const std::shared_ptr<std::byte>& all, std::size
 }  // namespace
 
 CudaLane::Streams::Streams() {
-  for (cudaStream_t* stream : {&work, &bell, &start_bell})
+  for (cudaStream_t* stream : {&work, &copies, &bell, &start_bell})
     check(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking), "make a stream");
 }
 
 CudaLane::Streams::~Streams() {
-  for (cudaStream_t stream : {work, bell, start_bell}) {
+  for (cudaStream_t stream : {work, copies, bell, start_bell}) {
     (void)cudaStreamSynchronize(stream);
     (void)cudaStreamDestroy(stream);
   }
@@ -136,20 +136,24 @@ void CudaLane::wait_for(Stream stream) {
   if (stream) check(cudaStreamSynchronize(stream), "wait for a stream");
 }
 
+void CudaLane::copy_now(const CopyBytes& copy) {
+  const OnDevice scope(heap_->memory.device());
+  device::launch(copy, streams_->copies);
+  wait_for(streams_->copies);
+}
+
 void CudaLane::upload(std::byte* to, std::span<const std::byte> from) {
   for (; !from.empty(); to += limits_.bytes, from = from.subspan(std::min(from.size(), limits_.bytes))) {
     const std::size_t bytes = std::min(from.size(), limits_.bytes);
     std::memcpy(staging_, from.data(), bytes);
-    launch(CopyBytes{staging_, to, bytes});
-    finish();
+    copy_now({staging_, to, bytes});
   }
 }
 
 void CudaLane::download(std::span<std::byte> to, const std::byte* from) {
   for (; !to.empty(); from += limits_.bytes, to = to.subspan(std::min(to.size(), limits_.bytes))) {
     const std::size_t bytes = std::min(to.size(), limits_.bytes);
-    launch(CopyBytes{from, staging_, bytes});
-    finish();
+    copy_now({from, staging_, bytes});
     std::memcpy(to.data(), staging_, bytes);
   }
 }

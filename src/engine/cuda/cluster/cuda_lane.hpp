@@ -60,12 +60,14 @@ class CudaLane final : public Lane {
   void launch_here(const Work& work);
   template <class Work>
   void launch_with_stop(Work work);
+  void copy_now(const CopyBytes& copy);
   [[nodiscard]] Mark mark_and_ring(cudaStream_t stream, cudaStream_t bell);
 
   struct Streams {
     Streams();
     ~Streams();
     cudaStream_t work = nullptr;
+    cudaStream_t copies = nullptr;  // of upload and download, which must not wait for what NCCL waits for
     // Wake the engine when marks have passed. They hold up nothing: a callback on the stream itself would.
     cudaStream_t bell = nullptr;
     cudaStream_t start_bell = nullptr;

@@ -13,14 +13,31 @@
 namespace shunt {
 namespace {
 
+/// For whoever has an Error to tell already.
+void finish_or_fail(device::Lane& lane) noexcept {
+  try {
+    lane.finish();
+  } catch (const Error&) {  // NOLINT: a device that has failed runs nothing any more
+  }
+}
+
 class HostPending final : public DevicePending {
  public:
-  explicit HostPending(std::shared_ptr<Pending> pending) : pending_(std::move(pending)) {}
-  void wait() override { pending_->wait(); }
-  void wait_on(Stream) override { pending_->wait(); }
+  HostPending(std::shared_ptr<Pending> pending, std::shared_ptr<device::Lane> lane)
+      : pending_(std::move(pending)), lane_(std::move(lane)) {}
+  void wait() override {
+    try {
+      pending_->wait();
+    } catch (const Error&) {
+      finish_or_fail(*lane_);  // what this rank has launched still reads the caller's inputs and writes its outputs
+      throw;
+    }
+  }
+  void wait_on(Stream) override { wait(); }
 
  private:
   std::shared_ptr<Pending> pending_;
+  std::shared_ptr<device::Lane> lane_;
 };
 
 }  // namespace
@@ -35,7 +52,7 @@ DeviceClusterEngine::Impl::Impl(Engine host_engine, std::shared_ptr<device::Lane
 }
 
 DeviceClusterEngine::Impl::~Impl() {
-  // Else the device would wait for a lost rank for ever.
+  // A lost rank would not answer a farewell.
   if (nccl && engine().world->fabric->transport().fault()) nccl->abort();
 }
 
@@ -89,14 +106,14 @@ Tensor DeviceClusterEngine::Impl::output(std::string_view operation, const Tenso
 }
 
 device::ClusterShuffle::Place DeviceClusterEngine::Impl::place(const DeviceClusterPlan& plan, Stream stream) const {
-  return {lane, plan.data(), lane->mark(stream), nccl ? nccl->take_turn() : nullptr};
+  return {lane, plan.data(), lane->mark(stream), nccl, nccl ? nccl->take_turn() : nullptr};
 }
 
 template <class Op>
 std::shared_ptr<DevicePending> DeviceClusterEngine::Impl::issue(const DeviceClusterPlan& plan,
                                                                 const Announcement& announcement,
                                                                 typename Op::Inputs inputs) {
-  return std::make_shared<HostPending>(engine().issue<Op>(plan.host(), announcement, std::move(inputs)));
+  return std::make_shared<HostPending>(engine().issue<Op>(plan.host(), announcement, std::move(inputs)), lane);
 }
 
 DeviceClusterEngine::DeviceClusterEngine(World& world, const DeviceHeap& heap, const DeviceClusterOptions& options) {

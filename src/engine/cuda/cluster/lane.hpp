@@ -67,9 +67,12 @@ class Lane {
   /// Marks what has been put on a stream of the caller's; null: nothing.
   [[nodiscard]] virtual Mark mark(Stream stream) = 0;
 
-  // The host waits, for what was launched before too.
+  // The host waits.
+
+  /// For all that was launched.
   virtual void finish() = 0;
   virtual void wait_for(Stream stream) = 0;
+  // For the copy alone; one thread at a time.
   virtual void upload(std::byte* to, std::span<const std::byte> from) = 0;
   virtual void download(std::span<std::byte> to, const std::byte* from) = 0;
 };

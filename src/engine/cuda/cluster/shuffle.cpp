@@ -52,6 +52,10 @@ Work ClusterShuffle::work() {
 
 std::vector<RankId> ClusterShuffle::awaited_far() const { return far_ ? far_->awaited() : std::vector<RankId>(); }
 
+void ClusterShuffle::give_up() noexcept {
+  if (place_.nccl) place_.nccl->abort();
+}
+
 std::byte* ClusterShuffle::announced(RankId rank, const Announcement& peer, std::uint64_t offset,
                                      std::size_t row_bytes) const {
   const std::size_t bytes = static_cast<std::size_t>(plan().rows_of_rank[rank.index()]) * row_bytes;

@@ -32,7 +32,8 @@ class ClusterShuffle : public Shuffle {
     std::shared_ptr<Lane> lane;
     std::shared_ptr<const DeviceClusterPlanData> plan;
     Lane::Mark start;                         ///< before this, inputs are not complete and outputs may be in use
-    std::unique_ptr<NcclNetwork::Turn> turn;  ///< null: far ranks are reached by the world's own network
+    std::shared_ptr<NcclNetwork> nccl;        ///< null: far ranks are reached by the world's own network
+    std::unique_ptr<NcclNetwork::Turn> turn;  ///< of NCCL's, until it is taken
   };
 
   ClusterShuffle(const Context& context, const Announcement& announcement, Place place);
@@ -41,6 +42,8 @@ class ClusterShuffle : public Shuffle {
   void begin(std::span<const Announcement> peers) final;
   Work work() final;
   [[nodiscard]] std::vector<RankId> awaited_far() const final;
+  /// Else the device, and with it whoever waits for the lane, would wait for a lost rank for ever.
+  void give_up() noexcept final;
 
  protected:
   [[nodiscard]] Lane& lane() const { return *place_.lane; }

@@ -1,0 +1,90 @@
+// Devices between nodes when something goes wrong, where the device is host memory.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <optional>
+
+#include "engine/cuda/cluster/engine_impl.hpp"
+#include "engine/cuda/cluster/nccl_network.hpp"
+#include "engine/cuda/host_lane.hpp"
+#include "engine/cuda/nccl_of_threads.hpp"
+
+namespace shunt::test {
+namespace {
+
+constexpr std::int64_t kHidden = 64;
+
+SpawnOptions two_islands() {
+  SpawnOptions options{.kind = WorldKind::islands, .topology = Topology::virtual_nodes(2, 2)};
+  options.environment.deadline = std::chrono::seconds(20);
+  return options;
+}
+
+/// Token t of every rank goes to the expert of rank t. All elements of a token are 1 + t.
+class OnHost {
+ public:
+  explicit OnHost(World& world, const std::optional<NcclOfThreadsId>& nccl = {})
+      : size_(static_cast<std::size_t>(world.size())) {
+    const Engine host(world, {.hidden = kHidden, .dtype = f32});
+    lane = std::make_shared<HostLane>(*host.impl(), HostLane::Buffers{1 << 14, 2}, world.rank().index());
+    std::shared_ptr<device::NcclNetwork> network;
+    if (nccl)
+      network = std::make_shared<device::NcclNetwork>(
+          nccl_of_threads(), nccl::Communicator::Place{world.rank(), world.size(), nccl->pack()}, [] {});
+    engine.emplace(std::make_shared<DeviceClusterEngine::Impl>(host, lane, network));
+    std::vector<std::int32_t> experts;
+    for (std::size_t token = 0; token < size_; ++token) {
+      experts.push_back(static_cast<std::int32_t>(token));
+      x_.insert(x_.end(), kHidden, static_cast<float>(1 + token));
+    }
+    plan = engine->plan(
+        {.experts = experts.data(), .num_tokens = static_cast<std::int64_t>(experts.size()), .topk = 1},
+        ExpertMap::contiguous(world.size(), world.size()));
+  }
+
+  [[nodiscard]] ConstTensor x() {
+    return Tensor{reinterpret_cast<std::byte*>(x_.data()), f32, static_cast<std::int64_t>(size_), kHidden, nullptr};
+  }
+
+  std::shared_ptr<HostLane> lane;
+  std::optional<DeviceClusterEngine> engine;
+  DeviceClusterPlan plan;
+
+ private:
+  std::size_t size_;
+  std::vector<float> x_;
+};
+
+TEST(ClusterFaultOnHost, AnErrorIsThrownWhenTheDeviceUsesNoneOfTheCallersMemoryAnyMore) {
+  std::atomic<int> num_errors{0};
+  const auto run = [&](World& world) {
+    OnHost rank(world);
+    Transport& transport = world.impl()->fabric->transport();
+    world.barrier();
+    if (world.rank().value == 1) return;
+    // Everything comes after this.
+    rank.lane->put([&, polls = 0]() mutable { return transport.fault() && ++polls > 100; });
+    auto ticket = rank.engine->dispatch(rank.plan, rank.x());
+    transport.report(ErrorCode::peer_failed, RankId(0), "on purpose");
+    EXPECT_THROW((void)ticket.wait(), Error);
+    EXPECT_TRUE(rank.lane->is_idle());
+    ++num_errors;
+  };
+  EXPECT_NO_THROW(World::spawn(2, run, two_islands()));
+  EXPECT_EQ(num_errors, 1);
+}
+
+TEST(ClusterFaultOnHost, NcclThatWaitsForARankIsAbortedBeforeTheErrorIsThrown) {
+  std::atomic<int> num_errors{0};
+  const auto run = [&](World& world) {
+    OnHost rank(world, NcclOfThreadsId{1'000'000, NcclTrouble::refused_group, 1});
+    EXPECT_THROW((void)rank.engine->dispatch(rank.plan, rank.x()).wait(), Error);
+    EXPECT_TRUE(rank.lane->is_idle());
+    ++num_errors;
+  };
+  EXPECT_NO_THROW(World::spawn(2, run, two_islands()));
+  EXPECT_EQ(num_errors, 2);
+}
+
+}  // namespace
+}  // namespace shunt::test
