@@ -65,7 +65,8 @@ class Operation {
   Operation& operator=(const Operation&) = delete;
 
   /// False while this rank's memory is not ready for its peers: then they are not told of the operation yet, and no
-  /// deadline runs. Whoever makes it ready wakes the transport.
+  /// deadline runs. Whoever makes it ready wakes the transport. Asked first by the thread that issues the operation,
+  /// while others may drive others; if it throws there, the operation was never issued.
   [[nodiscard]] virtual bool is_ready() { return true; }
   /// Far ranks of this world with which it exchanges streams, or which it wants to know to be here.
   [[nodiscard]] virtual std::vector<RankId> far_partners() const { return {}; }

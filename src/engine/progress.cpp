@@ -61,6 +61,7 @@ void Progress::issue(const std::shared_ptr<Operation>& operation, std::uint32_t&
   if (const auto fault = transport_->fault())
     throw Error(fault->code, fmt::format("{}; rank {} called {}", fault->text, transport_->rank(),
                                          to_string(operation->announcement().kind)));
+  const bool is_ready = operation->is_ready();  // may take its time, or throw: nothing is counted yet
   {
     const std::lock_guard lock(queue_mutex_);
     if (num_pending_ >= Arrivals::kMostPending)
@@ -69,7 +70,7 @@ void Progress::issue(const std::shared_ptr<Operation>& operation, std::uint32_t&
     operation->key_.sequence = next_sequence++;
     issued_.push_back(operation);
     ++num_pending_;
-    announce_if_ready(*operation);
+    if (is_ready) announce(*operation);
   }
   // Somebody must see it: a waiter if there is one (its last act is to look for pending work), else the server.
   if (num_waiters_ == 0)
@@ -78,12 +79,10 @@ void Progress::issue(const std::shared_ptr<Operation>& operation, std::uint32_t&
     transport_->wake();
 }
 
-bool Progress::announce_if_ready(Operation& operation) {
-  if (!operation.is_ready()) return false;
+void Progress::announce(Operation& operation) {
   operation.is_announced_ = true;
   operation.announced_at_ = Clock::now();
   for_near_peers(operation, [&](RankId peer) { post(peer, signal_record(operation, Signal::announce)); });
-  return true;
 }
 
 void Progress::post(RankId peer, const SignalRecord& record) {

@@ -67,7 +67,7 @@ class Progress {
 
   // Posting. queue_mutex_ is held for moments only, so that issue() never waits for rows to move.
   void post(RankId peer, const SignalRecord& record);
-  bool announce_if_ready(Operation& operation);
+  void announce(Operation& operation);
   void flush_backlog();
   void say_farewell();
 
@@ -79,7 +79,7 @@ class Progress {
   bool receive_slices();
   void take(const Message& message);
   bool step(Operation& operation);
-  bool announce(Operation& operation);
+  bool announce_if_ready(Operation& operation);
   bool all_announced(const Operation& operation);
   bool all_done(const Operation& operation);
   bool begin(Operation& operation);

@@ -120,7 +120,7 @@ bool Progress::receive_slices() {
 
 bool Progress::step(Operation& operation) {
   bool moved = false;
-  if (!operation.is_announced_ && !announce(operation)) return false;
+  if (!operation.is_announced_ && !announce_if_ready(operation)) return false;
   if (!operation.has_begun_) {
     if (!all_announced(operation) || !begin(operation)) return false;
     moved = true;
@@ -130,14 +130,12 @@ bool Progress::step(Operation& operation) {
   return finish(operation) || moved;
 }
 
-bool Progress::announce(Operation& operation) {
-  bool announced = false;
-  return guarded(&operation,
-                 [&] {
-                   const std::lock_guard lock(queue_mutex_);
-                   announced = announce_if_ready(operation);
-                 }) &&
-         announced;
+bool Progress::announce_if_ready(Operation& operation) {
+  bool is_ready = false;
+  if (!guarded(&operation, [&] { is_ready = operation.is_ready(); }) || !is_ready) return false;
+  const std::lock_guard lock(queue_mutex_);
+  announce(operation);
+  return true;
 }
 
 bool Progress::all_announced(const Operation& operation) {
@@ -312,10 +310,14 @@ void Progress::check_patience() {
 
 std::string Progress::describe_pending() {
   std::string text = "pending:";
-  for (const auto& operation : live_)
-    if (!operation->done())
+  for (const auto& operation : live_) {
+    if (operation->done()) continue;
+    if (!operation->is_announced_)
+      text += fmt::format(" {} waits for its own stream;", name_of(*operation));
+    else
       text += fmt::format(" {} waits for {} to {};", name_of(*operation), list(awaited_peers(*operation)),
                           operation->has_begun_ ? "finish" : "call it");
+  }
   return text;
 }
 

@@ -25,8 +25,8 @@ namespace shunt::device {
 /// rank from making room.
 enum class Way : std::uint8_t { out, in };
 
-/// One engine's memory on a device and its work there, which is done in the order in which it is launched. Any thread;
-/// one at a time launches.
+/// One engine's memory on a device and its work there, which is done in the order in which it is launched. Any thread,
+/// several at a time: who issues an operation may launch what prepares it while another thread drives others.
 class Lane {
  public:
   /// True once what was marked is done. What is launched after that finds its results.
