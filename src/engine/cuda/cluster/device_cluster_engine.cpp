@@ -1,6 +1,7 @@
 #include "shunt/device_cluster_engine.hpp"
 
 #include <algorithm>
+#include <exception>
 
 #include "core/fail.hpp"
 #include "engine/cuda/cluster/combine.hpp"
@@ -25,6 +26,17 @@ class HostPending final : public DevicePending {
  public:
   HostPending(std::shared_ptr<Pending> pending, std::shared_ptr<device::Lane> lane)
       : pending_(std::move(pending)), lane_(std::move(lane)) {}
+  /// As ~Ticket: what is launched later, and on another stream, uses the caller's memory until the operation is over.
+  ~HostPending() override {
+    try {
+      if (std::uncaught_exceptions() > exceptions_at_birth_) pending_->abandon();
+      wait();
+    } catch (...) {  // NOLINT: whoever drops a ticket does not ask how it ended
+    }
+  }
+  HostPending(const HostPending&) = delete;
+  HostPending& operator=(const HostPending&) = delete;
+
   void wait() override {
     try {
       pending_->wait();
@@ -38,6 +50,7 @@ class HostPending final : public DevicePending {
  private:
   std::shared_ptr<Pending> pending_;
   std::shared_ptr<device::Lane> lane_;
+  int exceptions_at_birth_ = std::uncaught_exceptions();
 };
 
 }  // namespace
@@ -113,7 +126,12 @@ template <class Op>
 std::shared_ptr<DevicePending> DeviceClusterEngine::Impl::issue(const DeviceClusterPlan& plan,
                                                                 const Announcement& announcement,
                                                                 typename Op::Inputs inputs) {
-  return std::make_shared<HostPending>(engine().issue<Op>(plan.host(), announcement, std::move(inputs)), lane);
+  try {
+    return std::make_shared<HostPending>(engine().issue<Op>(plan.host(), announcement, std::move(inputs)), lane);
+  } catch (...) {
+    finish_or_fail(*lane);  // it may have been prepared before it was refused
+    throw;
+  }
 }
 
 DeviceClusterEngine::DeviceClusterEngine(World& world, const DeviceHeap& heap, const DeviceClusterOptions& options) {
