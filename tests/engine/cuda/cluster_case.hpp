@@ -24,6 +24,8 @@ struct ClusterDevice {
   std::function<std::byte*(std::size_t bytes)> take_plain;
   /// A stream of the caller's, or null.
   Stream stream = nullptr;
+  /// Puts a write of device memory on it, which is done late.
+  std::function<void(device::Lane& lane, std::byte* to, std::span<const std::byte> bytes)> write_late = {};
 };
 
 /// Makes an engine, plans, issues all four operations and compares every bit with the reference, in any order.

@@ -86,5 +86,36 @@ TEST(ClusterFaultOnHost, NcclThatWaitsForARankIsAbortedBeforeTheErrorIsThrown) {
   EXPECT_EQ(num_errors, 2);
 }
 
+TEST(ClusterFaultOnHost, ADroppedTicketWaits) {
+  const auto run = [](World& world) {
+    OnHost rank(world);
+    std::vector<float> rows(2 * kHidden);
+    {
+      const auto dropped = rank.engine->dispatch(
+          rank.plan, rank.x(), {.out = {reinterpret_cast<std::byte*>(rows.data()), f32, 2, kHidden, nullptr}});
+    }
+    EXPECT_TRUE(rank.lane->is_idle());
+    EXPECT_EQ(rows, std::vector<float>(2 * kHidden, static_cast<float>(1 + world.rank().value)));
+    world.barrier();
+  };
+  EXPECT_NO_THROW(World::spawn(2, run, two_islands()));
+}
+
+TEST(ClusterFaultOnHost, ACallThatFailsBeforeItIsCountedCanBeRepeated) {
+  const auto run = [](World& world) {
+    OnHost rank(world);
+    HostStream stream(HostStream::Pace::prompt);
+    if (world.rank().value == 0) {
+      stream.put([is_broken = true]() mutable {
+        if (std::exchange(is_broken, false)) throw Error(ErrorCode::system, "on purpose");
+      });
+      EXPECT_THROW((void)rank.engine->dispatch(rank.plan, rank.x(), {.stream = stream.handle()}), Error);
+    }
+    EXPECT_NO_THROW((void)rank.engine->dispatch(rank.plan, rank.x(), {.stream = stream.handle()}).wait());
+    world.barrier();
+  };
+  EXPECT_NO_THROW(World::spawn(2, run, two_islands()));
+}
+
 }  // namespace
 }  // namespace shunt::test

@@ -1,6 +1,8 @@
 // Devices between nodes, where the device is host memory: every operation against the reference, bit for bit.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "engine/cuda/cluster_case.hpp"
 #include "engine/cuda/host_lane.hpp"
 #include "engine/cuda/nccl_of_threads.hpp"
@@ -24,6 +26,7 @@ class ClusterOnHost : public ::testing::TestWithParam<Pipeline> {};
 
 void run_on_host(World& world, const ShuffleCase& all, const Pipeline& pipeline) {
   std::vector<std::vector<std::byte>> plain;
+  HostStream stream;
   const ClusterDevice device{
       .make_lane =
           [&](const Engine& engine, std::uint64_t seed) {
@@ -38,7 +41,11 @@ void run_on_host(World& world, const ShuffleCase& all, const Pipeline& pipeline)
             nccl_of_threads(), nccl::Communicator::Place{world.rank(), world.size(), id.pack()}, [] {});
       },
       .take_plain = [&](std::size_t bytes) { return plain.emplace_back(bytes).data(); },
-      .stream = all.seed % 2 == 0 ? reinterpret_cast<Stream>(&plain) : nullptr};
+      .stream = all.seed % 2 == 0 ? stream.handle() : nullptr,
+      .write_late =
+          [&](device::Lane&, std::byte* to, std::span<const std::byte> bytes) {
+            stream.put([to, copy = std::vector(bytes.begin(), bytes.end())] { std::ranges::copy(copy, to); });
+          }};
   run_cluster_case(world, device, all);
 }
 

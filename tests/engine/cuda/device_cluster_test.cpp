@@ -12,6 +12,7 @@
 #include "engine/cuda/cluster_case.hpp"
 #include "support/child_process.hpp"
 #include "support/cuda/device.hpp"
+#include "support/cuda/stream_work.hpp"
 #include "support/hosts_of_processes.hpp"
 
 namespace shunt::test {
@@ -36,6 +37,7 @@ void run_cases(World& world, const std::vector<ShuffleCase>& cases, const device
                const std::shared_ptr<device::NcclNetwork>& nccl = nullptr) {
   const DeviceHeap heap(world, {.bytes = 64 << 20});
   Arena arena(32 << 20);
+  preload_stream_work();
   const CallerStream stream;
   for (const ShuffleCase& each : cases) {
     const ClusterDevice on_gpu{.make_lane =
@@ -46,7 +48,14 @@ void run_cases(World& world, const std::vector<ShuffleCase>& cases, const device
                                    },
                                .join_nccl = [&] { return nccl; },
                                .take_plain = [&](std::size_t bytes) { return arena.take(bytes); },
-                               .stream = each.seed % 2 == 0 ? stream.get() : nullptr};
+                               .stream = each.seed % 2 == 0 ? stream.get() : nullptr,
+                               .write_late =
+                                   [&](device::Lane& lane, std::byte* to, std::span<const std::byte> bytes) {
+                                     std::byte* const from = arena.take(bytes.size());
+                                     lane.upload(from, bytes);
+                                     delay(std::chrono::microseconds(200), 1, stream.get());
+                                     device::launch(device::CopyBytes{from, to, bytes.size()}, stream.get());
+                                   }};
     arena.reset();
     run_cluster_case(world, on_gpu, each);
   }
