@@ -38,7 +38,12 @@ struct Group {
 class Streams;
 
 /// How far a call of Operation::work() came.
-enum class Work : std::uint8_t { idle, moved, finished };
+enum class Work : std::uint8_t {
+  idle,
+  soon,  ///< idle, and nobody tells when it can go on: to be asked again within a millisecond
+  moved,
+  finished
+};
 
 /// What a rank tells its peers when it issues an operation.
 struct Announcement {

@@ -119,7 +119,7 @@ bool Progress::wait_for(Operation& operation, std::chrono::milliseconds limit) {
   const Waiter waiter(*this);
   while (!operation.done() && Clock::now() < deadline) {
     const std::uint32_t seen = transport_->observe();
-    if (!try_advance() && !operation.done()) transport_->sleep(seen, std::min(kPatience, limit));
+    if (!try_advance() && !operation.done()) transport_->sleep(seen, std::min(nap_.load(), limit));
   }
   return operation.done();
 }
@@ -165,7 +165,7 @@ void Progress::serve() {
       // After observe(): whoever ends the duty rings later, and so ends the sleep.
       if (!on_duty()) break;
       const bool moved = try_advance();
-      if (!moved && !duty->progress_is_gone_) transport_->sleep(seen, kPatience);
+      if (!moved && !duty->progress_is_gone_) transport_->sleep(seen, nap_.load());
     }
   }
 }

@@ -61,6 +61,8 @@ class Progress {
 
   // How often a waiting driver looks after silent peers and deadlines.
   static constexpr std::chrono::milliseconds kPatience{100};
+  // The same while an operation must be asked (Work::soon).
+  static constexpr std::chrono::milliseconds kSoon{1};
 
   /// A caller that drives; when the last one leaves, the server takes over what is still to do.
   class Waiter;
@@ -125,6 +127,7 @@ class Progress {
   std::atomic<std::uint64_t> num_bytes_sent_{0};
   std::atomic<std::int32_t> num_pending_{0};  // issued and not done
   std::atomic<std::int32_t> num_waiters_{0};  // callers inside wait()
+  std::atomic<std::chrono::milliseconds> nap_{kPatience};  // how long drivers may sleep; set in the room
 
   std::shared_ptr<Duty> duty_ = std::make_shared<Duty>();
   std::thread server_;

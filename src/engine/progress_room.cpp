@@ -43,6 +43,7 @@ bool Progress::advance() {
     fail_all(*fault);
     return moved;
   }
+  nap_ = kPatience;
   for (const auto& operation : live_) {
     if (!step(*operation)) continue;
     moved = true;
@@ -229,6 +230,7 @@ bool Progress::work(Operation& operation) {
   if (!far_partners_match(operation)) return false;
   Work made = Work::idle;
   if (!guarded(&operation, [&] { made = operation.work(); })) return false;
+  if (made == Work::soon) nap_ = kSoon;
   if (made != Work::finished) return made == Work::moved;
   operation.has_worked_ = true;
   const std::lock_guard lock(queue_mutex_);

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <optional>
+#include <thread>
 
 #include "engine/cuda/cluster/engine_impl.hpp"
 #include "engine/cuda/cluster/nccl_network.hpp"
@@ -84,6 +85,37 @@ TEST(ClusterFaultOnHost, NcclThatWaitsForARankIsAbortedBeforeTheErrorIsThrown) {
   };
   EXPECT_NO_THROW(World::spawn(2, run, two_islands()));
   EXPECT_EQ(num_errors, 2);
+}
+
+TEST(ClusterFaultOnHost, WhatNcclReportsAfterTheLastRoundIsAnError) {
+  std::atomic<int> num_errors{0};
+  const auto run = [&](World& world) {
+    OnHost rank(world, NcclOfThreadsId{1'000'001, NcclTrouble::lost_group, 1});
+    try {
+      (void)rank.engine->dispatch(rank.plan, rank.x()).wait();
+    } catch (const Error& error) {
+      num_errors += error.code() == ErrorCode::system;
+    }
+  };
+  EXPECT_NO_THROW(World::spawn(2, run, two_islands()));
+  EXPECT_EQ(num_errors, 2);
+}
+
+TEST(ClusterFaultOnHost, NcclIsNotStartedBeforeAllPeersAreHere) {
+  std::atomic<bool> is_free{false};
+  const auto run = [&](World& world) {
+    OnHost rank(world, NcclOfThreadsId{1'000'002});
+    const std::uint64_t before = num_nccl_groups();
+    world.barrier();
+    if (world.rank().value == 1) {
+      // Rank 0 has long launched what it can.
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      is_free = num_nccl_groups() == before;
+    }
+    EXPECT_NO_THROW((void)rank.engine->dispatch(rank.plan, rank.x()).wait());
+  };
+  EXPECT_NO_THROW(World::spawn(2, run, two_islands()));
+  EXPECT_TRUE(is_free);
 }
 
 TEST(ClusterFaultOnHost, ADroppedTicketWaits) {

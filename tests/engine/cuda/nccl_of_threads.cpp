@@ -67,6 +67,7 @@ struct Group {
 };
 thread_local Group group;
 thread_local int num_open_groups = 0;
+std::atomic<std::uint64_t> num_groups{0};
 
 void send_all(const Group& all) {
   const std::lock_guard lock(post().mutex);
@@ -112,6 +113,7 @@ int end_group() {
   if (group.end->trouble == NcclTrouble::refused_group) return kInternalError;
   group.comm->polls_left = 2;
   group.comm->has_launched = true;
+  ++num_groups;
   group.lane->put([mine = group]() mutable { return carry_out(mine); });
   return nccl::kInProgress;
 }
@@ -139,6 +141,8 @@ nccl::UniqueId NcclOfThreadsId::pack() const {
   std::memcpy(id.bytes, this, sizeof(*this));
   return id;
 }
+
+std::uint64_t num_nccl_groups() { return num_groups; }
 
 int num_open_nccl_groups() { return num_open_groups; }
 

@@ -25,6 +25,9 @@ struct NcclOfThreadsId {
   [[nodiscard]] nccl::UniqueId pack() const;
 };
 
+/// That ranks of the process have launched so far.
+std::uint64_t num_nccl_groups();
+
 /// Of the calling thread: begun and not ended.
 int num_open_nccl_groups();
 

@@ -57,9 +57,9 @@ void NcclNetwork::Turn::exchange(std::span<const Transfer> sends, std::span<cons
   network_->communicator_.exchange(sends, receives, stream);
 }
 
-bool NcclNetwork::Turn::is_idle() const {
-  const std::lock_guard lock(network_->mutex_);
-  return network_->communicator_.is_idle();
+bool NcclNetwork::is_idle() const {
+  const std::lock_guard lock(mutex_);
+  return communicator_.is_idle();
 }
 
 void NcclNetwork::abort() {

@@ -35,9 +35,8 @@ class NcclNetwork : public std::enable_shared_from_this<NcclNetwork> {
 
     /// All earlier ones are over.
     [[nodiscard]] bool has_come() const;
-    // As in nccl::Communicator.
+    /// As in nccl::Communicator.
     void exchange(std::span<const Transfer> sends, std::span<const Transfer> receives, cudaStream_t stream);
-    [[nodiscard]] bool is_idle() const;
     [[nodiscard]] const std::shared_ptr<NcclNetwork>& network() const { return network_; }
 
    private:
@@ -47,10 +46,12 @@ class NcclNetwork : public std::enable_shared_from_this<NcclNetwork> {
 
   [[nodiscard]] std::unique_ptr<Turn> take_turn() { return std::make_unique<Turn>(shared_from_this()); }
 
+  // As in nccl::Communicator.
+  [[nodiscard]] bool is_idle() const;
   void abort();
 
  private:
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   nccl::Communicator communicator_;
   std::set<std::uint64_t> turns_;  // that are not over
   std::uint64_t next_turn_ = 0;

@@ -24,10 +24,14 @@ NcclRoute::Batch NcclRoute::batch_of(const Run& run) const {
   return {first, std::min(most, run.num_segments - first)};
 }
 
-bool NcclRoute::pump(Lane& lane) {
-  if (is_over() || !turn_->has_come()) return false;
+Work NcclRoute::pump(Lane& lane) {
+  if (is_over()) {
+    (void)network_->is_idle();  // throws if what was launched has failed: nothing else would tell
+    return Work::soon;
+  }
+  if (!turn_->has_come() || !are_all_here()) return Work::idle;
   if (is_exchanging_) {
-    if (!turn_->is_idle()) return true;  // NCCL tells nobody when it goes on: ask again
+    if (!network_->is_idle()) return Work::soon;
     unpack();
     is_exchanging_ = false;
     ++round_;
@@ -39,7 +43,11 @@ bool NcclRoute::pump(Lane& lane) {
     round_ = 0;
   }
   if (run_ == num_runs_) turn_.reset();
-  return true;
+  return Work::moved;
+}
+
+bool NcclRoute::are_all_here() const {
+  return std::ranges::all_of(peers_, [&](const Peer& peer) { return streams_.room(peer.traffic.peer) > 0; });
 }
 
 bool NcclRoute::begin_round(Lane& lane) {

@@ -21,7 +21,7 @@ class NcclRoute final : public FarRoute {
   /// Ends what it has launched, if it has not finished.
   ~NcclRoute() override;
 
-  bool pump(Lane& lane) override;
+  Work pump(Lane& lane) override;
   bool is_all_launched() override { return is_over(); }
   bool finish() override;
   [[nodiscard]] std::vector<RankId> awaited() const override;
@@ -39,6 +39,8 @@ class NcclRoute final : public FarRoute {
   };
 
   [[nodiscard]] bool is_over() const { return turn_ == nullptr; }
+  /// Peers have begun this operation: else the device would wait for them.
+  [[nodiscard]] bool are_all_here() const;
   [[nodiscard]] Batch batch_of(const Run& run) const;
   /// Packs and exchanges; false if nothing is left of this run.
   bool begin_round(Lane& lane);

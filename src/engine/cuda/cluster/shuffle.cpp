@@ -35,7 +35,8 @@ void ClusterShuffle::begin(std::span<const Announcement> peers) {
 
 Work ClusterShuffle::work() {
   // What travels far goes first, so that the network has something to do while near rows move.
-  bool moved = far_ && far_->pump(lane());
+  const Work far = far_ ? far_->pump(lane()) : Work::idle;
+  bool moved = far == Work::moved;
   if (!std::exchange(has_launched_near_, true)) {
     launch_near();
     moved = true;
@@ -45,7 +46,7 @@ Work ClusterShuffle::work() {
     last_ = lane().mark();
     moved = true;
   }
-  if (!last_ || !(*last_)() || (far_ && !far_->finish())) return moved ? Work::moved : Work::idle;
+  if (!last_ || !(*last_)() || (far_ && !far_->finish())) return moved ? Work::moved : far;
   far_.reset();  // near ranks may need long to finish, and other operations need the buffers
   return Work::finished;
 }
