@@ -12,6 +12,31 @@ constexpr std::chrono::milliseconds kPause{1};
 // How long a communicator that is no longer needed may take to flush before it is torn down.
 constexpr std::chrono::seconds kFarewell{5};
 
+/// What is called on this thread until it ends is one group. A thread that left one open would add to it for ever.
+class Group {
+ public:
+  explicit Group(const Library& library) : library_(library) {}
+  ~Group() {
+    if (is_open_) (void)library_.GroupEnd();
+  }
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  [[nodiscard]] int begin() {
+    const int result = library_.GroupStart();
+    is_open_ = result == kSuccess;
+    return result;
+  }
+  [[nodiscard]] int end() {
+    is_open_ = false;
+    return library_.GroupEnd();
+  }
+
+ private:
+  const Library& library_;
+  bool is_open_ = false;
+};
+
 }  // namespace
 
 Communicator::Communicator(const Library& library, const Place& place, const std::function<void()>& may_wait)
@@ -41,12 +66,13 @@ Communicator::~Communicator() {
 }
 
 void Communicator::exchange(std::span<const Transfer> sends, std::span<const Transfer> receives, cudaStream_t stream) {
-  check(library_.GroupStart(), "begin a group");
+  Group group(library_);
+  check(group.begin(), "begin a group");
   for (const Transfer& send : sends)
     check(library_.Send(send.memory, send.bytes, kBytes, send.peer.value, comm_, stream), "send");
   for (const Transfer& receive : receives)
     check(library_.Recv(receive.memory, receive.bytes, kBytes, receive.peer.value, comm_, stream), "receive");
-  check(library_.GroupEnd(), "end a group");
+  check(group.end(), "end a group");
 }
 
 bool Communicator::is_idle() const {

@@ -118,6 +118,15 @@ TEST(ClusterFaultOnHost, NcclIsNotStartedBeforeAllPeersAreHere) {
   EXPECT_TRUE(is_free);
 }
 
+TEST(NcclCommunicator, LeavesNoGroupOpenWhenASendIsRefused) {
+  const NcclOfThreadsId id{1'000'003, NcclTrouble::refused_send, 0};
+  nccl::Communicator communicator(nccl_of_threads(), {RankId(0), 2, id.pack()}, [] {});
+  std::byte row{};
+  const nccl::Communicator::Transfer transfer{RankId(1), &row, 1};
+  EXPECT_THROW(communicator.exchange({&transfer, 1}, {&transfer, 1}, nullptr), Error);
+  EXPECT_EQ(num_open_nccl_groups(), 0);
+}
+
 TEST(ClusterFaultOnHost, ADroppedTicketWaits) {
   const auto run = [](World& world) {
     OnHost rank(world);
