@@ -9,8 +9,6 @@ namespace shunt::nccl {
 namespace {
 
 constexpr std::chrono::milliseconds kPause{1};
-// How long a communicator that is no longer needed may take to flush before it is torn down.
-constexpr std::chrono::seconds kFarewell{5};
 
 /// What is called on this thread until it ends is one group. A thread that left one open would add to it for ever.
 class Group {
@@ -49,19 +47,6 @@ Communicator::Communicator(const Library& library, const Place& place, const std
   } catch (...) {
     abort();
     throw;
-  }
-}
-
-Communicator::~Communicator() {
-  if (!comm_) return;
-  try {
-    check(library_.CommFinalize(comm_), "flush a communicator");
-    const auto deadline = std::chrono::steady_clock::now() + kFarewell;
-    for (; !is_idle(); std::this_thread::sleep_for(kPause))
-      if (std::chrono::steady_clock::now() > deadline) fail(ErrorCode::deadline, "NCCL: a communicator does not end");
-    (void)library_.CommDestroy(comm_);
-  } catch (const Error&) {
-    abort();
   }
 }
 

@@ -157,8 +157,6 @@ const nccl::Library& nccl_of_threads() {
             id.number, rank, rank == id.troubled_rank ? id.trouble : NcclTrouble::none)};
         return nccl::kInProgress;
       },
-      .CommFinalize = [](Comm) -> int { return nccl::kSuccess; },
-      .CommDestroy = destroy,
       .CommAbort = destroy,
       .CommGetAsyncError = ask,
       .GroupStart = []() -> int {

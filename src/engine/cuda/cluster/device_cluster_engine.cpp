@@ -64,11 +64,6 @@ DeviceClusterEngine::Impl::Impl(Engine host_engine, std::shared_ptr<device::Lane
          engine().rank());
 }
 
-DeviceClusterEngine::Impl::~Impl() {
-  // A lost rank would not answer a farewell.
-  if (nccl && engine().world->fabric->transport().fault()) nccl->abort();
-}
-
 std::size_t DeviceClusterEngine::Impl::most_segment_bytes(const EngineOptions& options) {
   // Every dtype's row is at most f32's; and the gradients of one token's weights.
   return std::max(static_cast<std::size_t>(options.hidden), static_cast<std::size_t>(Routing::kMaxTopK)) *

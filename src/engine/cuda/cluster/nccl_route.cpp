@@ -13,10 +13,6 @@ NcclRoute::NcclRoute(std::unique_ptr<NcclNetwork::Turn> turn, Streams& streams, 
   }
 }
 
-NcclRoute::~NcclRoute() {
-  if (!is_finished_) network_->abort();
-}
-
 NcclRoute::Batch NcclRoute::batch_of(const Run& run) const {
   if (run.num_segments == 0) return {};
   const auto most = static_cast<std::int64_t>(batch_bytes_ / run.segment_bytes);
@@ -75,7 +71,7 @@ void NcclRoute::unpack() {
 }
 
 bool NcclRoute::finish() {
-  is_finished_ = true;
+  bool is_finished = true;
   for (Peer& peer : peers_) {
     const RankId rank = peer.traffic.peer;
     if (!peer.is_told && streams_.room(rank) > 0) {
@@ -86,9 +82,9 @@ bool NcclRoute::finish() {
       if (!farewell->bytes.empty() || !farewell->tag.is_last) streams_.refuse(rank, "sent rows beside NCCL");
       streams_.pop(rank);
     }
-    is_finished_ = is_finished_ && peer.is_told && streams_.has_ended(rank);
+    is_finished = is_finished && peer.is_told && streams_.has_ended(rank);
   }
-  return is_finished_;
+  return is_finished;
 }
 
 std::vector<RankId> NcclRoute::awaited() const {

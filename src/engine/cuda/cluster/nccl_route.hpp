@@ -18,9 +18,6 @@ class NcclRoute final : public FarRoute {
  public:
   NcclRoute(std::unique_ptr<NcclNetwork::Turn> turn, Streams& streams, Lane& lane, std::vector<PeerTraffic> traffic);
 
-  /// Ends what it has launched, if it has not finished.
-  ~NcclRoute() override;
-
   Work pump(Lane& lane) override;
   bool is_all_launched() override { return is_over(); }
   bool finish() override;
@@ -55,7 +52,6 @@ class NcclRoute final : public FarRoute {
   std::size_t run_ = 0;
   std::int64_t round_ = 0;
   bool is_exchanging_ = false;
-  bool is_finished_ = false;
 };
 
 }  // namespace shunt::device
