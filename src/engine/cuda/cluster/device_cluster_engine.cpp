@@ -9,6 +9,7 @@
 #include "engine/cuda/cluster/cuda_lane.hpp"
 #include "engine/cuda/cluster/dispatch.hpp"
 #include "engine/cuda/cluster/engine_impl.hpp"
+#include "engine/cuda/on_device.hpp"
 #include "shunt/routing.hpp"
 
 namespace shunt {
@@ -130,6 +131,7 @@ std::shared_ptr<DevicePending> DeviceClusterEngine::Impl::issue(const DeviceClus
 }
 
 DeviceClusterEngine::DeviceClusterEngine(World& world, const DeviceHeap& heap, const DeviceClusterOptions& options) {
+  const device::OnDevice scope(heap.device());  // NCCL's communicators are of the current one
   Engine host(world, options.engine);
   const auto& fabric = host.impl()->world->fabric;
   auto lane = std::make_shared<device::CudaLane>(
