@@ -30,7 +30,7 @@ struct DeviceClusterOptions {
   /// As in EngineOptions; rows are f32, bf16 or f16 and have no companions.
   EngineOptions engine = {};
   /// Rows travel between nodes in batches that one kernel packs or unpacks, of at most so many bytes, or one row. Each
-  /// way has so many of them in pinned memory; for NCCL, one per peer in device memory.
+  /// way has so many of them in pinned memory; for NCCL, one each way for every rank, in device memory.
   std::size_t batch_bytes = std::size_t{1} << 20;
   std::int32_t num_batches = 16;
   DeviceNetwork network = DeviceNetwork::world;

@@ -24,7 +24,7 @@ class ClusterRank {
       : world_(world), device_(device), case_(all) {
     const Engine host(world, all.options);
     lane_ = device.make_lane(host, all.seed * 1000 + rank());
-    engine_.emplace(std::make_shared<DeviceClusterEngine::Impl>(host, lane_, device.join_nccl()));
+    engine_.emplace(std::make_shared<DeviceClusterEngine::Impl>(host, lane_, device.join_nccl(*lane_)));
     const RankRouting& routing = all.routing.ranks[rank()];
     const auto* experts = put(std::as_bytes(std::span(routing.experts)));
     const auto* weights = routing.weights.empty() ? nullptr : put(std::as_bytes(std::span(routing.weights)));

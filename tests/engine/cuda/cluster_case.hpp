@@ -19,7 +19,9 @@ struct ClusterDevice {
   /// A lane for one engine.
   std::function<std::shared_ptr<device::Lane>(const Engine& engine, std::uint64_t seed)> make_lane;
   /// Null: the world's own network.
-  std::function<std::shared_ptr<device::NcclNetwork>()> join_nccl = [] { return nullptr; };
+  std::function<std::shared_ptr<device::NcclNetwork>(device::Lane& lane)> join_nccl = [](device::Lane&) {
+    return nullptr;
+  };
   /// Memory of the device that peers can't address; valid until the case is over.
   std::function<std::byte*(std::size_t bytes)> take_plain;
   /// A stream of the caller's, or null.

@@ -30,8 +30,7 @@ class OnHost {
     lane = std::make_shared<HostLane>(*host.impl(), HostLane::Buffers{1 << 14, 2}, world.rank().index());
     std::shared_ptr<device::NcclNetwork> network;
     if (nccl)
-      network = std::make_shared<device::NcclNetwork>(
-          nccl_of_threads(), nccl::Communicator::Place{world.rank(), world.size(), nccl->pack()}, [] {});
+      network = make_nccl_of_threads(world, *lane, *nccl);
     engine.emplace(std::make_shared<DeviceClusterEngine::Impl>(host, lane, network));
     std::vector<std::int32_t> experts;
     for (std::size_t token = 0; token < size_; ++token) {
@@ -116,6 +115,48 @@ TEST(ClusterFaultOnHost, NcclIsNotStartedBeforeAllPeersAreHere) {
   };
   EXPECT_NO_THROW(World::spawn(2, run, two_islands()));
   EXPECT_TRUE(is_free);
+}
+
+TEST(NcclNetworkOnHost, JoinsByTheIdOfRank0) {
+  const auto run = [](World& world) {
+    const auto network = device::NcclNetwork::join(
+        world, 256, [](std::size_t) { return nullptr; }, nccl_of_threads);
+    EXPECT_TRUE(network->is_idle());
+  };
+  EXPECT_NO_THROW(World::spawn(2, run, two_islands()));
+}
+
+TEST(NcclNetworkOnHost, AllRanksHearWhatOneOfThemLacks) {
+  std::atomic<int> num_errors{0};
+  const auto run = [&](World& world) {
+    const auto load = [&]() -> const nccl::Library& {
+      if (world.rank().value == 1) throw Error(ErrorCode::unsupported, "no such library");
+      return nccl_of_threads();
+    };
+    try {
+      (void)device::NcclNetwork::join(world, 256, [](std::size_t) { return nullptr; }, load);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::unsupported);
+      EXPECT_STREQ(error.what(), "rank 1 can't join by NCCL: no such library");
+      ++num_errors;
+    }
+  };
+  EXPECT_NO_THROW(World::spawn(2, run, two_islands()));
+  EXPECT_EQ(num_errors, 2);
+}
+
+TEST(NcclNetworkOnHost, BatchesOfOtherSizesAreAMismatch) {
+  std::atomic<int> num_errors{0};
+  const auto run = [&](World& world) {
+    try {
+      (void)device::NcclNetwork::join(
+          world, 256 * (1 + world.rank().index()), [](std::size_t) { return nullptr; }, nccl_of_threads);
+    } catch (const Error& error) {
+      num_errors += error.code() == ErrorCode::mismatch;
+    }
+  };
+  EXPECT_NO_THROW(World::spawn(2, run, two_islands()));
+  EXPECT_EQ(num_errors, 2);
 }
 
 TEST(NcclCommunicator, LeavesNoGroupOpenWhenASendIsRefused) {

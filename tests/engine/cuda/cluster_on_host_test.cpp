@@ -34,11 +34,10 @@ void run_on_host(World& world, const ShuffleCase& all, const Pipeline& pipeline)
                 std::max(pipeline.batch_bytes, static_cast<std::size_t>(all.options.hidden) * sizeof(float));
             return std::make_shared<HostLane>(*engine.impl(), HostLane::Buffers{bytes, pipeline.num_batches}, seed);
           },
-      .join_nccl = [&]() -> std::shared_ptr<device::NcclNetwork> {
+      .join_nccl = [&](device::Lane& lane) -> std::shared_ptr<device::NcclNetwork> {
         if (!pipeline.is_nccl) return nullptr;
         const NcclOfThreadsId id{.number = all.seed * 100 + static_cast<std::uint64_t>(world.size())};
-        return std::make_shared<device::NcclNetwork>(
-            nccl_of_threads(), nccl::Communicator::Place{world.rank(), world.size(), id.pack()}, [] {});
+        return make_nccl_of_threads(world, lane, id);
       },
       .take_plain = [&](std::size_t bytes) { return plain.emplace_back(bytes).data(); },
       .stream = all.seed % 2 == 0 ? stream.handle() : nullptr,

@@ -34,8 +34,11 @@ class CallerStream {
 
 /// All cases on this rank's part of one GPU.
 void run_cases(World& world, const std::vector<ShuffleCase>& cases, const device::BufferLimits& limits,
-               const std::shared_ptr<device::NcclNetwork>& nccl = nullptr) {
+               DeviceNetwork network = DeviceNetwork::world) {
   const DeviceHeap heap(world, {.bytes = 64 << 20});
+  std::shared_ptr<device::NcclNetwork> nccl;
+  if (network == DeviceNetwork::nccl)
+    nccl = device::NcclNetwork::join(world, limits.bytes, [&](std::size_t bytes) { return heap.impl()->allocate(bytes); });
   Arena arena(32 << 20);
   preload_stream_work();
   const CallerStream stream;
@@ -46,7 +49,7 @@ void run_cases(World& world, const std::vector<ShuffleCase>& cases, const device
                                      return std::make_shared<device::CudaLane>(
                                          engine_world.fabric->transport(), *engine_world.group, heap.impl(), limits);
                                    },
-                               .join_nccl = [&] { return nccl; },
+                               .join_nccl = [&](device::Lane&) { return nccl; },
                                .take_plain = [&](std::size_t bytes) { return arena.take(bytes); },
                                .stream = each.seed % 2 == 0 ? stream.get() : nullptr,
                                .write_late =
@@ -173,7 +176,7 @@ TEST(DeviceClusterNccl, GivesTheSameBitsBetweenProcesses) {
   const auto run = [&](World& world) {
     pretend_to_be_apart(world);
     constexpr std::size_t kBatchBytes = 16 << 10;  // several rounds
-    run_cases(world, cases, {kBatchBytes, 1}, device::NcclNetwork::join(world, kBatchBytes));
+    run_cases(world, cases, {kBatchBytes, 1}, DeviceNetwork::nccl);
   };
   ASSERT_NO_THROW(run_on_hosts(2, 1, run, std::chrono::seconds(40)));
 }

@@ -142,6 +142,14 @@ nccl::UniqueId NcclOfThreadsId::pack() const {
   return id;
 }
 
+std::shared_ptr<device::NcclNetwork> make_nccl_of_threads(const World& world, device::Lane& lane,
+                                                          const NcclOfThreadsId& id) {
+  const std::size_t batch_bytes = lane.buffer_bytes();
+  return std::make_shared<device::NcclNetwork>(
+      nccl_of_threads(), nccl::Communicator::Place{world.rank(), world.size(), id.pack()},
+      lane.allocate(device::NcclNetwork::memory_bytes(world.size(), batch_bytes)), batch_bytes, [] {});
+}
+
 std::uint64_t num_nccl_groups() { return num_groups; }
 
 int num_open_nccl_groups() { return num_open_groups; }
@@ -149,7 +157,11 @@ int num_open_nccl_groups() { return num_open_groups; }
 const nccl::Library& nccl_of_threads() {
   static const nccl::Library library{
       .GetVersion = nullptr,
-      .GetUniqueId = nullptr,
+      .GetUniqueId = [](nccl::UniqueId* id) -> int {
+        static std::atomic<std::uint64_t> next{std::uint64_t{1} << 40};
+        *id = NcclOfThreadsId{.number = next++}.pack();
+        return nccl::kSuccess;
+      },
       .CommInitRankConfig = [](Comm* comm, int, nccl::UniqueId packed, int rank, nccl::Config*) -> int {
         NcclOfThreadsId id;
         std::memcpy(&id, packed.bytes, sizeof(id));

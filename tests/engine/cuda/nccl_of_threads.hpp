@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "engine/cuda/cluster/lane.hpp"
+#include "engine/cuda/cluster/nccl_network.hpp"
 #include "transport/nccl/library.hpp"
 
 namespace shunt::test {
@@ -24,6 +26,10 @@ struct NcclOfThreadsId {
 
   [[nodiscard]] nccl::UniqueId pack() const;
 };
+
+/// For a rank's lane. Collective only in that all ranks do the same.
+std::shared_ptr<device::NcclNetwork> make_nccl_of_threads(const World& world, device::Lane& lane,
+                                                          const NcclOfThreadsId& id);
 
 /// That ranks of the process have launched so far.
 std::uint64_t num_nccl_groups();

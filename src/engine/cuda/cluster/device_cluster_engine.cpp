@@ -138,7 +138,9 @@ DeviceClusterEngine::DeviceClusterEngine(World& world, const DeviceHeap& heap, c
       fabric->transport(), *host.impl()->world->group, heap.impl(),
       device::BufferLimits{std::max(options.batch_bytes, Impl::most_segment_bytes(options.engine)),
                            options.num_batches});
-  auto nccl = options.network == DeviceNetwork::nccl ? device::NcclNetwork::join(world, lane->buffer_bytes()) : nullptr;
+  std::shared_ptr<device::NcclNetwork> nccl;
+  if (options.network == DeviceNetwork::nccl)
+    nccl = device::NcclNetwork::join(world, lane->buffer_bytes(), [&](std::size_t bytes) { return lane->allocate(bytes); });
   impl_ = std::make_shared<Impl>(std::move(host), std::move(lane), std::move(nccl));
 }
 

@@ -4,18 +4,17 @@
 
 namespace shunt::device {
 
-NcclRoute::NcclRoute(std::unique_ptr<NcclNetwork::Turn> turn, Streams& streams, Lane& lane,
-                     std::vector<PeerTraffic> traffic)
-    : network_(turn->network()), turn_(std::move(turn)), streams_(streams), batch_bytes_(lane.buffer_bytes()) {
+NcclRoute::NcclRoute(std::unique_ptr<NcclNetwork::Turn> turn, Streams& streams, std::vector<PeerTraffic> traffic)
+    : network_(turn->network()), turn_(std::move(turn)), streams_(streams) {
   for (PeerTraffic& each : traffic) {
     num_runs_ = std::max(num_runs_, each.out.size());
-    peers_.push_back({std::move(each), lane.allocate(batch_bytes_), lane.allocate(batch_bytes_), false});
+    peers_.push_back({.traffic = std::move(each)});
   }
 }
 
 NcclRoute::Batch NcclRoute::batch_of(const Run& run) const {
   if (run.num_segments == 0) return {};
-  const auto most = static_cast<std::int64_t>(batch_bytes_ / run.segment_bytes);
+  const auto most = static_cast<std::int64_t>(network_->batch_bytes() / run.segment_bytes);
   const std::int64_t first = std::min(round_ * most, run.num_segments);
   return {first, std::min(most, run.num_segments - first)};
 }
@@ -51,12 +50,14 @@ bool NcclRoute::begin_round(Lane& lane) {
   for (const Peer& peer : peers_) {
     const Run& out = peer.traffic.out[run_];
     if (const Batch batch = batch_of(out); batch.count > 0) {
-      out.launch(batch.first, batch.count, peer.out.get());
-      sends.push_back({peer.traffic.peer, peer.out.get(), static_cast<std::size_t>(batch.count) * out.segment_bytes});
+      std::byte* const memory = network_->batch_to(peer.traffic.peer);
+      out.launch(batch.first, batch.count, memory);
+      sends.push_back({peer.traffic.peer, memory, static_cast<std::size_t>(batch.count) * out.segment_bytes});
     }
     const Run& in = peer.traffic.in[run_];
     if (const Batch batch = batch_of(in); batch.count > 0)
-      receives.push_back({peer.traffic.peer, peer.in.get(), static_cast<std::size_t>(batch.count) * in.segment_bytes});
+      receives.push_back({peer.traffic.peer, network_->batch_from(peer.traffic.peer),
+                          static_cast<std::size_t>(batch.count) * in.segment_bytes});
   }
   if (sends.empty() && receives.empty()) return false;
   turn_->exchange(sends, receives, lane.stream());
@@ -66,7 +67,8 @@ bool NcclRoute::begin_round(Lane& lane) {
 void NcclRoute::unpack() {
   for (const Peer& peer : peers_) {
     const Run& in = peer.traffic.in[run_];
-    if (const Batch batch = batch_of(in); batch.count > 0) in.launch(batch.first, batch.count, peer.in.get());
+    if (const Batch batch = batch_of(in); batch.count > 0)
+      in.launch(batch.first, batch.count, network_->batch_from(peer.traffic.peer));
   }
 }
 

@@ -16,7 +16,7 @@ namespace shunt::device {
 /// network: until then each is awaited, which the host could not tell from the device alone.
 class NcclRoute final : public FarRoute {
  public:
-  NcclRoute(std::unique_ptr<NcclNetwork::Turn> turn, Streams& streams, Lane& lane, std::vector<PeerTraffic> traffic);
+  NcclRoute(std::unique_ptr<NcclNetwork::Turn> turn, Streams& streams, std::vector<PeerTraffic> traffic);
 
   Work pump(Lane& lane) override;
   bool is_all_launched() override { return is_over(); }
@@ -26,8 +26,6 @@ class NcclRoute final : public FarRoute {
  private:
   struct Peer {
     PeerTraffic traffic;
-    std::shared_ptr<std::byte> out;  // a batch each
-    std::shared_ptr<std::byte> in;
     bool is_told = false;  // that this rank is done
   };
   struct Batch {
@@ -46,7 +44,6 @@ class NcclRoute final : public FarRoute {
   std::shared_ptr<NcclNetwork> network_;
   std::unique_ptr<NcclNetwork::Turn> turn_;  // none: all is launched
   Streams& streams_;
-  std::size_t batch_bytes_;
   std::vector<Peer> peers_;
   std::size_t num_runs_ = 0;
   std::size_t run_ = 0;

@@ -27,7 +27,7 @@ void ClusterShuffle::begin(std::span<const Announcement> peers) {
   if (!has_flows()) {
     place_.turn.reset();
   } else if (place_.turn) {
-    far_ = std::make_unique<NcclRoute>(std::move(place_.turn), streams(), lane(), traffic());
+    far_ = std::make_unique<NcclRoute>(std::move(place_.turn), streams(), traffic());
   } else {
     far_ = std::make_unique<SliceRoute>(streams(), traffic());
   }
