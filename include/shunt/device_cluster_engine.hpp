@@ -68,8 +68,8 @@ class DeviceClusterPlan {
 
 /// As Engine, with tensors in device memory: same plans, same slots, same sums, any world, several operations at a
 /// time. Rows stay on the device within a node; between nodes they go through pinned memory and the world's network, or
-/// through NCCL. The host takes part, so nothing can be captured in a CUDA graph, and tickets' wait_on() makes the host
-/// wait too; in exchange no kernel ever waits, but for NCCL's, which therefore want each rank on a device of its own.
+/// through NCCL. The host takes part, so none of it can be captured in a CUDA graph (other streams may be, meanwhile, in
+/// any mode), and tickets' wait_on() makes the host wait too; in exchange no kernel ever waits, but for NCCL's, which therefore want each rank on a device of its own.
 /// Within one node DeviceEngine is faster.
 ///
 /// An operation starts when what was put on `stream` before is done; null: its inputs are complete, and nothing uses

@@ -5,14 +5,14 @@
 
 #include "core/cuda/check.hpp"
 #include "core/fail.hpp"
-#include "engine/cuda/on_device.hpp"
+#include "engine/cuda/cluster/lane_scope.hpp"
 #include "kernels/cuda/write_pointers.hpp"
 
 namespace shunt::device {
 namespace {
 
 std::shared_ptr<std::byte> pin(std::size_t bytes, int device) {
-  const OnDevice scope(device);
+  const LaneScope scope(device);
   void* data = nullptr;
   check(cudaHostAlloc(&data, bytes, cudaHostAllocMapped | cudaHostAllocPortable), "pin buffers");
   return {static_cast<std::byte*>(data), [](std::byte* freed) { (void)cudaFreeHost(freed); }};
@@ -56,14 +56,14 @@ CudaLane::CudaLane(Transport& transport, const Group& group, std::shared_ptr<Dev
     fail(ErrorCode::invalid_argument,
          "rank {}: device cluster engine: {} ranks of the world are on this host, the heap has {}", group.self,
          num_near, heap_->num_ranks);
-  const OnDevice scope(heap_->memory.device());
+  const LaneScope scope(heap_->memory.device());
   streams_ = std::make_unique<Streams>();
   const std::uint32_t zero = 0;
   upload(never_.get(), std::as_bytes(std::span(&zero, 1)));
 }
 
 CudaLane::~CudaLane() {
-  const OnDevice scope(heap_->memory.device());
+  const LaneScope scope(heap_->memory.device());
   streams_.reset();
 }
 
@@ -83,7 +83,7 @@ std::byte* CudaLane::peer_pointer(RankId rank, std::uint64_t offset, std::size_t
 
 template <class Work>
 void CudaLane::launch_here(const Work& work) {
-  const OnDevice scope(heap_->memory.device());
+  const LaneScope scope(heap_->memory.device());
   device::launch(work, streams_->work);
 }
 
@@ -94,7 +94,7 @@ void CudaLane::launch_with_stop(Work work) {
 }
 
 void CudaLane::write(std::byte** to, std::span<std::byte* const> pointers) {
-  const OnDevice scope(heap_->memory.device());
+  const LaneScope scope(heap_->memory.device());
   launch_write_pointers(to, pointers, streams_->work);
 }
 
@@ -105,13 +105,14 @@ std::byte* CudaLane::land(const std::byte* buffer, std::size_t bytes) {
 }
 
 Lane::Mark CudaLane::mark_and_ring(cudaStream_t stream, cudaStream_t bell) {
-  const OnDevice scope(heap_->memory.device());
+  const LaneScope scope(heap_->memory.device());
   const Events::Event event = events_->record(stream);
   check(cudaStreamWaitEvent(bell, event.get(), 0), "wait for a mark");
   check(cudaLaunchHostFunc(
             bell, [](void* transport) { static_cast<Transport*>(transport)->wake(); }, &transport_),
         "be told of a mark");
-  return [event] {
+  return [event, device = heap_->memory.device()] {
+    const LaneScope asking(device);
     const cudaError_t status = cudaEventQuery(event.get());
     if (status == cudaErrorNotReady) return false;
     check(status, "look for a mark");
@@ -133,11 +134,13 @@ Lane::Mark CudaLane::mark(Stream stream) {
 void CudaLane::finish() { wait_for(streams_->work); }
 
 void CudaLane::wait_for(Stream stream) {
-  if (stream) check(cudaStreamSynchronize(stream), "wait for a stream");
+  if (!stream) return;
+  const LaneScope scope(heap_->memory.device());
+  check(cudaStreamSynchronize(stream), "wait for a stream");
 }
 
 void CudaLane::copy_now(const CopyBytes& copy) {
-  const OnDevice scope(heap_->memory.device());
+  const LaneScope scope(heap_->memory.device());
   device::launch(copy, streams_->copies);
   wait_for(streams_->copies);
 }
