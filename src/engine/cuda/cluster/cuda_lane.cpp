@@ -25,12 +25,12 @@ std::shared_ptr<std::byte> part(const std::shared_ptr<std::byte>& all, std::size
 }  // namespace
 
 CudaLane::Streams::Streams() {
-  for (cudaStream_t* stream : {&work, &copies, &bell, &start_bell})
+  for (cudaStream_t* stream : {&work, &copies, &bell})
     check(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking), "make a stream");
 }
 
 CudaLane::Streams::~Streams() {
-  for (cudaStream_t stream : {work, copies, bell, start_bell}) {
+  for (cudaStream_t stream : {work, copies, bell}) {
     (void)cudaStreamSynchronize(stream);
     (void)cudaStreamDestroy(stream);
   }
@@ -63,6 +63,7 @@ CudaLane::CudaLane(Transport& transport, const Group& group, std::shared_ptr<Dev
 }
 
 CudaLane::~CudaLane() {
+  bell_->end();
   const LaneScope scope(heap_->memory.device());
   streams_.reset();
 }
@@ -104,13 +105,7 @@ std::byte* CudaLane::land(const std::byte* buffer, std::size_t bytes) {
   return landing_.get();
 }
 
-Lane::Mark CudaLane::mark_and_ring(cudaStream_t stream, cudaStream_t bell) {
-  const LaneScope scope(heap_->memory.device());
-  const Events::Event event = events_->record(stream);
-  check(cudaStreamWaitEvent(bell, event.get(), 0), "wait for a mark");
-  check(cudaLaunchHostFunc(
-            bell, [](void* transport) { static_cast<Transport*>(transport)->wake(); }, &transport_),
-        "be told of a mark");
+Lane::Mark CudaLane::passed(const Events::Event& event) const {
   return [event, device = heap_->memory.device()] {
     const LaneScope asking(device);
     const cudaError_t status = cudaEventQuery(event.get());
@@ -120,15 +115,35 @@ Lane::Mark CudaLane::mark_and_ring(cudaStream_t stream, cudaStream_t bell) {
   };
 }
 
-Lane::Mark CudaLane::mark() { return mark_and_ring(streams_->work, streams_->bell); }
+void CudaLane::ring_after(cudaStream_t stream) {
+  auto ringing = std::make_unique<std::shared_ptr<Bell>>(bell_);
+  const auto ring = [](void* bell) {
+    const std::unique_ptr<std::shared_ptr<Bell>> owned(static_cast<std::shared_ptr<Bell>*>(bell));
+    (*owned)->ring();
+  };
+  check(cudaLaunchHostFunc(stream, ring, ringing.get()), "be told of a mark");
+  (void)ringing.release();  // the callback's
+}
+
+Lane::Mark CudaLane::mark() {
+  const LaneScope scope(heap_->memory.device());
+  const Events::Event event = events_->record(streams_->work);
+  check(cudaStreamWaitEvent(streams_->bell, event.get(), 0), "wait for a mark");
+  ring_after(streams_->bell);
+  return passed(event);
+}
 
 Lane::Mark CudaLane::mark(Stream stream) {
   if (!stream) return [] { return true; };
+  const LaneScope scope(heap_->memory.device());
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   check(cudaStreamIsCapturing(stream, &status), "ask whether a stream is captured");
   if (status != cudaStreamCaptureStatusNone)
     fail(ErrorCode::invalid_argument, "device cluster engine: the host takes part, so nothing can be captured");
-  return mark_and_ring(stream, streams_->start_bell);
+  Mark mark = passed(events_->record(stream));
+  // There it is held up by nothing but the mark; the caller's next kernel waits for it, but streams are few.
+  if (!mark()) ring_after(stream);
+  return mark;
 }
 
 void CudaLane::finish() { wait_for(streams_->work); }

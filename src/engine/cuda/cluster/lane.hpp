@@ -64,7 +64,7 @@ class Lane {
 
   /// Marks what has been launched so far. The engine is woken when it is done.
   [[nodiscard]] virtual Mark mark() = 0;
-  /// Marks what has been put on a stream of the caller's; null: nothing.
+  /// The same of what has been put on a stream of the caller's; null: nothing.
   [[nodiscard]] virtual Mark mark(Stream stream) = 0;
 
   // The host waits.
