@@ -39,6 +39,7 @@ CudaLane::Streams::~Streams() {
 CudaLane::CudaLane(Transport& transport, const Group& group, std::shared_ptr<DeviceHeap::Impl> heap,
                    const BufferLimits& limits)
     : transport_(transport),
+      members_(group.members),
       heap_(std::move(heap)),
       limits_{(limits.bytes + 255) / 256 * 256, std::max(limits.num_each_way, 1)},
       pinned_(pin((2 * static_cast<std::size_t>(limits_.num_each_way) + 1) * limits_.bytes, heap_->memory.device())),
@@ -49,13 +50,13 @@ CudaLane::CudaLane(Transport& transport, const Group& group, std::shared_ptr<Dev
                   static_cast<std::size_t>(limits_.num_each_way), [this] { transport_.wake(); }),
       landing_(heap_->allocate(limits_.bytes)),
       never_(heap_->allocate(sizeof(std::uint32_t))) {
-  std::int32_t num_near = 0;
-  for (std::size_t rank = 0; rank < group.members.size(); ++rank)
-    heap_rank_.push_back(group.is_near(rank) ? num_near++ : -1);
-  if (num_near != heap_->num_ranks)
-    fail(ErrorCode::invalid_argument,
-         "rank {}: device cluster engine: {} ranks of the world are on this host, the heap has {}", group.self,
-         num_near, heap_->num_ranks);
+  for (std::size_t rank = 0; rank < group.members.size(); ++rank) {
+    const auto found = std::ranges::find(heap_->members, group.members[rank]);
+    if (group.is_near(rank) && found == heap_->members.end())
+      fail(ErrorCode::invalid_argument, "rank {}: device cluster engine: rank {} is on this host, but not in the heap",
+           group.self, rank);
+    heap_rank_.push_back(group.is_near(rank) ? found - heap_->members.begin() : -1);
+  }
   const LaneScope scope(heap_->memory.device());
   streams_ = std::make_unique<Streams>();
   const std::uint32_t zero = 0;
@@ -78,7 +79,8 @@ std::optional<std::uint64_t> CudaLane::offset_of(const std::byte* data, std::siz
 std::byte* CudaLane::peer_pointer(RankId rank, std::uint64_t offset, std::size_t bytes) const {
   const std::size_t all = heap_->memory.bytes();
   if (offset > all || bytes > all - offset || offset % SymmetricHeap::kAlignment != 0)
-    fail_because_of(rank, "rank {} announced {} bytes at {} of a device heap of {}", rank, bytes, offset, all);
+    fail_because_of(members_[rank.index()], "rank {} announced {} bytes at {} of a device heap of {}", rank, bytes,
+                    offset, all);
   return heap_->memory.base_of(static_cast<std::size_t>(heap_rank_[rank.index()])) + offset;
 }
 

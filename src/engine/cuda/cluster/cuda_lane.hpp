@@ -23,7 +23,7 @@ struct BufferLimits {
 
 class CudaLane final : public Lane {
  public:
-  /// The heap is that of this rank's host. The transport outlives this object.
+  /// The heap holds the ranks of this rank's host, in any order. The transport outlives this object.
   CudaLane(Transport& transport, const Group& group, std::shared_ptr<DeviceHeap::Impl> heap,
            const BufferLimits& limits);
   ~CudaLane() override;
@@ -94,10 +94,11 @@ class CudaLane final : public Lane {
   };
 
   Transport& transport_;
+  std::vector<RankId> members_;  // of the world, as ranks of the transport
   std::shared_ptr<Bell> bell_ = std::make_shared<Bell>(transport_);
   std::shared_ptr<DeviceHeap::Impl> heap_;
   BufferLimits limits_;
-  std::vector<std::int32_t> heap_rank_;  // by rank of the world; −1 for far ones
+  std::vector<std::ptrdiff_t> heap_rank_;  // by rank of the world; −1 for far ones
   std::shared_ptr<std::byte> pinned_;
   std::byte* staging_;  // of upload and download
   HostBuffers out_buffers_;
