@@ -25,8 +25,10 @@ std::size_t ClusterCombine::part_bytes() const {
          size_of(in_.order == SumOrder::flat ? in_.format.terms : in_.format.wire);
 }
 
-void ClusterCombine::prepare() {
-  if (in_.shown.data != in_.rows.data) lane().launch(CopyBytes{in_.rows.data, in_.shown.data, in_.rows.bytes()});
+bool ClusterCombine::prepare() {
+  if (in_.shown.data == in_.rows.data) return false;
+  lane().launch(CopyBytes{in_.rows.data, in_.shown.data, in_.rows.bytes()});
+  return true;
 }
 
 std::vector<std::byte*> ClusterCombine::rows_by_rank(std::span<const Announcement> peers) {

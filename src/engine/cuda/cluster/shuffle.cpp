@@ -16,8 +16,7 @@ ClusterShuffle::ClusterShuffle(const Context& context, const Announcement& annou
 bool ClusterShuffle::is_ready() {
   if (!prepared_) {
     if (!place_.start()) return false;
-    prepare();
-    prepared_ = lane().mark();
+    prepared_ = prepare() ? lane().mark() : [] { return true; };
   }
   return (*prepared_)();
 }

@@ -58,8 +58,8 @@ class ClusterShuffle : public Shuffle {
                                      std::size_t row_bytes) const;
   void zero_padding(std::byte* rows, std::size_t row_bytes);
 
-  /// Launches what makes this rank's memory ready for its peers, once inputs are complete.
-  virtual void prepare() {}
+  /// Launches what makes this rank's memory ready for its peers, once inputs are complete; false if that is nothing.
+  virtual bool prepare() { return false; }
   /// Where kernels find rows.
   [[nodiscard]] virtual std::vector<std::byte*> rows_by_rank(std::span<const Announcement> peers) = 0;
   [[nodiscard]] virtual std::vector<PeerTraffic> traffic() = 0;
