@@ -33,8 +33,8 @@ class Communicator {
     std::size_t bytes;
   };
 
-  /// Puts the transfers on the stream, as one group; ranks that exchange something call this in the same order. Nothing
-  /// more may be put there before is_idle().
+  /// Puts the transfers on the stream, as one group; ranks that exchange something call this in the same order. Until
+  /// is_idle() they may not be there yet: what needs them is put on the stream later.
   void exchange(std::span<const Transfer> sends, std::span<const Transfer> receives, cudaStream_t stream);
   /// True once the last call has had its effect. Throws Error(system) if NCCL has failed.
   [[nodiscard]] bool is_idle() const;

@@ -62,7 +62,7 @@ Run ClusterCombine::sums_for(const InFlowLists& flow) {
   sums.result_dtype = is_flat ? in_.format.terms : in_.format.wire;
   sums.weighted = in_.weighted && !is_flat;
   return {sums.num_tokens, part_bytes(),
-          [this, sums](std::int64_t first, std::int64_t count, std::byte* memory) mutable {
+          [this, sums](std::int64_t first, std::int64_t count, std::byte* memory) {
             ReduceRows batch = sums;
             batch.terms += first * sums.topk;
             batch.num_tokens = count;

@@ -58,12 +58,7 @@ class HostPending final : public DevicePending {
 
 DeviceClusterEngine::Impl::Impl(Engine host_engine, std::shared_ptr<device::Lane> device_lane,
                                 std::shared_ptr<device::NcclNetwork> nccl_network)
-    : host(std::move(host_engine)), lane(std::move(device_lane)), nccl(std::move(nccl_network)) {
-  const Companions& companions = options().companions;
-  if (options().dtype == fp8_e4m3 || companions.ids || companions.weights)
-    fail(ErrorCode::unsupported, "rank {}: device cluster engine: fp8 rows and companions are for hosts",
-         engine().rank());
-}
+    : host(std::move(host_engine)), lane(std::move(device_lane)), nccl(std::move(nccl_network)) {}
 
 std::size_t DeviceClusterEngine::Impl::most_segment_bytes(const EngineOptions& options) {
   // Every dtype's row is at most f32's; and the gradients of one token's weights.
@@ -133,6 +128,9 @@ std::shared_ptr<DevicePending> DeviceClusterEngine::Impl::issue(const DeviceClus
 DeviceClusterEngine::DeviceClusterEngine(World& world, const DeviceHeap& heap, const DeviceClusterOptions& options) {
   const device::OnDevice scope(heap.device());  // NCCL's communicators are of the current one
   Engine host(world, options.engine);
+  if (const Companions& companions = options.engine.companions;
+      options.engine.dtype == fp8_e4m3 || companions.ids || companions.weights)
+    fail(ErrorCode::unsupported, "rank {}: device cluster engine: fp8 rows and companions are for hosts", world.rank());
   const auto& fabric = host.impl()->world->fabric;
   auto lane = std::make_shared<device::CudaLane>(
       fabric->transport(), *host.impl()->world->group, heap.impl(),

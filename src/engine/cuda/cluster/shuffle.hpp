@@ -52,7 +52,7 @@ class ClusterShuffle : public Shuffle {
   [[nodiscard]] const T* list(const ListIn<T>& list) const {
     return list.at(place_.plan->block.get());
   }
-  /// [ranks, then what table() appends], on the device.
+  /// What rows_by_rank() says, on the device.
   [[nodiscard]] std::byte** table() const { return reinterpret_cast<std::byte**>(table_.get()); }
   [[nodiscard]] std::byte* announced(RankId rank, const Announcement& peer, std::uint64_t offset,
                                      std::size_t row_bytes) const;
