@@ -72,6 +72,11 @@ class DeviceClusterPlan {
 /// any mode), and tickets' wait_on() makes the host wait too; in exchange no kernel ever waits, but for NCCL's, which therefore want each rank on a device of its own.
 /// Within one node DeviceEngine is faster.
 ///
+/// Not light: every engine pins twice num_batches batches and one more (33 MiB by default), and has a batch of device
+/// memory, three streams and, with NCCL, a communicator and its batches. Make one per shape, not one per layer. More
+/// than two ranks of a process that share a device do better with CUDA_DEVICE_MAX_CONNECTIONS of at least three for
+/// each: streams that share a connection hold each other up, though never for ever.
+///
 /// An operation starts when what was put on `stream` before is done; null: its inputs are complete, and nothing uses
 /// its outputs. It is carried out on a stream of the engine's own, so its inputs and outputs must live, untouched,
 /// until it is complete: wait for its ticket. Dropping the last copy of a ticket waits too, as with Engine's. What a fault ends, it ends as in Engine: with an Error on all ranks. The device stays as it is.
