@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <latch>
 #include <optional>
 #include <thread>
 
@@ -57,10 +58,11 @@ class OnHost {
 
 TEST(ClusterFaultOnHost, AnErrorIsThrownWhenTheDeviceUsesNoneOfTheCallersMemoryAnyMore) {
   std::atomic<int> num_errors{0};
+  std::latch planned(2);  // a barrier of the world's would hear of the fault
   const auto run = [&](World& world) {
     OnHost rank(world);
     Transport& transport = world.impl()->fabric->transport();
-    world.barrier();
+    planned.arrive_and_wait();
     if (world.rank().value == 1) return;
     // Everything comes after this.
     rank.lane->put([&, polls = 0]() mutable { return transport.fault() && ++polls > 100; });
