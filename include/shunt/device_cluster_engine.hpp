@@ -68,9 +68,9 @@ class DeviceClusterPlan {
 
 /// As Engine, with tensors in device memory: same plans, same slots, same sums, any world, several operations at a
 /// time. Rows stay on the device within a node; between nodes they go through pinned memory and the world's network, or
-/// through NCCL. The host takes part, so none of it can be captured in a CUDA graph (other streams may be, meanwhile, in
-/// any mode), and tickets' wait_on() makes the host wait too; in exchange no kernel ever waits, but for NCCL's, which therefore want each rank on a device of its own.
-/// Within one node DeviceEngine is faster.
+/// through NCCL. The host takes part, so none of it can be captured in a CUDA graph (other streams may be, meanwhile,
+/// in any mode), and tickets' wait_on() makes the host wait too; in exchange no kernel ever waits, but for NCCL's,
+/// which therefore want each rank on a device of its own. Within one node DeviceEngine is faster.
 ///
 /// Not light: every engine pins twice num_batches batches and one more (33 MiB by default), and has a batch of device
 /// memory, three streams and, with NCCL, a communicator and its batches. Make one per shape, not one per layer. More
@@ -79,7 +79,8 @@ class DeviceClusterPlan {
 ///
 /// An operation starts when what was put on `stream` before is done; null: its inputs are complete, and nothing uses
 /// its outputs. It is carried out on a stream of the engine's own, so its inputs and outputs must live, untouched,
-/// until it is complete: wait for its ticket. Dropping the last copy of a ticket waits too, as with Engine's. What a fault ends, it ends as in Engine: with an Error on all ranks. The device stays as it is.
+/// until it is complete: wait for its ticket. Dropping the last copy of a ticket waits too, as with Engine's. What a
+/// fault ends, it ends as in Engine: with an Error on all ranks. The device stays as it is.
 class DeviceClusterEngine {
  public:
   struct Impl;

@@ -125,8 +125,8 @@ class Progress {
   bool all_heard_ = false;  // the last receive_messages() left none
 
   std::atomic<std::uint64_t> num_bytes_sent_{0};
-  std::atomic<std::int32_t> num_pending_{0};  // issued and not done
-  std::atomic<std::int32_t> num_waiters_{0};  // callers inside wait()
+  std::atomic<std::int32_t> num_pending_{0};               // issued and not done
+  std::atomic<std::int32_t> num_waiters_{0};               // callers inside wait()
   std::atomic<std::chrono::milliseconds> nap_{kPatience};  // how long drivers may sleep; set in the room
 
   std::shared_ptr<Duty> duty_ = std::make_shared<Duty>();

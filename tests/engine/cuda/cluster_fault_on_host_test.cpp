@@ -30,17 +30,15 @@ class OnHost {
     const Engine host(world, {.hidden = kHidden, .dtype = f32});
     lane = std::make_shared<HostLane>(*host.impl(), HostLane::Buffers{1 << 14, 2}, world.rank().index());
     std::shared_ptr<device::NcclNetwork> network;
-    if (nccl)
-      network = make_nccl_of_threads(world, *lane, *nccl);
+    if (nccl) network = make_nccl_of_threads(world, *lane, *nccl);
     engine.emplace(std::make_shared<DeviceClusterEngine::Impl>(host, lane, network));
     std::vector<std::int32_t> experts;
     for (std::size_t token = 0; token < size_; ++token) {
       experts.push_back(static_cast<std::int32_t>(token));
       x_.insert(x_.end(), kHidden, static_cast<float>(1 + token));
     }
-    plan = engine->plan(
-        {.experts = experts.data(), .num_tokens = static_cast<std::int64_t>(experts.size()), .topk = 1},
-        ExpertMap::contiguous(world.size(), world.size()));
+    plan = engine->plan({.experts = experts.data(), .num_tokens = static_cast<std::int64_t>(experts.size()), .topk = 1},
+                        ExpertMap::contiguous(world.size(), world.size()));
   }
 
   [[nodiscard]] ConstTensor x() {
@@ -136,7 +134,8 @@ TEST(NcclNetworkOnHost, AllRanksHearWhatOneOfThemLacks) {
       return nccl_of_threads();
     };
     try {
-      (void)device::NcclNetwork::join(world, 256, [](std::size_t) { return nullptr; }, load);
+      (void)device::NcclNetwork::join(
+          world, 256, [](std::size_t) { return nullptr; }, load);
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::unsupported);
       EXPECT_STREQ(error.what(), "rank 1 can't join by NCCL: no such library");

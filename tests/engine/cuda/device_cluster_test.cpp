@@ -38,7 +38,8 @@ void run_cases(World& world, const std::vector<ShuffleCase>& cases, const device
   const DeviceHeap heap(world, {.bytes = 64 << 20});
   std::shared_ptr<device::NcclNetwork> nccl;
   if (network == DeviceNetwork::nccl)
-    nccl = device::NcclNetwork::join(world, limits.bytes, [&](std::size_t bytes) { return heap.impl()->allocate(bytes); });
+    nccl =
+        device::NcclNetwork::join(world, limits.bytes, [&](std::size_t bytes) { return heap.impl()->allocate(bytes); });
   Arena arena(32 << 20);
   preload_stream_work();
   const CallerStream stream;

@@ -216,12 +216,8 @@ bool HostLane::is_idle() const {
   return launched_.empty();
 }
 
-void HostLane::upload(std::byte* to, std::span<const std::byte> from) {
-  std::ranges::copy(from, to);
-}
+void HostLane::upload(std::byte* to, std::span<const std::byte> from) { std::ranges::copy(from, to); }
 
-void HostLane::download(std::span<std::byte> to, const std::byte* from) {
-  std::copy_n(from, to.size(), to.data());
-}
+void HostLane::download(std::span<std::byte> to, const std::byte* from) { std::copy_n(from, to.size(), to.data()); }
 
 }  // namespace shunt::test

@@ -165,8 +165,8 @@ const nccl::Library& nccl_of_threads() {
       .CommInitRankConfig = [](Comm* comm, int, nccl::UniqueId packed, int rank, nccl::Config*) -> int {
         NcclOfThreadsId id;
         std::memcpy(&id, packed.bytes, sizeof(id));
-        *comm = new nccl::OpaqueComm{std::make_shared<End>(
-            id.number, rank, rank == id.troubled_rank ? id.trouble : NcclTrouble::none)};
+        *comm = new nccl::OpaqueComm{
+            std::make_shared<End>(id.number, rank, rank == id.troubled_rank ? id.trouble : NcclTrouble::none)};
         return nccl::kInProgress;
       },
       .CommAbort = destroy,

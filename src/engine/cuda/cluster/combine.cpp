@@ -61,8 +61,7 @@ Run ClusterCombine::sums_for(const InFlowLists& flow) {
   ReduceRows sums = reduce(is_flat ? flow.flat_terms : flow.terms, width);
   sums.result_dtype = is_flat ? in_.format.terms : in_.format.wire;
   sums.weighted = in_.weighted && !is_flat;
-  return {sums.num_tokens, part_bytes(),
-          [this, sums](std::int64_t first, std::int64_t count, std::byte* memory) {
+  return {sums.num_tokens, part_bytes(), [this, sums](std::int64_t first, std::int64_t count, std::byte* memory) {
             ReduceRows batch = sums;
             batch.terms += first * sums.topk;
             batch.num_tokens = count;

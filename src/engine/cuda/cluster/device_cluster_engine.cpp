@@ -138,7 +138,8 @@ DeviceClusterEngine::DeviceClusterEngine(World& world, const DeviceHeap& heap, c
                            options.num_batches});
   std::shared_ptr<device::NcclNetwork> nccl;
   if (options.network == DeviceNetwork::nccl)
-    nccl = device::NcclNetwork::join(world, lane->buffer_bytes(), [&](std::size_t bytes) { return lane->allocate(bytes); });
+    nccl = device::NcclNetwork::join(world, lane->buffer_bytes(),
+                                     [&](std::size_t bytes) { return lane->allocate(bytes); });
   impl_ = std::make_shared<Impl>(std::move(host), std::move(lane), std::move(nccl));
 }
 

@@ -28,7 +28,8 @@ struct Card {
 };
 
 Card read_card(RankId rank, std::span<const std::byte> bytes) {
-  if (bytes.size() != sizeof(Card)) fail(ErrorCode::mismatch, "rank {} does not join by NCCL, or by another build", rank);
+  if (bytes.size() != sizeof(Card))
+    fail(ErrorCode::mismatch, "rank {} does not join by NCCL, or by another build", rank);
   Card card;
   std::memcpy(&card, bytes.data(), sizeof(card));
   card.trouble.back() = '\0';
