@@ -1,11 +1,12 @@
 // Shuffles between nodes of GPUs. Ranks that a launcher started use their world; without one, they are threads that
-// share a GPU, and nodes are islands between which slices are copied. Times are medians over iterations of the slowest
-// rank.
+// share a GPU, and nodes are islands between which slices are copied. A round trip is checked first. Times are medians
+// over iterations of the slowest rank.
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cstring>
 #include <random>
@@ -65,6 +66,24 @@ std::vector<std::int32_t> uniform_routing(const Arguments& arguments, std::uint6
   return experts;
 }
 
+/// A rank's tokens, `factor` times. Small integers: all sums of topk equal ones are exact in bf16.
+std::vector<std::uint16_t> tokens_of(const Arguments& arguments, RankId rank, std::int32_t factor) {
+  std::vector<std::uint16_t> bits(static_cast<std::size_t>(arguments.tokens * arguments.hidden));
+  const std::size_t num_values = static_cast<std::size_t>(256 / arguments.topk);
+  for (std::size_t i = 0; i < bits.size(); ++i) {
+    const std::size_t token = i / static_cast<std::size_t>(arguments.hidden);
+    const auto value = static_cast<float>((i + 3 * token + 7 * rank.index()) % num_values) * static_cast<float>(factor);
+    bits[i] = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16);
+  }
+  return bits;
+}
+
+/// Every token has been at topk experts that did nothing to it, without weights.
+void check_sums(const Arguments& arguments, RankId rank, const std::vector<std::uint16_t>& sums) {
+  if (sums != tokens_of(arguments, rank, arguments.topk))
+    throw Error(ErrorCode::internal, fmt::format("rank {}: the sums are wrong", rank.value));
+}
+
 struct Times {
   double plan_ms;
   double dispatch_ms;
@@ -95,8 +114,9 @@ void measure_device(World& world, const Arguments& arguments) {
   const Tensor routing = heap.allocate(f32, arguments.tokens, arguments.topk);
   const Tensor x = heap.allocate(bf16, arguments.tokens, arguments.hidden);
   device::check(cudaMemcpy(routing.data, experts.data(), routing.bytes(), cudaMemcpyHostToDevice), "upload");
-  device::check(cudaMemset(x.data, 0, x.bytes()), "clear");
-  device::check(cudaDeviceSynchronize(), "clear");
+  device::check(cudaMemcpy(x.data, tokens_of(arguments, world.rank(), 1).data(), x.bytes(), cudaMemcpyHostToDevice),
+                "upload");
+  device::check(cudaDeviceSynchronize(), "upload");
   const ExpertMap map = ExpertMap::contiguous(arguments.experts, world.size());
 
   Times times{};
@@ -107,10 +127,13 @@ void measure_device(World& world, const Arguments& arguments) {
                         .topk = arguments.topk},
                        map);
   });
-  Tensor rows;
+  Tensor rows = engine.dispatch(plan, x).wait().rows;
+  Tensor out = engine.combine(plan, rows).wait();
+  std::vector<std::uint16_t> sums(out.bytes() / sizeof(std::uint16_t));
+  device::check(cudaMemcpy(sums.data(), out.data, out.bytes(), cudaMemcpyDeviceToHost), "download");
+  check_sums(arguments, world.rank(), sums);
   times.dispatch_ms =
       median_ms(world, arguments.iterations, [&] { rows = engine.dispatch(plan, x, {.out = rows}).wait().rows; });
-  Tensor out;
   times.combine_ms =
       median_ms(world, arguments.iterations, [&] { out = engine.combine(plan, rows, {.out = out}).wait(); });
   report(world, arguments, plan.host(), times);
@@ -120,16 +143,19 @@ void measure_host(World& world, const Arguments& arguments) {
   Engine engine(world, {.hidden = arguments.hidden, .dtype = bf16});
   const auto experts = uniform_routing(arguments, world.rank().index());
   const Tensor x = world.allocate(bf16, arguments.tokens, arguments.hidden);
-  std::memset(x.data, 0, x.bytes());
+  std::memcpy(x.data, tokens_of(arguments, world.rank(), 1).data(), x.bytes());
   const ExpertMap map = ExpertMap::contiguous(arguments.experts, world.size());
 
   Times times{};
   Plan plan;
   times.plan_ms = median_ms(world, 3, [&] { plan = engine.plan({experts, {}, arguments.topk}, map); });
-  Tensor rows;
+  Tensor rows = engine.dispatch(plan, x).wait().rows;
+  Tensor out = engine.combine(plan, rows).wait();
+  std::vector<std::uint16_t> sums(out.bytes() / sizeof(std::uint16_t));
+  std::memcpy(sums.data(), out.data, out.bytes());
+  check_sums(arguments, world.rank(), sums);
   times.dispatch_ms =
       median_ms(world, arguments.iterations, [&] { rows = engine.dispatch(plan, x, {.out = rows}).wait().rows; });
-  Tensor out;
   times.combine_ms =
       median_ms(world, arguments.iterations, [&] { out = engine.combine(plan, rows, {.out = out}).wait(); });
   report(world, arguments, plan, times);

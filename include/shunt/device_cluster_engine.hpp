@@ -30,7 +30,7 @@ struct DeviceClusterOptions {
   /// As in EngineOptions; rows are f32, bf16 or f16 and have no companions.
   EngineOptions engine = {};
   /// Rows travel between nodes in batches that one kernel packs or unpacks, of at most so many bytes, or one row. Each
-  /// way has so many of them in pinned memory; for NCCL, one per peer in device memory.
+  /// way has so many of them in pinned memory; for NCCL, one each way for every rank, in device memory.
   std::size_t batch_bytes = std::size_t{1} << 20;
   std::int32_t num_batches = 16;
   DeviceNetwork network = DeviceNetwork::world;
@@ -68,12 +68,19 @@ class DeviceClusterPlan {
 
 /// As Engine, with tensors in device memory: same plans, same slots, same sums, any world, several operations at a
 /// time. Rows stay on the device within a node; between nodes they go through pinned memory and the world's network, or
-/// through NCCL. The host takes part, so nothing can be captured in a CUDA graph, and tickets' wait_on() makes the host
-/// wait too; in exchange no kernel ever waits, but for NCCL's, which therefore want each rank on a device of its own.
-/// Within one node DeviceEngine is faster.
+/// through NCCL. The host takes part, so none of it can be captured in a CUDA graph (other streams may be, meanwhile,
+/// in any mode), and tickets' wait_on() makes the host wait too; in exchange no kernel ever waits, but for NCCL's,
+/// which therefore want each rank on a device of its own. Within one node DeviceEngine is faster.
+///
+/// Not light: every engine pins twice num_batches batches and one more (33 MiB by default), and has a batch of device
+/// memory, three streams and, with NCCL, a communicator and its batches. Make one per shape, not one per layer. More
+/// than two ranks of a process that share a device do better with CUDA_DEVICE_MAX_CONNECTIONS of at least three for
+/// each: streams that share a connection hold each other up, though never for ever.
 ///
 /// An operation starts when what was put on `stream` before is done; null: its inputs are complete, and nothing uses
-/// its outputs. What a fault ends, it ends as in Engine: with an Error on all ranks. The device stays as it is.
+/// its outputs. It is carried out on a stream of the engine's own, so its inputs and outputs must live, untouched,
+/// until it is complete: wait for its ticket. Dropping the last copy of a ticket waits too, as with Engine's. What a
+/// fault ends, it ends as in Engine: with an Error on all ranks. The device stays as it is.
 class DeviceClusterEngine {
  public:
   struct Impl;

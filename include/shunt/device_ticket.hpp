@@ -17,7 +17,7 @@ class DevicePending {
 };
 
 /// Complete means: this rank's output is whole *and* its inputs may be reused. The operation proceeds whether or not
-/// anyone waits, and dropping a ticket waits for nothing.
+/// anyone waits, and dropping a ticket waits for nothing, but for DeviceClusterEngine's.
 template <class Result>
 class DeviceTicket {
  public:

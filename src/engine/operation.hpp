@@ -38,7 +38,12 @@ struct Group {
 class Streams;
 
 /// How far a call of Operation::work() came.
-enum class Work : std::uint8_t { idle, moved, finished };
+enum class Work : std::uint8_t {
+  idle,
+  soon,  ///< idle, and nobody tells when it can go on: to be asked again within a millisecond
+  moved,
+  finished
+};
 
 /// What a rank tells its peers when it issues an operation.
 struct Announcement {
@@ -65,7 +70,8 @@ class Operation {
   Operation& operator=(const Operation&) = delete;
 
   /// False while this rank's memory is not ready for its peers: then they are not told of the operation yet, and no
-  /// deadline runs. Whoever makes it ready wakes the transport.
+  /// deadline runs. Whoever makes it ready wakes the transport. Asked first by the thread that issues the operation,
+  /// while others may drive others; if it throws there, the operation was never issued.
   [[nodiscard]] virtual bool is_ready() { return true; }
   /// Far ranks of this world with which it exchanges streams, or which it wants to know to be here.
   [[nodiscard]] virtual std::vector<RankId> far_partners() const { return {}; }
@@ -78,6 +84,8 @@ class Operation {
   [[nodiscard]] virtual std::vector<RankId> awaited_far() const { return {}; }
   /// Called once all near peers are done with this rank's memory, until it returns true.
   virtual bool finish() { return true; }
+  /// Called when a fault ends the operation, before anybody hears of it: nothing of it may go on waiting for a peer.
+  virtual void give_up() noexcept {}
 
   [[nodiscard]] const Group& group() const { return *group_; }
   [[nodiscard]] const Key& key() const { return key_; }

@@ -61,6 +61,7 @@ void Progress::issue(const std::shared_ptr<Operation>& operation, std::uint32_t&
   if (const auto fault = transport_->fault())
     throw Error(fault->code, fmt::format("{}; rank {} called {}", fault->text, transport_->rank(),
                                          to_string(operation->announcement().kind)));
+  const bool is_ready = operation->is_ready();  // may take its time, or throw: nothing is counted yet
   {
     const std::lock_guard lock(queue_mutex_);
     if (num_pending_ >= Arrivals::kMostPending)
@@ -69,7 +70,7 @@ void Progress::issue(const std::shared_ptr<Operation>& operation, std::uint32_t&
     operation->key_.sequence = next_sequence++;
     issued_.push_back(operation);
     ++num_pending_;
-    announce_if_ready(*operation);
+    if (is_ready) announce(*operation);
   }
   // Somebody must see it: a waiter if there is one (its last act is to look for pending work), else the server.
   if (num_waiters_ == 0)
@@ -78,12 +79,10 @@ void Progress::issue(const std::shared_ptr<Operation>& operation, std::uint32_t&
     transport_->wake();
 }
 
-bool Progress::announce_if_ready(Operation& operation) {
-  if (!operation.is_ready()) return false;
+void Progress::announce(Operation& operation) {
   operation.is_announced_ = true;
   operation.announced_at_ = Clock::now();
   for_near_peers(operation, [&](RankId peer) { post(peer, signal_record(operation, Signal::announce)); });
-  return true;
 }
 
 void Progress::post(RankId peer, const SignalRecord& record) {
@@ -120,7 +119,7 @@ bool Progress::wait_for(Operation& operation, std::chrono::milliseconds limit) {
   const Waiter waiter(*this);
   while (!operation.done() && Clock::now() < deadline) {
     const std::uint32_t seen = transport_->observe();
-    if (!try_advance() && !operation.done()) transport_->sleep(seen, std::min(kPatience, limit));
+    if (!try_advance() && !operation.done()) transport_->sleep(seen, std::min(nap_.load(), limit));
   }
   return operation.done();
 }
@@ -166,7 +165,7 @@ void Progress::serve() {
       // After observe(): whoever ends the duty rings later, and so ends the sleep.
       if (!on_duty()) break;
       const bool moved = try_advance();
-      if (!moved && !duty->progress_is_gone_) transport_->sleep(seen, kPatience);
+      if (!moved && !duty->progress_is_gone_) transport_->sleep(seen, nap_.load());
     }
   }
 }

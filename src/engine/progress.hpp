@@ -61,13 +61,15 @@ class Progress {
 
   // How often a waiting driver looks after silent peers and deadlines.
   static constexpr std::chrono::milliseconds kPatience{100};
+  // The same while an operation must be asked (Work::soon).
+  static constexpr std::chrono::milliseconds kSoon{1};
 
   /// A caller that drives; when the last one leaves, the server takes over what is still to do.
   class Waiter;
 
   // Posting. queue_mutex_ is held for moments only, so that issue() never waits for rows to move.
   void post(RankId peer, const SignalRecord& record);
-  bool announce_if_ready(Operation& operation);
+  void announce(Operation& operation);
   void flush_backlog();
   void say_farewell();
 
@@ -79,7 +81,7 @@ class Progress {
   bool receive_slices();
   void take(const Message& message);
   bool step(Operation& operation);
-  bool announce(Operation& operation);
+  bool announce_if_ready(Operation& operation);
   bool all_announced(const Operation& operation);
   bool all_done(const Operation& operation);
   bool begin(Operation& operation);
@@ -123,8 +125,9 @@ class Progress {
   bool all_heard_ = false;  // the last receive_messages() left none
 
   std::atomic<std::uint64_t> num_bytes_sent_{0};
-  std::atomic<std::int32_t> num_pending_{0};  // issued and not done
-  std::atomic<std::int32_t> num_waiters_{0};  // callers inside wait()
+  std::atomic<std::int32_t> num_pending_{0};               // issued and not done
+  std::atomic<std::int32_t> num_waiters_{0};               // callers inside wait()
+  std::atomic<std::chrono::milliseconds> nap_{kPatience};  // how long drivers may sleep; set in the room
 
   std::shared_ptr<Duty> duty_ = std::make_shared<Duty>();
   std::thread server_;

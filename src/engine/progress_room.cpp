@@ -43,6 +43,7 @@ bool Progress::advance() {
     fail_all(*fault);
     return moved;
   }
+  nap_ = kPatience;
   for (const auto& operation : live_) {
     if (!step(*operation)) continue;
     moved = true;
@@ -120,7 +121,7 @@ bool Progress::receive_slices() {
 
 bool Progress::step(Operation& operation) {
   bool moved = false;
-  if (!operation.is_announced_ && !announce(operation)) return false;
+  if (!operation.is_announced_ && !announce_if_ready(operation)) return false;
   if (!operation.has_begun_) {
     if (!all_announced(operation) || !begin(operation)) return false;
     moved = true;
@@ -130,14 +131,12 @@ bool Progress::step(Operation& operation) {
   return finish(operation) || moved;
 }
 
-bool Progress::announce(Operation& operation) {
-  bool announced = false;
-  return guarded(&operation,
-                 [&] {
-                   const std::lock_guard lock(queue_mutex_);
-                   announced = announce_if_ready(operation);
-                 }) &&
-         announced;
+bool Progress::announce_if_ready(Operation& operation) {
+  bool is_ready = false;
+  if (!guarded(&operation, [&] { is_ready = operation.is_ready(); }) || !is_ready) return false;
+  const std::lock_guard lock(queue_mutex_);
+  announce(operation);
+  return true;
 }
 
 bool Progress::all_announced(const Operation& operation) {
@@ -231,6 +230,7 @@ bool Progress::work(Operation& operation) {
   if (!far_partners_match(operation)) return false;
   Work made = Work::idle;
   if (!guarded(&operation, [&] { made = operation.work(); })) return false;
+  if (made == Work::soon) nap_ = kSoon;
   if (made != Work::finished) return made == Work::moved;
   operation.has_worked_ = true;
   const std::lock_guard lock(queue_mutex_);
@@ -264,6 +264,7 @@ void Progress::complete(Operation& operation, std::optional<Error> error) {
 void Progress::fail_all(const Fault& fault) {
   for (const auto& operation : live_) {
     failed_.push_back(operation);
+    operation->give_up();
     complete(*operation, Error(fault.code, fmt::format("{}; rank {} was in {}", fault.text, transport_->rank(),
                                                        name_of(*operation))));
   }
@@ -311,10 +312,14 @@ void Progress::check_patience() {
 
 std::string Progress::describe_pending() {
   std::string text = "pending:";
-  for (const auto& operation : live_)
-    if (!operation->done())
+  for (const auto& operation : live_) {
+    if (operation->done()) continue;
+    if (!operation->is_announced_)
+      text += fmt::format(" {} waits for its own stream;", name_of(*operation));
+    else
       text += fmt::format(" {} waits for {} to {};", name_of(*operation), list(awaited_peers(*operation)),
                           operation->has_begun_ ? "finish" : "call it");
+  }
   return text;
 }
 

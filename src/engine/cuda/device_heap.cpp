@@ -56,7 +56,8 @@ void check_connections(World& world, std::int32_t device) {
 DeviceHeap::Impl::Impl(World& world, const DeviceHeapOptions& options, std::int32_t device)
     : memory(options.bytes, device, world.rank().value,
              [&](std::span<const std::byte> mine) { return world.all_gather(mine); }),
-      num_ranks(world.size()) {
+      num_ranks(world.size()),
+      members(world.impl()->group->members) {
   constexpr std::size_t kBytes = kMostEngines * sizeof(HostPage);
   device::check(cudaHostAlloc(reinterpret_cast<void**>(&pages_), kBytes, cudaHostAllocMapped | cudaHostAllocPortable),
                 "pin memory");

@@ -7,6 +7,7 @@
 
 #include "plan/cuda/plan_arrays.hpp"
 #include "shunt/device_heap.hpp"
+#include "shunt/ids.hpp"
 #include "transport/cuda/control.hpp"
 #include "transport/cuda/symmetric_heap.hpp"
 
@@ -28,6 +29,7 @@ struct DeviceHeap::Impl : std::enable_shared_from_this<DeviceHeap::Impl> {
 
   device::SymmetricHeap memory;
   std::int32_t num_ranks;
+  std::vector<RankId> members;  ///< ranks of the transport, by rank in the heap
 
  private:
   static constexpr std::size_t kMostEngines = 1024;

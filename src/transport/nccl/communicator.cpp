@@ -9,8 +9,31 @@ namespace shunt::nccl {
 namespace {
 
 constexpr std::chrono::milliseconds kPause{1};
-// How long a communicator that is no longer needed may take to flush before it is torn down.
-constexpr std::chrono::seconds kFarewell{5};
+
+/// What is called on this thread until it ends is one group. A thread that left one open would add to it for ever.
+class Group {
+ public:
+  explicit Group(const Library& library) : library_(library) {}
+  ~Group() {
+    if (is_open_) (void)library_.GroupEnd();
+  }
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  [[nodiscard]] int begin() {
+    const int result = library_.GroupStart();
+    is_open_ = result == kSuccess;
+    return result;
+  }
+  [[nodiscard]] int end() {
+    is_open_ = false;
+    return library_.GroupEnd();
+  }
+
+ private:
+  const Library& library_;
+  bool is_open_ = false;
+};
 
 }  // namespace
 
@@ -27,26 +50,14 @@ Communicator::Communicator(const Library& library, const Place& place, const std
   }
 }
 
-Communicator::~Communicator() {
-  if (!comm_) return;
-  try {
-    check(library_.CommFinalize(comm_), "flush a communicator");
-    const auto deadline = std::chrono::steady_clock::now() + kFarewell;
-    for (; !is_idle(); std::this_thread::sleep_for(kPause))
-      if (std::chrono::steady_clock::now() > deadline) fail(ErrorCode::deadline, "NCCL: a communicator does not end");
-    (void)library_.CommDestroy(comm_);
-  } catch (const Error&) {
-    abort();
-  }
-}
-
 void Communicator::exchange(std::span<const Transfer> sends, std::span<const Transfer> receives, cudaStream_t stream) {
-  check(library_.GroupStart(), "begin a group");
+  Group group(library_);
+  check(group.begin(), "begin a group");
   for (const Transfer& send : sends)
     check(library_.Send(send.memory, send.bytes, kBytes, send.peer.value, comm_, stream), "send");
   for (const Transfer& receive : receives)
     check(library_.Recv(receive.memory, receive.bytes, kBytes, receive.peer.value, comm_, stream), "receive");
-  check(library_.GroupEnd(), "end a group");
+  check(group.end(), "end a group");
 }
 
 bool Communicator::is_idle() const {

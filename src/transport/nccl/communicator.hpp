@@ -21,8 +21,9 @@ class Communicator {
 
   /// Collective. `may_wait` is asked now and then while ranks are missing, and throws to give up.
   Communicator(const Library& library, const Place& place, const std::function<void()>& may_wait);
-  /// Waits until what was sent has left, unless abort() was called. Not collective.
-  ~Communicator();
+  /// Aborts; not collective. Finalizing would wait for the other ranks of the host. So what was sent must have arrived
+  /// before: operations bid farewell.
+  ~Communicator() { abort(); }
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
@@ -32,13 +33,13 @@ class Communicator {
     std::size_t bytes;
   };
 
-  /// Puts the transfers on the stream, as one group; ranks that exchange something call this in the same order. Nothing
-  /// more may be put there before is_idle().
+  /// Puts the transfers on the stream, as one group; ranks that exchange something call this in the same order. Until
+  /// is_idle() they may not be there yet: what needs them is put on the stream later.
   void exchange(std::span<const Transfer> sends, std::span<const Transfer> receives, cudaStream_t stream);
   /// True once the last call has had its effect. Throws Error(system) if NCCL has failed.
   [[nodiscard]] bool is_idle() const;
 
-  /// Ends what is under way on the device, also what waits for a rank that is lost.
+  /// Ends what is under way on the device, also what waits for a rank that is lost. No other call may follow.
   void abort();
 
  private:

@@ -23,8 +23,6 @@ Library open() {
   find(handle, "ncclGetVersion", library.GetVersion);
   find(handle, "ncclGetUniqueId", library.GetUniqueId);
   find(handle, "ncclCommInitRankConfig", library.CommInitRankConfig);
-  find(handle, "ncclCommFinalize", library.CommFinalize);
-  find(handle, "ncclCommDestroy", library.CommDestroy);
   find(handle, "ncclCommAbort", library.CommAbort);
   find(handle, "ncclCommGetAsyncError", library.CommGetAsyncError);
   find(handle, "ncclGroupStart", library.GroupStart);

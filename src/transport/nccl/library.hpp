@@ -36,8 +36,6 @@ struct Library {
   int (*GetVersion)(int* version);
   int (*GetUniqueId)(UniqueId* id);
   int (*CommInitRankConfig)(Comm* comm, int size, UniqueId id, int rank, Config* config);
-  int (*CommFinalize)(Comm comm);
-  int (*CommDestroy)(Comm comm);
   int (*CommAbort)(Comm comm);
   int (*CommGetAsyncError)(Comm comm, int* state);
   int (*GroupStart)();

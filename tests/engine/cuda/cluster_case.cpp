@@ -24,7 +24,7 @@ class ClusterRank {
       : world_(world), device_(device), case_(all) {
     const Engine host(world, all.options);
     lane_ = device.make_lane(host, all.seed * 1000 + rank());
-    engine_.emplace(std::make_shared<DeviceClusterEngine::Impl>(host, lane_, device.join_nccl()));
+    engine_.emplace(std::make_shared<DeviceClusterEngine::Impl>(host, lane_, device.join_nccl(*lane_)));
     const RankRouting& routing = all.routing.ranks[rank()];
     const auto* experts = put(std::as_bytes(std::span(routing.experts)));
     const auto* weights = routing.weights.empty() ? nullptr : put(std::as_bytes(std::span(routing.weights)));
@@ -88,8 +88,15 @@ class ClusterRank {
 
   const std::byte* put(std::span<const std::byte> bytes) {
     std::byte* const data = device_.take_plain(bytes.size());
-    lane_->upload(data, bytes);
+    write(data, bytes);
     return data;
+  }
+
+  // Who does not wait for the stream finds nonsense, or has its results overwritten.
+  void write(std::byte* to, std::span<const std::byte> bytes) {
+    if (!device_.stream) return lane_->upload(to, bytes);
+    lane_->upload(to, std::vector(bytes.size(), std::byte{0x5a}));
+    device_.write_late(*lane_, to, bytes);
   }
 
   Tensor place(const HostRows& like, Memory memory) {
@@ -107,7 +114,7 @@ class ClusterRank {
 
   ConstTensor input(const HostRows& rows, Memory memory) {
     const Tensor tensor = place(rows, memory);
-    lane_->upload(tensor.data, {rows.tensor().data, tensor.bytes()});
+    write(tensor.data, {rows.tensor().data, tensor.bytes()});
     return tensor;
   }
 
@@ -115,7 +122,7 @@ class ClusterRank {
   Tensor output(const HostRows& expected, Memory memory) {
     if (memory == Memory::absent) return {};
     const Tensor tensor = place(expected, memory);
-    lane_->upload(tensor.data, std::vector(tensor.bytes(), std::byte{0xa5}));
+    write(tensor.data, std::vector(tensor.bytes(), std::byte{0xa5}));
     return tensor;
   }
 

@@ -19,11 +19,15 @@ struct ClusterDevice {
   /// A lane for one engine.
   std::function<std::shared_ptr<device::Lane>(const Engine& engine, std::uint64_t seed)> make_lane;
   /// Null: the world's own network.
-  std::function<std::shared_ptr<device::NcclNetwork>()> join_nccl = [] { return nullptr; };
+  std::function<std::shared_ptr<device::NcclNetwork>(device::Lane& lane)> join_nccl = [](device::Lane&) {
+    return nullptr;
+  };
   /// Memory of the device that peers can't address; valid until the case is over.
   std::function<std::byte*(std::size_t bytes)> take_plain;
   /// A stream of the caller's, or null.
   Stream stream = nullptr;
+  /// Puts a write of device memory on it, which is done late.
+  std::function<void(device::Lane& lane, std::byte* to, std::span<const std::byte> bytes)> write_late = {};
 };
 
 /// Makes an engine, plans, issues all four operations and compares every bit with the reference, in any order.

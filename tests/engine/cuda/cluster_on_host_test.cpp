@@ -1,7 +1,7 @@
 // Devices between nodes, where the device is host memory: every operation against the reference, bit for bit.
 #include <gtest/gtest.h>
 
-#include <cstring>
+#include <algorithm>
 
 #include "engine/cuda/cluster_case.hpp"
 #include "engine/cuda/host_lane.hpp"
@@ -26,6 +26,7 @@ class ClusterOnHost : public ::testing::TestWithParam<Pipeline> {};
 
 void run_on_host(World& world, const ShuffleCase& all, const Pipeline& pipeline) {
   std::vector<std::vector<std::byte>> plain;
+  HostStream stream;
   const ClusterDevice device{
       .make_lane =
           [&](const Engine& engine, std::uint64_t seed) {
@@ -33,16 +34,17 @@ void run_on_host(World& world, const ShuffleCase& all, const Pipeline& pipeline)
                 std::max(pipeline.batch_bytes, static_cast<std::size_t>(all.options.hidden) * sizeof(float));
             return std::make_shared<HostLane>(*engine.impl(), HostLane::Buffers{bytes, pipeline.num_batches}, seed);
           },
-      .join_nccl = [&]() -> std::shared_ptr<device::NcclNetwork> {
+      .join_nccl = [&](device::Lane& lane) -> std::shared_ptr<device::NcclNetwork> {
         if (!pipeline.is_nccl) return nullptr;
-        nccl::UniqueId id{};
-        std::memcpy(id.bytes, &all.seed, sizeof(all.seed));
-        id.bytes[sizeof(all.seed)] = static_cast<char>(world.size());
-        return std::make_shared<device::NcclNetwork>(nccl_of_threads(),
-                                                     nccl::Communicator::Place{world.rank(), world.size(), id}, [] {});
+        const NcclOfThreadsId id{.number = all.seed * 100 + static_cast<std::uint64_t>(world.size())};
+        return make_nccl_of_threads(world, lane, id);
       },
       .take_plain = [&](std::size_t bytes) { return plain.emplace_back(bytes).data(); },
-      .stream = all.seed % 2 == 0 ? reinterpret_cast<Stream>(&plain) : nullptr};
+      .stream = all.seed % 2 == 0 ? stream.handle() : nullptr,
+      .write_late =
+          [&](device::Lane&, std::byte* to, std::span<const std::byte> bytes) {
+            stream.put([to, copy = std::vector(bytes.begin(), bytes.end())] { std::ranges::copy(copy, to); });
+          }};
   run_cluster_case(world, device, all);
 }
 

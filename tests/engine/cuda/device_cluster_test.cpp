@@ -12,6 +12,7 @@
 #include "engine/cuda/cluster_case.hpp"
 #include "support/child_process.hpp"
 #include "support/cuda/device.hpp"
+#include "support/cuda/stream_work.hpp"
 #include "support/hosts_of_processes.hpp"
 
 namespace shunt::test {
@@ -33,9 +34,14 @@ class CallerStream {
 
 /// All cases on this rank's part of one GPU.
 void run_cases(World& world, const std::vector<ShuffleCase>& cases, const device::BufferLimits& limits,
-               const std::shared_ptr<device::NcclNetwork>& nccl = nullptr) {
+               DeviceNetwork network = DeviceNetwork::world) {
   const DeviceHeap heap(world, {.bytes = 64 << 20});
+  std::shared_ptr<device::NcclNetwork> nccl;
+  if (network == DeviceNetwork::nccl)
+    nccl =
+        device::NcclNetwork::join(world, limits.bytes, [&](std::size_t bytes) { return heap.impl()->allocate(bytes); });
   Arena arena(32 << 20);
+  preload_stream_work();
   const CallerStream stream;
   for (const ShuffleCase& each : cases) {
     const ClusterDevice on_gpu{.make_lane =
@@ -44,9 +50,16 @@ void run_cases(World& world, const std::vector<ShuffleCase>& cases, const device
                                      return std::make_shared<device::CudaLane>(
                                          engine_world.fabric->transport(), *engine_world.group, heap.impl(), limits);
                                    },
-                               .join_nccl = [&] { return nccl; },
+                               .join_nccl = [&](device::Lane&) { return nccl; },
                                .take_plain = [&](std::size_t bytes) { return arena.take(bytes); },
-                               .stream = each.seed % 2 == 0 ? stream.get() : nullptr};
+                               .stream = each.seed % 2 == 0 ? stream.get() : nullptr,
+                               .write_late =
+                                   [&](device::Lane& lane, std::byte* to, std::span<const std::byte> bytes) {
+                                     std::byte* const from = arena.take(bytes.size());
+                                     lane.upload(from, bytes);
+                                     delay(std::chrono::microseconds(200), 1, stream.get());
+                                     device::launch(device::CopyBytes{from, to, bytes.size()}, stream.get());
+                                   }};
     arena.reset();
     run_cluster_case(world, on_gpu, each);
   }
@@ -164,7 +177,7 @@ TEST(DeviceClusterNccl, GivesTheSameBitsBetweenProcesses) {
   const auto run = [&](World& world) {
     pretend_to_be_apart(world);
     constexpr std::size_t kBatchBytes = 16 << 10;  // several rounds
-    run_cases(world, cases, {kBatchBytes, 1}, device::NcclNetwork::join(world, kBatchBytes));
+    run_cases(world, cases, {kBatchBytes, 1}, DeviceNetwork::nccl);
   };
   ASSERT_NO_THROW(run_on_hosts(2, 1, run, std::chrono::seconds(40)));
 }

@@ -51,6 +51,25 @@ float dot_of(const device::DotRows& dots, std::int64_t token, std::int32_t choic
 
 }  // namespace
 
+void HostStream::put(std::function<void()> work) {
+  const std::lock_guard lock(mutex_);
+  left_.push_back(std::move(work));
+  ++num_put_;
+}
+
+std::uint64_t HostStream::num_put() const {
+  const std::lock_guard lock(mutex_);
+  return num_put_;
+}
+
+void HostStream::run_until(std::uint64_t count) {
+  const std::lock_guard lock(mutex_);
+  for (; num_done_ < count; ++num_done_) {
+    left_.front()();
+    left_.pop_front();
+  }
+}
+
 HostLane::HostLane(Engine::Impl& engine, const Buffers& buffers, std::uint64_t seed)
     : transport_(engine.world->fabric->transport()),
       fabric_(*engine.world->fabric),
@@ -171,10 +190,15 @@ device::Lane::Mark HostLane::mark() {
 }
 
 device::Lane::Mark HostLane::mark(Stream stream) {
+  if (!stream) return [] { return true; };
   const std::lock_guard lock(mutex_);
-  const auto polls = std::make_shared<std::uint64_t>(stream ? dice_() % 10 : 0);
-  return [this, polls] {
-    if (*polls == 0) return true;
+  HostStream& marked = HostStream::of(stream);
+  const auto polls = std::make_shared<std::uint64_t>(marked.pace() == HostStream::Pace::late ? dice_() % 10 : 0);
+  return [this, polls, &marked, count = marked.num_put()] {
+    if (*polls == 0) {
+      marked.run_until(count);
+      return true;
+    }
     --*polls;
     transport_.wake();
     return false;
@@ -187,14 +211,13 @@ void HostLane::finish() {
     if (!do_next()) std::this_thread::yield();
 }
 
-void HostLane::upload(std::byte* to, std::span<const std::byte> from) {
-  finish();
-  std::ranges::copy(from, to);
+bool HostLane::is_idle() const {
+  const std::lock_guard lock(mutex_);
+  return launched_.empty();
 }
 
-void HostLane::download(std::span<std::byte> to, const std::byte* from) {
-  finish();
-  std::copy_n(from, to.size(), to.data());
-}
+void HostLane::upload(std::byte* to, std::span<const std::byte> from) { std::ranges::copy(from, to); }
+
+void HostLane::download(std::span<std::byte> to, const std::byte* from) { std::copy_n(from, to.size(), to.data()); }
 
 }  // namespace shunt::test

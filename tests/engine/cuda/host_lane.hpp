@@ -12,6 +12,30 @@
 
 namespace shunt::test {
 
+/// A stream of a caller's. What is put there is done when a mark of it passes, or when it is waited for.
+class HostStream {
+ public:
+  enum class Pace : std::uint8_t { late, prompt };  // prompt: marks pass when they are first looked at
+
+  explicit HostStream(Pace pace = Pace::late) : pace_(pace) {}
+
+  [[nodiscard]] Pace pace() const { return pace_; }
+  [[nodiscard]] Stream handle() { return reinterpret_cast<Stream>(this); }
+  static HostStream& of(Stream stream) { return *reinterpret_cast<HostStream*>(stream); }
+
+  void put(std::function<void()> work);
+  [[nodiscard]] std::uint64_t num_put() const;
+  /// Does what is left of the first so many.
+  void run_until(std::uint64_t count);
+
+ private:
+  Pace pace_;
+  mutable std::mutex mutex_;
+  std::deque<std::function<void()>> left_;
+  std::uint64_t num_put_ = 0;
+  std::uint64_t num_done_ = 0;
+};
+
 /// What is launched is done in order, but late: a bit of it whenever somebody asks whether it is done.
 class HostLane final : public device::Lane {
  public:
@@ -49,11 +73,14 @@ class HostLane final : public device::Lane {
   void put(std::function<bool()> work);
 
   [[nodiscard]] Mark mark() override;
-  /// Of any stream: what was put there is done after some time.
+  /// Of a HostStream: what was put there is done after some time.
   [[nodiscard]] Mark mark(Stream stream) override;
 
   void finish() override;
-  void wait_for(Stream) override {}
+  [[nodiscard]] bool is_idle() const;
+  void wait_for(Stream stream) override {
+    if (stream) HostStream::of(stream).run_until(HostStream::of(stream).num_put());
+  }
   void upload(std::byte* to, std::span<const std::byte> from) override;
   void download(std::span<std::byte> to, const std::byte* from) override;
 
@@ -76,7 +103,7 @@ class HostLane final : public device::Lane {
   device::HostBuffers out_;
   device::HostBuffers in_;
   std::vector<std::byte> landing_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::mt19937_64 dice_;
   std::deque<std::function<bool()>> launched_;
   std::uint64_t num_launched_ = 0;

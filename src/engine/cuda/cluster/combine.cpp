@@ -25,8 +25,10 @@ std::size_t ClusterCombine::part_bytes() const {
          size_of(in_.order == SumOrder::flat ? in_.format.terms : in_.format.wire);
 }
 
-void ClusterCombine::prepare() {
-  if (in_.shown.data != in_.rows.data) lane().launch(CopyBytes{in_.rows.data, in_.shown.data, in_.rows.bytes()});
+bool ClusterCombine::prepare() {
+  if (in_.shown.data == in_.rows.data) return false;
+  lane().launch(CopyBytes{in_.rows.data, in_.shown.data, in_.rows.bytes()});
+  return true;
 }
 
 std::vector<std::byte*> ClusterCombine::rows_by_rank(std::span<const Announcement> peers) {
@@ -59,8 +61,7 @@ Run ClusterCombine::sums_for(const InFlowLists& flow) {
   ReduceRows sums = reduce(is_flat ? flow.flat_terms : flow.terms, width);
   sums.result_dtype = is_flat ? in_.format.terms : in_.format.wire;
   sums.weighted = in_.weighted && !is_flat;
-  return {sums.num_tokens, part_bytes(),
-          [this, sums](std::int64_t first, std::int64_t count, std::byte* memory) mutable {
+  return {sums.num_tokens, part_bytes(), [this, sums](std::int64_t first, std::int64_t count, std::byte* memory) {
             ReduceRows batch = sums;
             batch.terms += first * sums.topk;
             batch.num_tokens = count;

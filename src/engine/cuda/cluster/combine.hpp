@@ -21,7 +21,7 @@ class ClusterCombine final : public ClusterShuffle {
   ClusterCombine(const Context& context, const Announcement& announcement, Inputs inputs);
 
  protected:
-  void prepare() override;
+  bool prepare() override;
   [[nodiscard]] std::vector<std::byte*> rows_by_rank(std::span<const Announcement> peers) override;
   [[nodiscard]] std::vector<PeerTraffic> traffic() override;
   void launch_near() override;

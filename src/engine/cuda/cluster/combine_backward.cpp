@@ -14,9 +14,10 @@ ClusterCombineBackward::ClusterCombineBackward(const Context& context, const Ann
   answers_ = lane().allocate(static_cast<std::size_t>(num_floats) * sizeof(float));
 }
 
-void ClusterCombineBackward::prepare() {
-  if (in_.shown.data != in_.expert_out.data)
-    lane().launch(CopyBytes{in_.expert_out.data, in_.shown.data, in_.shown.bytes()});
+bool ClusterCombineBackward::prepare() {
+  if (in_.shown.data == in_.expert_out.data) return false;
+  lane().launch(CopyBytes{in_.expert_out.data, in_.shown.data, in_.shown.bytes()});
+  return true;
 }
 
 // Gradients of every rank's rows, every rank's expert outputs, and this rank's gradients of weights.

@@ -19,7 +19,7 @@ class ClusterCombineBackward final : public ClusterShuffle {
   ClusterCombineBackward(const Context& context, const Announcement& announcement, Inputs inputs);
 
  protected:
-  void prepare() override;
+  bool prepare() override;
   [[nodiscard]] std::vector<std::byte*> rows_by_rank(std::span<const Announcement> peers) override;
   [[nodiscard]] std::vector<PeerTraffic> traffic() override;
   void launch_near() override;

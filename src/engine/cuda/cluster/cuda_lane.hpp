@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "engine/cuda/cluster/host_buffers.hpp"
@@ -22,7 +23,7 @@ struct BufferLimits {
 
 class CudaLane final : public Lane {
  public:
-  /// The heap is that of this rank's host. The transport outlives this object.
+  /// The heap holds the ranks of this rank's host, in any order. The transport outlives this object.
   CudaLane(Transport& transport, const Group& group, std::shared_ptr<DeviceHeap::Impl> heap,
            const BufferLimits& limits);
   ~CudaLane() override;
@@ -60,21 +61,44 @@ class CudaLane final : public Lane {
   void launch_here(const Work& work);
   template <class Work>
   void launch_with_stop(Work work);
-  [[nodiscard]] Mark mark_and_ring(cudaStream_t stream, cudaStream_t bell);
+  void copy_now(const CopyBytes& copy);
+  [[nodiscard]] Mark passed(const Events::Event& event) const;
+  /// Wakes the engine, if there still is one, when what is on the stream is done.
+  void ring_after(cudaStream_t stream);
 
   struct Streams {
     Streams();
     ~Streams();
     cudaStream_t work = nullptr;
-    // Wake the engine when marks have passed. They hold up nothing: a callback on the stream itself would.
+    cudaStream_t copies = nullptr;  // of upload and download, which must not wait for what NCCL waits for
+    // Wakes the engine when marks have passed. It holds up nothing: a callback on the stream itself would.
     cudaStream_t bell = nullptr;
-    cudaStream_t start_bell = nullptr;
+  };
+
+  /// A caller's stream may come to its callback when there is no engine any more.
+  class Bell {
+   public:
+    explicit Bell(Transport& transport) : transport_(&transport) {}
+    void ring() {
+      const std::lock_guard lock(mutex_);
+      if (transport_) transport_->wake();
+    }
+    void end() {
+      const std::lock_guard lock(mutex_);
+      transport_ = nullptr;
+    }
+
+   private:
+    std::mutex mutex_;
+    Transport* transport_;
   };
 
   Transport& transport_;
+  std::vector<RankId> members_;  // of the world, as ranks of the transport
+  std::shared_ptr<Bell> bell_ = std::make_shared<Bell>(transport_);
   std::shared_ptr<DeviceHeap::Impl> heap_;
   BufferLimits limits_;
-  std::vector<std::int32_t> heap_rank_;  // by rank of the world; −1 for far ones
+  std::vector<std::ptrdiff_t> heap_rank_;  // by rank of the world; −1 for far ones
   std::shared_ptr<std::byte> pinned_;
   std::byte* staging_;  // of upload and download
   HostBuffers out_buffers_;

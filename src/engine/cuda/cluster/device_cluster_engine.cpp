@@ -1,6 +1,7 @@
 #include "shunt/device_cluster_engine.hpp"
 
 #include <algorithm>
+#include <exception>
 
 #include "core/fail.hpp"
 #include "engine/cuda/cluster/combine.hpp"
@@ -8,36 +9,56 @@
 #include "engine/cuda/cluster/cuda_lane.hpp"
 #include "engine/cuda/cluster/dispatch.hpp"
 #include "engine/cuda/cluster/engine_impl.hpp"
+#include "engine/cuda/on_device.hpp"
 #include "shunt/routing.hpp"
 
 namespace shunt {
 namespace {
 
+/// For whoever has an Error to tell already.
+void finish_or_fail(device::Lane& lane) noexcept {
+  try {
+    lane.finish();
+  } catch (const Error&) {  // NOLINT: a device that has failed runs nothing any more
+  }
+}
+
 class HostPending final : public DevicePending {
  public:
-  explicit HostPending(std::shared_ptr<Pending> pending) : pending_(std::move(pending)) {}
-  void wait() override { pending_->wait(); }
-  void wait_on(Stream) override { pending_->wait(); }
+  HostPending(std::shared_ptr<Pending> pending, std::shared_ptr<device::Lane> lane)
+      : pending_(std::move(pending)), lane_(std::move(lane)) {}
+  /// As ~Ticket: what is launched later, and on another stream, uses the caller's memory until the operation is over.
+  ~HostPending() override {
+    try {
+      if (std::uncaught_exceptions() > exceptions_at_birth_) pending_->abandon();
+      wait();
+    } catch (...) {  // NOLINT: whoever drops a ticket does not ask how it ended
+    }
+  }
+  HostPending(const HostPending&) = delete;
+  HostPending& operator=(const HostPending&) = delete;
+
+  void wait() override {
+    try {
+      pending_->wait();
+    } catch (const Error&) {
+      finish_or_fail(*lane_);  // what this rank has launched still reads the caller's inputs and writes its outputs
+      throw;
+    }
+  }
+  void wait_on(Stream) override { wait(); }
 
  private:
   std::shared_ptr<Pending> pending_;
+  std::shared_ptr<device::Lane> lane_;
+  int exceptions_at_birth_ = std::uncaught_exceptions();
 };
 
 }  // namespace
 
 DeviceClusterEngine::Impl::Impl(Engine host_engine, std::shared_ptr<device::Lane> device_lane,
                                 std::shared_ptr<device::NcclNetwork> nccl_network)
-    : host(std::move(host_engine)), lane(std::move(device_lane)), nccl(std::move(nccl_network)) {
-  const Companions& companions = options().companions;
-  if (options().dtype == fp8_e4m3 || companions.ids || companions.weights)
-    fail(ErrorCode::unsupported, "rank {}: device cluster engine: fp8 rows and companions are for hosts",
-         engine().rank());
-}
-
-DeviceClusterEngine::Impl::~Impl() {
-  // Else the device would wait for a lost rank for ever.
-  if (nccl && engine().world->fabric->transport().fault()) nccl->abort();
-}
+    : host(std::move(host_engine)), lane(std::move(device_lane)), nccl(std::move(nccl_network)) {}
 
 std::size_t DeviceClusterEngine::Impl::most_segment_bytes(const EngineOptions& options) {
   // Every dtype's row is at most f32's; and the gradients of one token's weights.
@@ -89,24 +110,36 @@ Tensor DeviceClusterEngine::Impl::output(std::string_view operation, const Tenso
 }
 
 device::ClusterShuffle::Place DeviceClusterEngine::Impl::place(const DeviceClusterPlan& plan, Stream stream) const {
-  return {lane, plan.data(), lane->mark(stream), nccl ? nccl->take_turn() : nullptr};
+  return {lane, plan.data(), lane->mark(stream), nccl, nccl ? nccl->take_turn() : nullptr};
 }
 
 template <class Op>
 std::shared_ptr<DevicePending> DeviceClusterEngine::Impl::issue(const DeviceClusterPlan& plan,
                                                                 const Announcement& announcement,
                                                                 typename Op::Inputs inputs) {
-  return std::make_shared<HostPending>(engine().issue<Op>(plan.host(), announcement, std::move(inputs)));
+  try {
+    return std::make_shared<HostPending>(engine().issue<Op>(plan.host(), announcement, std::move(inputs)), lane);
+  } catch (...) {
+    finish_or_fail(*lane);  // it may have been prepared before it was refused
+    throw;
+  }
 }
 
 DeviceClusterEngine::DeviceClusterEngine(World& world, const DeviceHeap& heap, const DeviceClusterOptions& options) {
+  const device::OnDevice scope(heap.device());  // NCCL's communicators are of the current one
   Engine host(world, options.engine);
+  if (const Companions& companions = options.engine.companions;
+      options.engine.dtype == fp8_e4m3 || companions.ids || companions.weights)
+    fail(ErrorCode::unsupported, "rank {}: device cluster engine: fp8 rows and companions are for hosts", world.rank());
   const auto& fabric = host.impl()->world->fabric;
   auto lane = std::make_shared<device::CudaLane>(
       fabric->transport(), *host.impl()->world->group, heap.impl(),
       device::BufferLimits{std::max(options.batch_bytes, Impl::most_segment_bytes(options.engine)),
                            options.num_batches});
-  auto nccl = options.network == DeviceNetwork::nccl ? device::NcclNetwork::join(world, lane->buffer_bytes()) : nullptr;
+  std::shared_ptr<device::NcclNetwork> nccl;
+  if (options.network == DeviceNetwork::nccl)
+    nccl = device::NcclNetwork::join(world, lane->buffer_bytes(),
+                                     [&](std::size_t bytes) { return lane->allocate(bytes); });
   impl_ = std::make_shared<Impl>(std::move(host), std::move(lane), std::move(nccl));
 }
 

@@ -15,9 +15,6 @@ struct DeviceClusterEngine::Impl {
   /// `nccl_network`: null where far ranks are reached by the world's own network.
   Impl(Engine host_engine, std::shared_ptr<device::Lane> device_lane,
        std::shared_ptr<device::NcclNetwork> nccl_network = nullptr);
-  ~Impl();
-  Impl(const Impl&) = delete;
-  Impl& operator=(const Impl&) = delete;
 
   /// The largest segment that travels between nodes.
   static std::size_t most_segment_bytes(const EngineOptions& options);
@@ -45,7 +42,7 @@ struct DeviceClusterEngine::Impl {
 
   Engine host;
   std::shared_ptr<device::Lane> lane;
-  std::shared_ptr<device::NcclNetwork> nccl;
+  std::shared_ptr<device::NcclNetwork> nccl;  // ends before the lane, which waits for what is on it
 };
 
 }  // namespace shunt

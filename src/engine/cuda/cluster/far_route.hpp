@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "engine/cuda/cluster/lane.hpp"
+#include "engine/operation.hpp"
 #include "shunt/ids.hpp"
 
 namespace shunt::device {
@@ -12,8 +13,8 @@ class FarRoute {
  public:
   virtual ~FarRoute() = default;
 
-  /// Launches and sends what can be; true if something moved.
-  virtual bool pump(Lane& lane) = 0;
+  /// Launches and sends what can be; says what became of it, but never that it is finished.
+  virtual Work pump(Lane& lane) = 0;
   /// All that comes has been unpacked, or will be by what is launched.
   virtual bool is_all_launched() = 0;
   /// Called once all that was launched is done, until it returns true: no peer is needed any more.

@@ -25,8 +25,8 @@ namespace shunt::device {
 /// rank from making room.
 enum class Way : std::uint8_t { out, in };
 
-/// One engine's memory on a device and its work there, which is done in the order in which it is launched. Any thread;
-/// one at a time launches.
+/// One engine's memory on a device and its work there, which is done in the order in which it is launched. Any thread,
+/// several at a time: who issues an operation may launch what prepares it while another thread drives others.
 class Lane {
  public:
   /// True once what was marked is done. What is launched after that finds its results.
@@ -64,12 +64,15 @@ class Lane {
 
   /// Marks what has been launched so far. The engine is woken when it is done.
   [[nodiscard]] virtual Mark mark() = 0;
-  /// Marks what has been put on a stream of the caller's; null: nothing.
+  /// The same of what has been put on a stream of the caller's; null: nothing.
   [[nodiscard]] virtual Mark mark(Stream stream) = 0;
 
-  // The host waits, for what was launched before too.
+  // The host waits.
+
+  /// For all that was launched.
   virtual void finish() = 0;
   virtual void wait_for(Stream stream) = 0;
+  // For the copy alone; one thread at a time.
   virtual void upload(std::byte* to, std::span<const std::byte> from) = 0;
   virtual void download(std::span<std::byte> to, const std::byte* from) = 0;
 };

@@ -1,7 +1,9 @@
 // An engine's communicator, which its operations use one after the other.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -17,13 +19,27 @@ class NcclNetwork : public std::enable_shared_from_this<NcclNetwork> {
  public:
   using Transfer = nccl::Communicator::Transfer;
 
-  /// Collective. Throws Error(unsupported) where there is no NCCL, and Error(mismatch) unless all ranks' batches have
-  /// the same size.
-  static std::shared_ptr<NcclNetwork> join(World& world, std::size_t batch_bytes);
+  using Load = std::function<const nccl::Library&()>;
+  using Allocate = std::function<std::shared_ptr<std::byte>(std::size_t bytes)>;
 
-  NcclNetwork(const nccl::Library& library, const nccl::Communicator::Place& place,
-              const std::function<void()>& may_wait)
-      : communicator_(library, place, may_wait) {}
+  /// Collective. All ranks throw what one of them can't do: Error(unsupported) where there is no NCCL, Error(system)
+  /// where there is no device memory, Error(mismatch) unless all ranks' batches have the same size.
+  static std::shared_ptr<NcclNetwork> join(World& world, std::size_t batch_bytes, const Allocate& allocate,
+                                           const Load& load = nccl::Library::load);
+
+  /// `memory` holds memory_bytes().
+  NcclNetwork(const nccl::Library& library, const nccl::Communicator::Place& place, std::shared_ptr<std::byte> memory,
+              std::size_t batch_bytes, const std::function<void()>& may_wait)
+      : memory_(std::move(memory)), batch_bytes_(batch_bytes), communicator_(library, place, may_wait) {}
+
+  static std::size_t memory_bytes(std::int32_t num_ranks, std::size_t batch_bytes) {
+    return 2 * static_cast<std::size_t>(num_ranks) * batch_bytes;
+  }
+
+  // Device memory of whoever has its turn: a batch to and a batch from every rank. What uses it is on one stream.
+  [[nodiscard]] std::size_t batch_bytes() const { return batch_bytes_; }
+  [[nodiscard]] std::byte* batch_to(RankId peer) const { return memory_.get() + 2 * peer.index() * batch_bytes_; }
+  [[nodiscard]] std::byte* batch_from(RankId peer) const { return batch_to(peer) + batch_bytes_; }
 
   /// An operation's; over when it is destroyed.
   class Turn {
@@ -35,9 +51,8 @@ class NcclNetwork : public std::enable_shared_from_this<NcclNetwork> {
 
     /// All earlier ones are over.
     [[nodiscard]] bool has_come() const;
-    // As in nccl::Communicator.
+    /// As in nccl::Communicator.
     void exchange(std::span<const Transfer> sends, std::span<const Transfer> receives, cudaStream_t stream);
-    [[nodiscard]] bool is_idle() const;
     [[nodiscard]] const std::shared_ptr<NcclNetwork>& network() const { return network_; }
 
    private:
@@ -47,10 +62,14 @@ class NcclNetwork : public std::enable_shared_from_this<NcclNetwork> {
 
   [[nodiscard]] std::unique_ptr<Turn> take_turn() { return std::make_unique<Turn>(shared_from_this()); }
 
+  // As in nccl::Communicator.
+  [[nodiscard]] bool is_idle() const;
   void abort();
 
  private:
-  std::mutex mutex_;
+  std::shared_ptr<std::byte> memory_;
+  std::size_t batch_bytes_;
+  mutable std::mutex mutex_;
   nccl::Communicator communicator_;
   std::set<std::uint64_t> turns_;  // that are not over
   std::uint64_t next_turn_ = 0;

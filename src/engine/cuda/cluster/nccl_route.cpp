@@ -4,30 +4,29 @@
 
 namespace shunt::device {
 
-NcclRoute::NcclRoute(std::unique_ptr<NcclNetwork::Turn> turn, Streams& streams, Lane& lane,
-                     std::vector<PeerTraffic> traffic)
-    : network_(turn->network()), turn_(std::move(turn)), streams_(streams), batch_bytes_(lane.buffer_bytes()) {
+NcclRoute::NcclRoute(std::unique_ptr<NcclNetwork::Turn> turn, Streams& streams, std::vector<PeerTraffic> traffic)
+    : network_(turn->network()), turn_(std::move(turn)), streams_(streams) {
   for (PeerTraffic& each : traffic) {
     num_runs_ = std::max(num_runs_, each.out.size());
-    peers_.push_back({std::move(each), lane.allocate(batch_bytes_), lane.allocate(batch_bytes_), false});
+    peers_.push_back({.traffic = std::move(each)});
   }
-}
-
-NcclRoute::~NcclRoute() {
-  if (!is_finished_) network_->abort();
 }
 
 NcclRoute::Batch NcclRoute::batch_of(const Run& run) const {
   if (run.num_segments == 0) return {};
-  const auto most = static_cast<std::int64_t>(batch_bytes_ / run.segment_bytes);
+  const auto most = static_cast<std::int64_t>(network_->batch_bytes() / run.segment_bytes);
   const std::int64_t first = std::min(round_ * most, run.num_segments);
   return {first, std::min(most, run.num_segments - first)};
 }
 
-bool NcclRoute::pump(Lane& lane) {
-  if (is_over() || !turn_->has_come()) return false;
+Work NcclRoute::pump(Lane& lane) {
+  if (is_over()) {
+    (void)network_->is_idle();  // throws if what was launched has failed: nothing else would tell
+    return Work::soon;
+  }
+  if (!turn_->has_come() || !are_all_here()) return Work::idle;
   if (is_exchanging_) {
-    if (!turn_->is_idle()) return true;  // NCCL tells nobody when it goes on: ask again
+    if (!network_->is_idle()) return Work::soon;
     unpack();
     is_exchanging_ = false;
     ++round_;
@@ -39,7 +38,11 @@ bool NcclRoute::pump(Lane& lane) {
     round_ = 0;
   }
   if (run_ == num_runs_) turn_.reset();
-  return true;
+  return Work::moved;
+}
+
+bool NcclRoute::are_all_here() const {
+  return std::ranges::all_of(peers_, [&](const Peer& peer) { return streams_.room(peer.traffic.peer) > 0; });
 }
 
 bool NcclRoute::begin_round(Lane& lane) {
@@ -47,12 +50,14 @@ bool NcclRoute::begin_round(Lane& lane) {
   for (const Peer& peer : peers_) {
     const Run& out = peer.traffic.out[run_];
     if (const Batch batch = batch_of(out); batch.count > 0) {
-      out.launch(batch.first, batch.count, peer.out.get());
-      sends.push_back({peer.traffic.peer, peer.out.get(), static_cast<std::size_t>(batch.count) * out.segment_bytes});
+      std::byte* const memory = network_->batch_to(peer.traffic.peer);
+      out.launch(batch.first, batch.count, memory);
+      sends.push_back({peer.traffic.peer, memory, static_cast<std::size_t>(batch.count) * out.segment_bytes});
     }
     const Run& in = peer.traffic.in[run_];
     if (const Batch batch = batch_of(in); batch.count > 0)
-      receives.push_back({peer.traffic.peer, peer.in.get(), static_cast<std::size_t>(batch.count) * in.segment_bytes});
+      receives.push_back({peer.traffic.peer, network_->batch_from(peer.traffic.peer),
+                          static_cast<std::size_t>(batch.count) * in.segment_bytes});
   }
   if (sends.empty() && receives.empty()) return false;
   turn_->exchange(sends, receives, lane.stream());
@@ -62,12 +67,13 @@ bool NcclRoute::begin_round(Lane& lane) {
 void NcclRoute::unpack() {
   for (const Peer& peer : peers_) {
     const Run& in = peer.traffic.in[run_];
-    if (const Batch batch = batch_of(in); batch.count > 0) in.launch(batch.first, batch.count, peer.in.get());
+    if (const Batch batch = batch_of(in); batch.count > 0)
+      in.launch(batch.first, batch.count, network_->batch_from(peer.traffic.peer));
   }
 }
 
 bool NcclRoute::finish() {
-  is_finished_ = true;
+  bool is_finished = true;
   for (Peer& peer : peers_) {
     const RankId rank = peer.traffic.peer;
     if (!peer.is_told && streams_.room(rank) > 0) {
@@ -78,9 +84,9 @@ bool NcclRoute::finish() {
       if (!farewell->bytes.empty() || !farewell->tag.is_last) streams_.refuse(rank, "sent rows beside NCCL");
       streams_.pop(rank);
     }
-    is_finished_ = is_finished_ && peer.is_told && streams_.has_ended(rank);
+    is_finished = is_finished && peer.is_told && streams_.has_ended(rank);
   }
-  return is_finished_;
+  return is_finished;
 }
 
 std::vector<RankId> NcclRoute::awaited() const {

@@ -16,12 +16,9 @@ namespace shunt::device {
 /// network: until then each is awaited, which the host could not tell from the device alone.
 class NcclRoute final : public FarRoute {
  public:
-  NcclRoute(std::unique_ptr<NcclNetwork::Turn> turn, Streams& streams, Lane& lane, std::vector<PeerTraffic> traffic);
+  NcclRoute(std::unique_ptr<NcclNetwork::Turn> turn, Streams& streams, std::vector<PeerTraffic> traffic);
 
-  /// Ends what it has launched, if it has not finished.
-  ~NcclRoute() override;
-
-  bool pump(Lane& lane) override;
+  Work pump(Lane& lane) override;
   bool is_all_launched() override { return is_over(); }
   bool finish() override;
   [[nodiscard]] std::vector<RankId> awaited() const override;
@@ -29,8 +26,6 @@ class NcclRoute final : public FarRoute {
  private:
   struct Peer {
     PeerTraffic traffic;
-    std::shared_ptr<std::byte> out;  // a batch each
-    std::shared_ptr<std::byte> in;
     bool is_told = false;  // that this rank is done
   };
   struct Batch {
@@ -39,6 +34,8 @@ class NcclRoute final : public FarRoute {
   };
 
   [[nodiscard]] bool is_over() const { return turn_ == nullptr; }
+  /// Peers have begun this operation: else the device would wait for them.
+  [[nodiscard]] bool are_all_here() const;
   [[nodiscard]] Batch batch_of(const Run& run) const;
   /// Packs and exchanges; false if nothing is left of this run.
   bool begin_round(Lane& lane);
@@ -47,13 +44,11 @@ class NcclRoute final : public FarRoute {
   std::shared_ptr<NcclNetwork> network_;
   std::unique_ptr<NcclNetwork::Turn> turn_;  // none: all is launched
   Streams& streams_;
-  std::size_t batch_bytes_;
   std::vector<Peer> peers_;
   std::size_t num_runs_ = 0;
   std::size_t run_ = 0;
   std::int64_t round_ = 0;
   bool is_exchanging_ = false;
-  bool is_finished_ = false;
 };
 
 }  // namespace shunt::device

@@ -16,8 +16,7 @@ ClusterShuffle::ClusterShuffle(const Context& context, const Announcement& annou
 bool ClusterShuffle::is_ready() {
   if (!prepared_) {
     if (!place_.start()) return false;
-    prepare();
-    prepared_ = lane().mark();
+    prepared_ = prepare() ? lane().mark() : [] { return true; };
   }
   return (*prepared_)();
 }
@@ -27,7 +26,7 @@ void ClusterShuffle::begin(std::span<const Announcement> peers) {
   if (!has_flows()) {
     place_.turn.reset();
   } else if (place_.turn) {
-    far_ = std::make_unique<NcclRoute>(std::move(place_.turn), streams(), lane(), traffic());
+    far_ = std::make_unique<NcclRoute>(std::move(place_.turn), streams(), traffic());
   } else {
     far_ = std::make_unique<SliceRoute>(streams(), traffic());
   }
@@ -35,7 +34,8 @@ void ClusterShuffle::begin(std::span<const Announcement> peers) {
 
 Work ClusterShuffle::work() {
   // What travels far goes first, so that the network has something to do while near rows move.
-  bool moved = far_ && far_->pump(lane());
+  const Work far = far_ ? far_->pump(lane()) : Work::idle;
+  bool moved = far == Work::moved;
   if (!std::exchange(has_launched_near_, true)) {
     launch_near();
     moved = true;
@@ -45,12 +45,16 @@ Work ClusterShuffle::work() {
     last_ = lane().mark();
     moved = true;
   }
-  if (!last_ || !(*last_)() || (far_ && !far_->finish())) return moved ? Work::moved : Work::idle;
+  if (!last_ || !(*last_)() || (far_ && !far_->finish())) return moved ? Work::moved : far;
   far_.reset();  // near ranks may need long to finish, and other operations need the buffers
   return Work::finished;
 }
 
 std::vector<RankId> ClusterShuffle::awaited_far() const { return far_ ? far_->awaited() : std::vector<RankId>(); }
+
+void ClusterShuffle::give_up() noexcept {
+  if (place_.nccl) place_.nccl->abort();
+}
 
 std::byte* ClusterShuffle::announced(RankId rank, const Announcement& peer, std::uint64_t offset,
                                      std::size_t row_bytes) const {

@@ -32,7 +32,8 @@ class ClusterShuffle : public Shuffle {
     std::shared_ptr<Lane> lane;
     std::shared_ptr<const DeviceClusterPlanData> plan;
     Lane::Mark start;                         ///< before this, inputs are not complete and outputs may be in use
-    std::unique_ptr<NcclNetwork::Turn> turn;  ///< null: far ranks are reached by the world's own network
+    std::shared_ptr<NcclNetwork> nccl;        ///< null: far ranks are reached by the world's own network
+    std::unique_ptr<NcclNetwork::Turn> turn;  ///< of NCCL's, until it is taken
   };
 
   ClusterShuffle(const Context& context, const Announcement& announcement, Place place);
@@ -41,6 +42,8 @@ class ClusterShuffle : public Shuffle {
   void begin(std::span<const Announcement> peers) final;
   Work work() final;
   [[nodiscard]] std::vector<RankId> awaited_far() const final;
+  /// Else the device, and with it whoever waits for the lane, would wait for a lost rank for ever.
+  void give_up() noexcept final;
 
  protected:
   [[nodiscard]] Lane& lane() const { return *place_.lane; }
@@ -49,14 +52,14 @@ class ClusterShuffle : public Shuffle {
   [[nodiscard]] const T* list(const ListIn<T>& list) const {
     return list.at(place_.plan->block.get());
   }
-  /// [ranks, then what table() appends], on the device.
+  /// What rows_by_rank() says, on the device.
   [[nodiscard]] std::byte** table() const { return reinterpret_cast<std::byte**>(table_.get()); }
   [[nodiscard]] std::byte* announced(RankId rank, const Announcement& peer, std::uint64_t offset,
                                      std::size_t row_bytes) const;
   void zero_padding(std::byte* rows, std::size_t row_bytes);
 
-  /// Launches what makes this rank's memory ready for its peers, once inputs are complete.
-  virtual void prepare() {}
+  /// Launches what makes this rank's memory ready for its peers, once inputs are complete; false if that is nothing.
+  virtual bool prepare() { return false; }
   /// Where kernels find rows.
   [[nodiscard]] virtual std::vector<std::byte*> rows_by_rank(std::span<const Announcement> peers) = 0;
   [[nodiscard]] virtual std::vector<PeerTraffic> traffic() = 0;

@@ -10,13 +10,13 @@ SliceRoute::SliceRoute(Streams& streams, std::vector<PeerTraffic> traffic) {
                       UnpackedStream(streams, each.peer, std::move(each.in))});
 }
 
-bool SliceRoute::pump(Lane& lane) {
+Work SliceRoute::pump(Lane& lane) {
   bool moved = false;
   for (Peer& peer : peers_) {
     moved |= peer.in.pump(lane);
     moved |= peer.out.pump(lane, peer.in.current_run() + 1);
   }
-  return moved;
+  return moved ? Work::moved : Work::idle;
 }
 
 bool SliceRoute::is_all_launched() {

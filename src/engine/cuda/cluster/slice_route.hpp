@@ -13,7 +13,7 @@ class SliceRoute final : public FarRoute {
  public:
   SliceRoute(Streams& streams, std::vector<PeerTraffic> traffic);
 
-  bool pump(Lane& lane) override;
+  Work pump(Lane& lane) override;
   bool is_all_launched() override;
   bool finish() override;
   [[nodiscard]] std::vector<RankId> awaited() const override;
