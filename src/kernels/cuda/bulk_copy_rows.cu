@@ -68,6 +68,11 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
 
 }  // namespace
 
+bool fits_bulk_copies(const BulkCopyRows& copy) {
+  return copy.topk <= kMostRowsOfWarp &&
+         (copy.row_bytes | reinterpret_cast<std::uintptr_t>(copy.x)) % kBulkAlignment == 0;
+}
+
 void launch(const BulkCopyRows& copy, std::int32_t sms, cudaStream_t stream) {
   if (copy.num_tokens == 0) return;
   const BulkGeometry cut = bulk_geometry(copy.row_bytes, kMostPieceBytes, kRingBytes, kMostSlots);

@@ -1,7 +1,10 @@
-// How rows are cut for bulk copies.
+// How rows are cut for bulk copies, and which rows are for them.
 #include "kernels/cuda/bulk_geometry.hpp"
 
 #include <gtest/gtest.h>
+
+#include "kernels/cuda/bulk_copy_rows.hpp"
+#include "kernels/cuda/pipelined_reduce_rows.hpp"
 
 namespace shunt::device {
 namespace {
@@ -37,6 +40,19 @@ TEST(BulkGeometry, CoversEveryRowOnceWithAlignedPieces) {
     ASSERT_LE(slots, kMostSlots);
     ASSERT_LE(slots * piece, kRing);
   }
+}
+
+TEST(FewSms, AreForTokensWithARowPerLaneAtMost) {
+  for (const std::int32_t topk : {1, 32, 33, 64}) {
+    EXPECT_EQ(fits_bulk_copies({.topk = topk, .row_bytes = 64}), topk <= 32) << topk;
+    EXPECT_EQ(fits_pipeline({.topk = topk, .hidden = 64, .row_dtype = bf16, .result_dtype = f32}), topk <= 32) << topk;
+  }
+}
+
+TEST(FewSms, AreForAlignedRows) {
+  EXPECT_FALSE(fits_bulk_copies({.topk = 1, .row_bytes = 72}));
+  EXPECT_FALSE(fits_bulk_copies({.x = reinterpret_cast<const std::byte*>(8), .topk = 1, .row_bytes = 64}));
+  EXPECT_FALSE(fits_pipeline({.topk = 1, .hidden = 12, .row_dtype = bf16, .result_dtype = bf16}));
 }
 
 }  // namespace
