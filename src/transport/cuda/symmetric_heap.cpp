@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 
 #include "core/cuda/check.hpp"
 #include "core/fail.hpp"
@@ -65,14 +66,20 @@ SymmetricHeap::SymmetricHeap(std::size_t bytes, std::int32_t device, std::int32_
   Address address{getpid(), device, bytes_, &mine, {}};
   check(cudaIpcGetMemHandle(&address.handle, mine.get()), "name a heap for other processes");
   const auto all = all_gather(std::as_bytes(std::span(&address, 1)));
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    Address peer;
-    std::memcpy(&peer, all[rank].data(), sizeof(peer));
-    if (peer.bytes != bytes_)
-      fail(ErrorCode::mismatch, "rank {}'s heap has {} bytes, rank {}'s {}", self, bytes_, rank, peer.bytes);
-    ranks_.push_back(static_cast<std::int32_t>(rank) == self ? mine : open_heap(peer, device, rank));
+  std::exception_ptr failure;
+  try {
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+      Address peer;
+      std::memcpy(&peer, all[rank].data(), sizeof(peer));
+      if (peer.bytes != bytes_)
+        fail(ErrorCode::mismatch, "rank {}'s heap has {} bytes, rank {}'s {}", self, bytes_, rank, peer.bytes);
+      ranks_.push_back(static_cast<std::int32_t>(rank) == self ? mine : open_heap(peer, device, rank));
+    }
+  } catch (...) {
+    failure = std::current_exception();
   }
   (void)all_gather({});  // until here `mine` must outlive those who copy it
+  if (failure) std::rethrow_exception(failure);
 }
 
 std::uint64_t SymmetricHeap::offset_of(const void* address) const {
