@@ -85,6 +85,11 @@ DevicePlan DeviceEngine::plan(const DeviceRouting& routing, const ExpertMap& map
   plan->options = options;
   plan->engine = impl_;
   plan->shape = shape_of(routing, map, options, engine.options.max_tokens, RankId(engine.self));
+  plan->block = engine.heap->allocate(device::PlanBlock(plan->shape, nullptr).bytes());
+  const bool clamps = plan->shape.unique && options.capacity != PlanOptions::kUnlimited;
+  if (clamps) plan->clamped = engine.heap->allocate(static_cast<std::size_t>(routing.num_tokens * routing.topk) * 4);
+  plan->arrays = device::PlanBlock(plan->shape, plan->block.get()).arrays();
+  // Counted when nothing can fail any more: a rank that finds no room may try again while the others wait.
   plan->hash = Hasher()
                    .add(engine.num_plans++)
                    .add(map.hash())
@@ -95,8 +100,6 @@ DevicePlan DeviceEngine::plan(const DeviceRouting& routing, const ExpertMap& map
                    .add(static_cast<std::uint64_t>(options.max_rows))
                    .add(static_cast<std::uint64_t>(options.overflow))
                    .value();
-  plan->block = engine.heap->allocate(device::PlanBlock(plan->shape, nullptr).bytes());
-  plan->arrays = device::PlanBlock(plan->shape, plan->block.get()).arrays();
 
   device::RoutingView view{routing.experts, routing.weights, routing.num_tokens, routing.topk, engine.self};
   device::SlotRules rules{options.capacity, exact ? kMostRows : options.max_rows, options.alignment};
@@ -114,10 +117,9 @@ DevicePlan DeviceEngine::plan(const DeviceRouting& routing, const ExpertMap& map
                                          .drops = options.overflow == Overflow::drop},
                    engine.stream);
   };
-  if (plan->shape.unique && options.capacity != PlanOptions::kUnlimited) {
+  if (clamps) {
     // A token that loses all of its rows on a rank is not among the rank's: tokens are counted without what is dropped.
     exchange_counts({options.capacity, kMostRows, options.alignment});
-    plan->clamped = engine.heap->allocate(static_cast<std::size_t>(routing.num_tokens * routing.topk) * 4);
     auto* const experts = reinterpret_cast<std::int32_t*>(plan->clamped.get());
     device::launch(device::Clamp{view, *plan->map, plan->arrays, experts, &engine.control.progress->fault},
                    engine.stream);
