@@ -85,9 +85,9 @@ DevicePlan DeviceEngine::plan(const DeviceRouting& routing, const ExpertMap& map
   plan->options = options;
   plan->engine = impl_;
   plan->shape = shape_of(routing, map, options, engine.options.max_tokens, RankId(engine.self));
-  plan->block = engine.heap->allocate(device::PlanBlock(plan->shape, nullptr).bytes());
+  plan->block = engine.allocate_hidden(device::PlanBlock(plan->shape, nullptr).bytes());
   const bool clamps = plan->shape.unique && options.capacity != PlanOptions::kUnlimited;
-  if (clamps) plan->clamped = engine.heap->allocate(static_cast<std::size_t>(routing.num_tokens * routing.topk) * 4);
+  if (clamps) plan->clamped = engine.allocate_hidden(static_cast<std::size_t>(routing.num_tokens * routing.topk) * 4);
   plan->arrays = device::PlanBlock(plan->shape, plan->block.get()).arrays();
   // Counted when nothing can fail any more: a rank that finds no room may try again while the others wait.
   plan->hash = Hasher()

@@ -60,7 +60,7 @@ std::size_t align_up(std::size_t bytes) {
 }  // namespace
 
 SymmetricHeap::SymmetricHeap(std::size_t bytes, std::int32_t device, std::int32_t self, const AllGather& all_gather)
-    : bytes_(align_up(bytes)), device_(device), self_(self), free_{{0, bytes_}} {
+    : bytes_(kAlignment + align_up(bytes)), device_(device), self_(self), free_{{kAlignment, align_up(bytes)}} {
   check(cudaSetDevice(device), "choose the device");
   const SharedMemory mine = allocate_zeroed(bytes_);
   Address address{getpid(), device, bytes_, &mine, {}};
@@ -110,6 +110,14 @@ std::byte* SymmetricHeap::allocate(std::size_t bytes) {
   if (size > wanted) free_.emplace(offset + wanted, size - wanted);
   live_.emplace(offset, wanted);
   return base() + offset;
+}
+
+void SymmetricHeap::keep(std::uint64_t offset) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto after = live_.upper_bound(offset);
+  if (after == live_.begin()) return;
+  const auto block = std::prev(after);
+  if (offset - block->first < block->second) live_.erase(block);  // release() knows it no more
 }
 
 void SymmetricHeap::release(const std::byte* block) noexcept {
