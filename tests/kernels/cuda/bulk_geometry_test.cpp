@@ -42,17 +42,31 @@ TEST(BulkGeometry, CoversEveryRowOnceWithAlignedPieces) {
   }
 }
 
+BulkCopyRows copy_of(std::int32_t topk, std::size_t row_bytes) {
+  BulkCopyRows copy{};
+  copy.topk = topk;
+  copy.row_bytes = row_bytes;
+  return copy;
+}
+
+ReduceRows sum_of(std::int32_t topk, std::int64_t hidden) {
+  ReduceRows sum{};
+  sum.topk = topk;
+  sum.hidden = hidden;
+  sum.row_dtype = sum.wire_dtype = sum.result_dtype = bf16;
+  return sum;
+}
+
 TEST(FewSms, AreForTokensWithARowPerLaneAtMost) {
   for (const std::int32_t topk : {1, 32, 33, 64}) {
-    EXPECT_EQ(fits_bulk_copies({.topk = topk, .row_bytes = 64}), topk <= 32) << topk;
-    EXPECT_EQ(fits_pipeline({.topk = topk, .hidden = 64, .row_dtype = bf16, .result_dtype = f32}), topk <= 32) << topk;
+    EXPECT_EQ(fits_bulk_copies(copy_of(topk, 64)), topk <= 32) << topk;
+    EXPECT_EQ(fits_pipeline(sum_of(topk, 64)), topk <= 32) << topk;
   }
 }
 
 TEST(FewSms, AreForAlignedRows) {
-  EXPECT_FALSE(fits_bulk_copies({.topk = 1, .row_bytes = 72}));
-  EXPECT_FALSE(fits_bulk_copies({.x = reinterpret_cast<const std::byte*>(8), .topk = 1, .row_bytes = 64}));
-  EXPECT_FALSE(fits_pipeline({.topk = 1, .hidden = 12, .row_dtype = bf16, .result_dtype = bf16}));
+  EXPECT_FALSE(fits_bulk_copies(copy_of(1, 72)));
+  EXPECT_FALSE(fits_pipeline(sum_of(1, 12)));
 }
 
 }  // namespace
