@@ -62,6 +62,7 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
     ring.advance(here);
     ring.advance(free);
   }
+  // That shared memory has been read would do (quantise_rows.cu says why), but a warp comes here only once.
   ::cuda::ptx::cp_async_bulk_wait_group(::cuda::ptx::n32_t<0>{});
 #endif
 }
