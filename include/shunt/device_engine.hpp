@@ -33,12 +33,15 @@ struct DeviceEngineOptions {
   /// Physical experts that a map has, at most.
   std::int32_t max_experts = 1024;
   /// Operations run on this stream, one after the other; null: one of the engine's own. Ranks of a process never share
-  /// a stream, so CUDA's default stream will not do.
+  /// a stream, so CUDA's default stream will not do. It outlives the engine, its plans and its tickets. Where it is
+  /// confined to few multiprocessors (a green context), they have room for a waiting block of each rank that shares
+  /// them, of 512 threads (DeviceDecoder: 1024), and for one that does not wait.
   Stream stream = nullptr;
   /// Dispatch, combine and dispatch_backward carry rows on at most so many multiprocessors, so that others are left to
-  /// what runs beside; 0: on all. Each carries about 60 GB/s (docs/performance.md). Planning, combine_backward, fp8 and
-  /// rows that are not multiples of 16 bytes are not limited: for that, or where ranks share a device, let `stream` be
-  /// one of a green context. Compute capability 9.0 or later. May differ between ranks.
+  /// what runs beside; 0: on all. Each carries about 60 GB/s (docs/performance.md). Planning, combine_backward, fp8,
+  /// more than 32 choices per token, and rows, x or results that are not aligned to 16 bytes are not limited: for that,
+  /// or where ranks share a device, let `stream` be one of a green context. Compute capability 9.0 or later. May differ
+  /// between ranks.
   std::int32_t sms = 0;
   /// A rank that waits longer for another fails; by default SHUNT_DEADLINE_MS.
   std::optional<std::chrono::milliseconds> deadline = std::nullopt;
@@ -49,7 +52,8 @@ struct DeviceDispatchOptions {
   Stream stream = nullptr;
   /// As in DispatchOptions.
   ConstTensor scales = {};
-  /// [plan.num_rows(), hidden] for the rows. Written without a copy where it came from DeviceHeap::allocate.
+  /// [plan.num_rows(), hidden] for the rows. Written without a copy where it came from DeviceHeap::allocate; what is
+  /// captured in a graph must have.
   Tensor out = {};
   /// fp8 rows only, else forbidden: [plan.num_rows(), scales_per_row(hidden)] f32 for their scales, as `out`.
   Tensor out_scales = {};
@@ -71,16 +75,27 @@ struct DeviceGradients {
 
 /// Tensors are in device memory. All ranks make their engines in the same order with the same options (but for the
 /// stream and sms) and call each engine's operations in the same order. Operations are put on the engine's stream and
-/// nothing waits on the host, except in exact plans and where tickets are waited for: so all of it can be captured in a
-/// CUDA graph, if the engine has planned with the same map before and plans have a bound. Capture with
-/// cudaStreamCaptureModeThreadLocal, and replay on all ranks equally often.
+/// nothing waits on the host, except in exact plans, in plans with a map that is new to the engine, where tickets are
+/// waited for, and for memory of earlier operations where the heap has no other. An engine keeps every map it has
+/// planned with, some words per expert in the heap.
+///
+/// So operations can be captured in a CUDA graph, if the engine has planned with the same map before, plans have a
+/// bound and rows that peers read or write came from DeviceHeap::allocate. Capture with
+/// cudaStreamCaptureModeThreadLocal; replay on the engine's stream, on all ranks equally often. Plans, inputs and
+/// outputs outlive the graph.
+///
+/// Where engines share a heap, hold outputs until their operation is complete: let go of before, their memory is
+/// another engine's at once. Plans and what else an engine takes of the heap need no such care: it goes back when the
+/// stream has passed its last use, at the engine's next operation.
 ///
 /// Ranks of one process on one device share CUDA's queues for copies between host and device. A copy that stands behind
 /// an operation on a stream holds up the other ranks' copies, so there wait for the ticket first, then copy.
 ///
 /// A rank that does not come in time, or comes for something else, is a fault: the operation and all later ones move
 /// nothing, and the next ticket that is waited for, or the next call, throws the Error. Afterwards the engine can only
-/// be destroyed; the device, its context and other engines stay as they are.
+/// be destroyed; the device, its context and other engines stay as they are. Memory that ranks which come late may
+/// still write is handed to nobody else until the heap dies: at most the last plan or the last operation's rows, and
+/// the engine's own.
 class DeviceEngine {
  public:
   struct Impl;
@@ -96,7 +111,7 @@ class DeviceEngine {
   [[nodiscard]] DeviceTicket<DeviceRows> dispatch(const DevicePlan& plan, const ConstTensor& x,
                                                   const DeviceDispatchOptions& options = {});
 
-  /// As Engine::combine. Rows that did not come from DeviceHeap::allocate cost a copy.
+  /// As Engine::combine. Rows that did not come from DeviceHeap::allocate cost a copy, and can't be captured.
   [[nodiscard]] DeviceTicket<Tensor> combine(const DevicePlan& plan, const ConstTensor& expert_out,
                                              const DeviceCombineOptions& options = {});
 

@@ -68,7 +68,8 @@ class DevicePlan {
   [[nodiscard]] const std::int32_t* unique_experts() const;
   [[nodiscard]] const float* unique_weights() const;
 
-  /// What the plan came to. Exact plans know it; others wait for the device.
+  /// What the plan came to. The host waits for the engine's stream, so not while it is captured:
+  /// Error(invalid_argument).
   struct Sizes {
     std::int64_t num_rows;         ///< of this rank, padding included
     std::int64_t num_expert_rows;  ///< in expert-major order, padding included

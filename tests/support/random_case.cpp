@@ -76,7 +76,7 @@ RandomCase random_case(std::mt19937_64& generator, const CaseLimits& limits) {
 RandomCase random_case(std::mt19937_64& generator, const Topology& topology, const CaseLimits& limits) {
   Dice dice(generator);
   const std::int32_t experts = dice.between(1, limits.experts);
-  const std::int32_t topk = dice.between(1, limits.topk);
+  const std::int32_t topk = dice.between(limits.least_topk, limits.topk);
   std::vector<RankRouting> ranks;
   std::int32_t most_tokens = 0;
   for (std::int32_t rank = 0; rank < topology.num_ranks(); ++rank) {

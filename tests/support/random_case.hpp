@@ -31,13 +31,14 @@ struct RandomCase {
   [[nodiscard]] std::vector<Routing> routings() const;
 };
 
-/// The most a case may have of each; small limits make small cases, so that a property test can shrink.
+/// The most a case may have of each, if not the least; small limits make small cases, so that a property test can shrink.
 struct CaseLimits {
   std::int32_t ranks = 8;
   std::int32_t nodes = 3;
   std::int32_t experts = 40;
   std::int32_t topk = 12;
   std::int32_t tokens = 24;
+  std::int32_t least_topk = 1;
 };
 
 /// Covers nodes that don't follow rank order, ranks without experts or tokens, replicas, drops, missing weights,

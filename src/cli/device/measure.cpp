@@ -13,6 +13,7 @@
 #include "cli/device/decode_system.hpp"
 #include "cli/device/few_sms.hpp"
 #include "cli/device/memory.hpp"
+#include "cli/device/room_to_wait.hpp"
 #include "cli/device/shunt_system.hpp"
 #include "cli/device/sm_partition.hpp"
 #include "cli/device/stamps.hpp"
@@ -37,11 +38,26 @@ const std::string kStampedPairs = "stamped pairs";
 const std::string kStampedDispatch = "stamped dispatch";
 const std::string kStampedCombine = "stamped combine";
 
+/// Kernels that wait for other ranks must not keep those from what they wait for.
+void check_room_to_wait(const ShuffleConfig& config) {
+  int device = 0;
+  int threads_per_sm = 0;
+  device::check(cudaGetDevice(&device), "look up the current device");
+  device::check(cudaDeviceGetAttribute(&threads_per_sm, cudaDevAttrMaxThreadsPerMultiProcessor, device),
+                "look at a device");
+  const std::int32_t least =
+      least_sms(config.ranks, config.layout == Layout::padded ? kMostThreads : kThreadsOfPlans, threads_per_sm);
+  if (config.sms < least)
+    fail(ErrorCode::invalid_argument, "--sms {}: {} ranks that wait for each other need {}", config.sms, config.ranks,
+         least);
+}
+
 /// Of a rank.
 struct Streams {
-  Streams(World& world, std::int32_t sms) {
-    if (sms == 0) return;
-    partition.emplace(world, sms);
+  Streams(World& world, const ShuffleConfig& config) {
+    if (config.sms == 0) return;
+    check_room_to_wait(config);
+    partition.emplace(world, config.sms);
     own = partition->stream_on_few();
   }
   std::optional<SmPartition> partition;
@@ -54,7 +70,7 @@ class DeviceBenchmark {
   DeviceBenchmark(World& world, const ShuffleConfig& config)
       : world_(world),
         config_(config),
-        streams_(world, config.sms),
+        streams_(world, config),
         workload_(config),
         x_(upload_tokens()),
         clock_(world, stream()),

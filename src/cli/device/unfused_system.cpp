@@ -29,7 +29,7 @@ DeviceUnfusedSystem::DeviceUnfusedSystem(World& world, const ShuffleConfig& conf
   const std::uint32_t zero = 0;
   never_ = upload(std::span(&zero, 1));
   device::check(cudaEventCreateWithFlags(&copied_, cudaEventDisableTiming), "make an event");
-  const Buffers mine{send_.data, receive_.data, copied_};
+  const Buffers mine{receive_.data, copied_};
   for (const auto& bytes : world.all_gather(std::as_bytes(std::span(&mine, 1)))) {
     peers_.emplace_back();
     std::memcpy(&peers_.back(), bytes.data(), sizeof(Buffers));

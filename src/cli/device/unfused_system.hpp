@@ -42,7 +42,6 @@ class DeviceUnfusedSystem final : public DeviceSystem {
     std::int64_t rows;
   };
   struct Buffers {
-    std::byte* send;
     std::byte* receive;
     cudaEvent_t copied;
   };

@@ -3,6 +3,9 @@
 
 #include <cuda_runtime_api.h>
 
+#include <memory>
+#include <utility>
+
 #include "core/cuda/check.hpp"
 
 namespace shunt::device {
@@ -12,24 +15,42 @@ class CapturedGraph {
   /// Captures what `work` puts on the stream.
   template <class Work>
   CapturedGraph(cudaStream_t stream, const Work& work) : stream_(stream) {
-    cudaGraph_t graph = nullptr;
-    check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
-    work();
-    check(cudaStreamEndCapture(stream, &graph), "capture");
-    check(cudaGraphInstantiate(&graph_, graph, 0), "make a graph");
-    (void)cudaGraphDestroy(graph);
-    check(cudaGraphUpload(graph_, stream), "upload a graph");
+    const auto captured = capture(stream, work);
+    cudaGraphExec_t graph = nullptr;
+    check(cudaGraphInstantiate(&graph, captured.get(), 0), "make a graph");
+    graph_ = {graph, [](cudaGraphExec_t ended) { (void)cudaGraphExecDestroy(ended); }};
+    check(cudaGraphUpload(graph, stream), "upload a graph");
     check(cudaStreamSynchronize(stream), "upload a graph");
   }
-  ~CapturedGraph() { (void)cudaGraphExecDestroy(graph_); }
-  CapturedGraph(const CapturedGraph&) = delete;
-  CapturedGraph& operator=(const CapturedGraph&) = delete;
 
-  void replay() const { check(cudaGraphLaunch(graph_, stream_), "replay a graph"); }
+  void replay() const { check(cudaGraphLaunch(graph_.get(), stream_), "replay a graph"); }
 
  private:
+  /// The stream is captured no more afterwards, even if the work throws.
+  template <class Work>
+  static std::shared_ptr<CUgraph_st> capture(cudaStream_t stream, const Work& work) {
+    const auto end = [&] {
+      cudaGraph_t graph = nullptr;
+      const cudaError_t status = cudaStreamEndCapture(stream, &graph);
+      return std::pair(status, std::shared_ptr<CUgraph_st>(graph, [](cudaGraph_t ended) {
+                         if (ended) (void)cudaGraphDestroy(ended);
+                       }));
+    };
+    check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
+    try {
+      work();
+    } catch (...) {
+      (void)end();
+      (void)cudaGetLastError();  // what broke the capture is thrown on
+      throw;
+    }
+    const auto [status, graph] = end();
+    check(status, "capture");
+    return graph;
+  }
+
   cudaStream_t stream_;
-  cudaGraphExec_t graph_ = nullptr;
+  std::shared_ptr<CUgraphExec_st> graph_;
 };
 
 }  // namespace shunt::device

@@ -29,11 +29,11 @@ DeviceTicket<DeviceRows> DeviceEngine::dispatch(const DevicePlan& plan, const Co
   engine.check_dispatch_input(data, x, options.scales);
   const Tensor out = engine.output("dispatch", options.out, engine.options.dtype, data.num_rows);
   const Tensor scales = engine.output_scales(options.out_scales, data.num_rows);
-  const Tensor received = engine.writable_by_peers(out);
-  const Tensor received_scales = engine.has_scales() ? engine.writable_by_peers(scales) : Tensor();
 
   const device::OnDevice scope(engine.device());
   engine.start_after(options.stream);
+  const Tensor received = engine.writable_by_peers("dispatch", out);
+  const Tensor received_scales = engine.has_scales() ? engine.writable_by_peers("dispatch", scales) : Tensor();
   engine.meet({OpKind::dispatch, Phase::begin, data.hash}, received.data, received_scales.data);
   engine.send(data, x, options.scales);
   engine.zero_padding(data, received);
@@ -79,7 +79,7 @@ DeviceTicket<Tensor> DeviceEngine::Impl::pull(OpKind kind, const DevicePlan& pla
 
   const device::OnDevice scope(device());
   start_after(pull_options.stream);
-  const ConstTensor shown = show_to_peers(rows);
+  const ConstTensor shown = show_to_peers(name, rows);
   meet({kind, Phase::begin, data.hash}, shown.data);
   device::launch_sum({.rows = control.shown,
                       .result = out.data,
@@ -111,7 +111,7 @@ DeviceTicket<DeviceGradients> DeviceEngine::combine_backward(const DevicePlan& p
 
   const device::OnDevice scope(engine.device());
   engine.start_after(stream);
-  const ConstTensor shown = has_weights ? engine.show_to_peers(expert_out) : ConstTensor();
+  const ConstTensor shown = has_weights ? engine.show_to_peers("combine_backward", expert_out) : ConstTensor();
   const std::uint32_t* stop = &engine.control.progress->fault;
   engine.meet({OpKind::combine_backward, Phase::begin, data.hash}, gradients.expert_out.data, shown.data);
   device::launch(device::ScaleRows{.x = grad_out.data,

@@ -13,6 +13,7 @@
 #include "engine/cuda/on_device.hpp"
 #include "engine/cuda/preload.hpp"
 #include "engine/world_impl.hpp"
+#include "plan/cuda/tile_memory.hpp"
 
 namespace shunt {
 namespace {
@@ -57,15 +58,15 @@ DeviceHeap::Impl::Impl(World& world, const DeviceHeapOptions& options, std::int3
     : memory(options.bytes, device, world.rank().value,
              [&](std::span<const std::byte> mine) { return world.all_gather(mine); }),
       num_ranks(world.size()),
-      members(world.impl()->group->members) {
+      members(world.impl()->group->members),
+      most_tile_bytes(device::most_tile_bytes()) {
   constexpr std::size_t kBytes = kMostEngines * sizeof(HostPage);
-  device::check(cudaHostAlloc(reinterpret_cast<void**>(&pages_), kBytes, cudaHostAllocMapped | cudaHostAllocPortable),
-                "pin memory");
-  for (std::size_t i = 0; i < kMostEngines; ++i) free_pages_.push_back(pages_ + i);
+  void* pinned = nullptr;
+  device::check(cudaHostAlloc(&pinned, kBytes, cudaHostAllocMapped | cudaHostAllocPortable), "pin memory");
+  pages_ = {static_cast<HostPage*>(pinned), [](HostPage* freed) { (void)cudaFreeHost(freed); }};
+  for (std::size_t i = 0; i < kMostEngines; ++i) free_pages_.push_back(pages_.get() + i);
   device::preload_kernels();
 }
-
-DeviceHeap::Impl::~Impl() { (void)cudaFreeHost(pages_); }
 
 std::shared_ptr<std::byte> DeviceHeap::Impl::allocate(std::size_t bytes) {
   return {memory.allocate(bytes), [heap = shared_from_this()](std::byte* block) { heap->memory.release(block); }};

@@ -24,7 +24,8 @@ constexpr std::int64_t kMostRows = std::numeric_limits<std::int32_t>::max();
 
 /// All that can be wrong with a request for a plan but its routing.
 void check_request(const DeviceRouting& routing, const ExpertMap& map, const DevicePlanOptions& options,
-                   const DeviceEngineOptions& engine, std::int32_t num_ranks, std::int32_t self) {
+                   const DeviceEngineOptions& engine, const DeviceHeap::Impl& heap, std::int32_t self) {
+  const std::int32_t num_ranks = heap.num_ranks;
   const auto demand = [&](bool holds, const std::string& what) {
     if (!holds) fail(ErrorCode::invalid_argument, "rank {}: plan: {}", self, what);
   };
@@ -45,7 +46,7 @@ void check_request(const DeviceRouting& routing, const ExpertMap& map, const Dev
   const bool unique = options.layout == Layout::token_unique;
   demand(!unique || engine.reduction == Reduction::tree, "token_unique sums per rank; flat needs expert_major");
   demand(!unique || options.overflow == Overflow::fault, "dropping rows needs expert_major");
-  if (device::tile_bytes(map.num_physical() + num_ranks, routing.topk) > device::kMostTileBytes)
+  if (device::tile_bytes(map.num_physical() + num_ranks, routing.topk) > heap.most_tile_bytes)
     fail(ErrorCode::unsupported,
          "rank {}: plan: {} physical experts with topk {} are more than a device's shared memory holds", self,
          map.num_physical(), routing.topk);
@@ -73,7 +74,7 @@ device::PlanShape shape_of(const DeviceRouting& routing, const ExpertMap& map, c
 DevicePlan DeviceEngine::plan(const DeviceRouting& routing, const ExpertMap& map, const DevicePlanOptions& options,
                               Stream after) {
   Impl& engine = *impl_;
-  check_request(routing, map, options, engine.options, engine.heap->num_ranks, engine.self);
+  check_request(routing, map, options, engine.options, *engine.heap, engine.self);
   const device::OnDevice scope(engine.device());
   const bool exact = options.max_rows == 0;
   if (exact && engine.is_capturing())
@@ -85,6 +86,11 @@ DevicePlan DeviceEngine::plan(const DeviceRouting& routing, const ExpertMap& map
   plan->options = options;
   plan->engine = impl_;
   plan->shape = shape_of(routing, map, options, engine.options.max_tokens, RankId(engine.self));
+  plan->block = engine.allocate_hidden(device::PlanBlock(plan->shape, nullptr).bytes());
+  const bool clamps = plan->shape.unique && options.capacity != PlanOptions::kUnlimited;
+  if (clamps) plan->clamped = engine.allocate_hidden(static_cast<std::size_t>(routing.num_tokens * routing.topk) * 4);
+  plan->arrays = device::PlanBlock(plan->shape, plan->block.get()).arrays();
+  // Counted when nothing can fail any more: a rank that finds no room may try again while the others wait.
   plan->hash = Hasher()
                    .add(engine.num_plans++)
                    .add(map.hash())
@@ -95,8 +101,6 @@ DevicePlan DeviceEngine::plan(const DeviceRouting& routing, const ExpertMap& map
                    .add(static_cast<std::uint64_t>(options.max_rows))
                    .add(static_cast<std::uint64_t>(options.overflow))
                    .value();
-  plan->block = engine.heap->allocate(device::PlanBlock(plan->shape, nullptr).bytes());
-  plan->arrays = device::PlanBlock(plan->shape, plan->block.get()).arrays();
 
   device::RoutingView view{routing.experts, routing.weights, routing.num_tokens, routing.topk, engine.self};
   device::SlotRules rules{options.capacity, exact ? kMostRows : options.max_rows, options.alignment};
@@ -114,10 +118,9 @@ DevicePlan DeviceEngine::plan(const DeviceRouting& routing, const ExpertMap& map
                                          .drops = options.overflow == Overflow::drop},
                    engine.stream);
   };
-  if (plan->shape.unique && options.capacity != PlanOptions::kUnlimited) {
+  if (clamps) {
     // A token that loses all of its rows on a rank is not among the rank's: tokens are counted without what is dropped.
     exchange_counts({options.capacity, kMostRows, options.alignment});
-    plan->clamped = engine.heap->allocate(static_cast<std::size_t>(routing.num_tokens * routing.topk) * 4);
     auto* const experts = reinterpret_cast<std::int32_t*>(plan->clamped.get());
     device::launch(device::Clamp{view, *plan->map, plan->arrays, experts, &engine.control.progress->fault},
                    engine.stream);
@@ -179,6 +182,8 @@ const float* DevicePlan::unique_weights() const {
 DevicePlan::Sizes DevicePlan::sizes() const {
   const DeviceEngine::Impl& engine = *data_->engine;
   const device::OnDevice scope(engine.device());
+  if (engine.is_capturing())
+    fail(ErrorCode::invalid_argument, "rank {}: sizes: the host can't wait for what is being captured", engine.self);
   device::PlanSizes sizes;
   engine.copy_when_idle(&sizes, data_->arrays.sizes, sizeof(sizes), "read sizes back");
   engine.throw_if_faulty();

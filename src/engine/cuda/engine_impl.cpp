@@ -1,6 +1,7 @@
 #include "engine/cuda/engine_impl.hpp"
 
 #include <cstring>
+#include <limits>
 
 #include "core/fail.hpp"
 #include "core/hash.hpp"
@@ -16,14 +17,15 @@ namespace {
 
 class PendingOperation final : public DevicePending {
  public:
-  PendingOperation(std::shared_ptr<const DeviceEngine::Impl> engine, device::Events::Event event)
-      : engine_(std::move(engine)), event_(std::move(event)) {}
+  PendingOperation(std::shared_ptr<const DeviceEngine::Impl> engine, device::Events::Event event, std::uint64_t work)
+      : engine_(std::move(engine)), event_(std::move(event)), work_(work) {}
 
   void wait() override {
     if (engine_->is_capturing())
       fail(ErrorCode::invalid_argument, "rank {}: the host can't wait for what is being captured", engine_->self);
     device::check(cudaEventSynchronize(event_.get()), "wait for an operation");
     engine_->throw_if_faulty();
+    engine_->resting->complete(work_);
   }
   void wait_on(Stream stream) override {
     if (stream != engine_->stream)
@@ -33,6 +35,7 @@ class PendingOperation final : public DevicePending {
  private:
   std::shared_ptr<const DeviceEngine::Impl> engine_;
   device::Events::Event event_;
+  std::uint64_t work_;
 };
 
 void check_summable(std::int32_t rank, const char* name, DType dtype) {
@@ -57,7 +60,12 @@ void check_sms(std::int32_t rank, std::int32_t sms, std::int32_t device) {
 }  // namespace
 
 DeviceEngine::Impl::Impl(World& world, const DeviceHeap& device_heap, const DeviceEngineOptions& engine_options)
-    : heap(device_heap.impl()), options(engine_options), topology(world.topology()), self(world.rank().value) {
+    : heap(device_heap.impl()),
+      options(engine_options),
+      topology(world.topology()),
+      self(world.rank().value),
+      resting(std::make_shared<device::RestingBlocks>(
+          [lender = heap](std::byte* block) { lender->memory.release(block); })) {
   constexpr std::int64_t kMostHidden = std::int64_t{1} << 31;
   constexpr std::int64_t kMostTokens = std::int64_t{1} << 24;
   if (world.size() != heap->num_ranks)
@@ -85,7 +93,7 @@ DeviceEngine::Impl::Impl(World& world, const DeviceHeap& device_heap, const Devi
   stream = options.stream;
   if (!stream) {
     device::check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "make a stream");
-    owns_stream_ = true;
+    own_stream_ = {stream, [](cudaStream_t ended) { (void)cudaStreamDestroy(ended); }};
   }
   page_ = heap->take_page();
   make_control(world);
@@ -94,7 +102,8 @@ DeviceEngine::Impl::Impl(World& world, const DeviceHeap& device_heap, const Devi
 DeviceEngine::Impl::~Impl() {
   // What is under way ends by itself, at the deadline at the latest; its memory must not be handed out before.
   (void)cudaStreamSynchronize(stream);
-  if (owns_stream_) (void)cudaStreamDestroy(stream);
+  if (has_failed()) keep_what_peers_may_write();
+  resting->complete(std::numeric_limits<std::uint64_t>::max());
 }
 
 void DeviceEngine::Impl::make_control(World& world) {
@@ -143,7 +152,29 @@ void DeviceEngine::Impl::make_control(World& world) {
   control.deadline_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(*options.deadline).count());
 }
 
+bool DeviceEngine::Impl::has_failed() const {
+  return *static_cast<const volatile std::uint32_t*>(&page_->fault.cause) != device::FaultRecord::none;
+}
+
+void DeviceEngine::Impl::keep_what_peers_may_write() const noexcept {
+  device::SymmetricHeap& memory = heap->memory;
+  memory.keep(memory.offset_of(control_block_.get()));
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  if (cudaStreamIsCapturing(stream, &status) != cudaSuccess || status != cudaStreamCaptureStatusNone) return;
+  // What is shown at a meeting is used until the next, and all came to the last but one.
+  for (const std::uint32_t meeting : {0u, 1u}) {
+    device::Note note{};
+    const std::byte* const said = control_block_.get() + control.shape.note(meeting, self);
+    if (cudaStreamSynchronize(stream) != cudaSuccess) return;
+    if (cudaMemcpyAsync(&note, said, sizeof(note), cudaMemcpyDefault, stream) != cudaSuccess) return;
+    if (cudaStreamSynchronize(stream) != cudaSuccess) return;
+    for (const std::uint64_t offset : {note.offset, note.second_offset})
+      if (offset != 0) memory.keep(offset);
+  }
+}
+
 void DeviceEngine::Impl::throw_if_faulty() const {
+  if (has_failed()) keep_what_peers_may_write();
   device::throw_if_faulty(page_->fault, RankId(self), *options.deadline);
 }
 
@@ -161,12 +192,31 @@ void DeviceEngine::Impl::copy_when_idle(void* to, const void* from, std::size_t 
 
 void DeviceEngine::Impl::start_after(Stream after) {
   throw_if_faulty();
+  work_ = resting->begin_work();
   if (!after || after == stream) return;
   device::check(cudaStreamWaitEvent(stream, events->record(after).get(), 0), "wait for the caller's stream");
 }
 
 std::shared_ptr<DevicePending> DeviceEngine::Impl::pending() {
-  return std::make_shared<PendingOperation>(shared_from_this(), events->record(stream));
+  const device::Events::Event event = events->record(stream);
+  give_back_what_is_over(event);
+  return std::make_shared<PendingOperation>(shared_from_this(), event, work_);
+}
+
+void DeviceEngine::Impl::give_back_what_is_over(const device::Events::Event& now) {
+  if (resting->empty() || is_capturing()) return;
+  if (!probe_.event) {
+    probe_ = {now, work_};
+    return;
+  }
+  const cudaError_t status = cudaEventQuery(probe_.event.get());
+  if (status == cudaErrorNotReady) {
+    (void)cudaGetLastError();
+    return;
+  }
+  device::check(status, "look how far a stream has come");
+  if (!has_failed()) resting->complete(probe_.work);
+  probe_ = {};
 }
 
 void DeviceEngine::Impl::meet(device::Tag tag, const void* shown, const void* second) const {
@@ -230,9 +280,41 @@ void DeviceEngine::Impl::check_dispatch_input(const DevicePlanData& plan, const 
          num_tokens, num_scales(), to_string(scales.dtype), scales.rows, scales.cols);
 }
 
+template <class Make>
+auto DeviceEngine::Impl::with_room(const Make& make) const {
+  try {
+    return make();
+  } catch (const Error&) {
+    if (resting->empty() || is_capturing()) throw;
+  }
+  device::check(cudaStreamSynchronize(stream), "wait for room");
+  throw_if_faulty();
+  resting->complete(work_);
+  return make();
+}
+
+std::shared_ptr<std::byte> DeviceEngine::Impl::allocate_hidden(std::size_t bytes) const {
+  return with_room(
+      [&] { return resting->take(bytes, [&](std::size_t wanted) { return heap->memory.allocate(wanted); }); });
+}
+
 Tensor DeviceEngine::Impl::allocate(DType dtype, std::int64_t rows, std::int64_t cols) const {
   Tensor tensor{nullptr, dtype, rows, cols, nullptr};
-  const auto block = heap->allocate(tensor.bytes());
+  const auto block = with_room([&] { return heap->allocate(tensor.bytes()); });
+  tensor.data = block.get();
+  tensor.owner = block;
+  return tensor;
+}
+
+Tensor DeviceEngine::Impl::staging(std::string_view operation, DType dtype, std::int64_t rows,
+                                   std::int64_t cols) const {
+  if (is_capturing())
+    fail(ErrorCode::invalid_argument,
+         "rank {}: {}: what is captured needs tensors that came from DeviceHeap::allocate: a copy's memory would not "
+         "live as long as the graph",
+         self, operation);
+  Tensor tensor{nullptr, dtype, rows, cols, nullptr};
+  const auto block = allocate_hidden(tensor.bytes());
   tensor.data = block.get();
   tensor.owner = block;
   return tensor;
@@ -253,8 +335,8 @@ Tensor DeviceEngine::Impl::output_scales(const Tensor& given, std::int64_t rows)
   return {};
 }
 
-Tensor DeviceEngine::Impl::writable_by_peers(const Tensor& out) const {
-  return is_symmetric(out) ? out : allocate(out.dtype, out.rows, out.cols);
+Tensor DeviceEngine::Impl::writable_by_peers(std::string_view operation, const Tensor& out) const {
+  return is_symmetric(out) ? out : staging(operation, out.dtype, out.rows, out.cols);
 }
 
 void DeviceEngine::Impl::deliver(const Tensor& received, const Tensor& out) const {
@@ -267,9 +349,9 @@ bool DeviceEngine::Impl::is_symmetric(const ConstTensor& tensor) const {
          heap->memory.offset_of(tensor.data) % device::SymmetricHeap::kAlignment == 0;
 }
 
-ConstTensor DeviceEngine::Impl::show_to_peers(const ConstTensor& rows) const {
+ConstTensor DeviceEngine::Impl::show_to_peers(std::string_view operation, const ConstTensor& rows) const {
   if (is_symmetric(rows)) return rows;
-  const Tensor copy = allocate(rows.dtype, rows.rows);
+  const Tensor copy = staging(operation, rows.dtype, rows.rows, rows.cols);
   device::launch(device::CopyBytes{rows.data, copy.data, rows.bytes()}, stream);
   return copy;
 }

@@ -9,6 +9,7 @@
 
 #include "engine/cuda/events.hpp"
 #include "engine/cuda/heap_impl.hpp"
+#include "engine/cuda/resting_blocks.hpp"
 #include "engine/cuda/tag.hpp"
 #include "plan/cuda/map_tables.hpp"
 #include "shunt/device_engine.hpp"
@@ -39,7 +40,7 @@ struct DeviceEngine::Impl : std::enable_shared_from_this<DeviceEngine::Impl> {
     return static_cast<std::int64_t>(scales_per_row(static_cast<std::size_t>(options.hidden)));
   }
 
-  /// Throws the Error of a fault that the device has recorded.
+  /// Throws the Error of a fault that the device has recorded. Before, what peers may still write is kept from others.
   void throw_if_faulty() const;
   [[nodiscard]] bool is_capturing() const;
   /// Copies between host and device go through queues that ranks of a process share, so nothing may wait there: the
@@ -75,13 +76,15 @@ struct DeviceEngine::Impl : std::enable_shared_from_this<DeviceEngine::Impl> {
   /// Empty unless rows have scales.
   [[nodiscard]] Tensor output_scales(const Tensor& given, std::int64_t rows) const;
   /// `out` itself, or a block in its stead that peers can write.
-  [[nodiscard]] Tensor writable_by_peers(const Tensor& out) const;
+  [[nodiscard]] Tensor writable_by_peers(std::string_view operation, const Tensor& out) const;
   void deliver(const Tensor& received, const Tensor& out) const;
+  /// A block that no caller sees. It is given back when it is let go of and the stream has passed its last use.
+  [[nodiscard]] std::shared_ptr<std::byte> allocate_hidden(std::size_t bytes) const;
   [[nodiscard]] Tensor allocate(DType dtype, std::int64_t rows) const { return allocate(dtype, rows, options.hidden); }
   [[nodiscard]] Tensor allocate(DType dtype, std::int64_t rows, std::int64_t cols) const;
   [[nodiscard]] bool is_symmetric(const ConstTensor& tensor) const;
   /// The rows where peers can read them: through a copy if need be.
-  [[nodiscard]] ConstTensor show_to_peers(const ConstTensor& rows) const;
+  [[nodiscard]] ConstTensor show_to_peers(std::string_view operation, const ConstTensor& rows) const;
 
   DeviceTicket<Tensor> pull(OpKind kind, const DevicePlan& plan, const ConstTensor& rows,
                             const DeviceCombineOptions& pull_options);
@@ -97,11 +100,28 @@ struct DeviceEngine::Impl : std::enable_shared_from_this<DeviceEngine::Impl> {
   cudaStream_t stream = nullptr;
   device::Control control{};
   std::shared_ptr<device::Events> events = std::make_shared<device::Events>();
+  std::shared_ptr<device::RestingBlocks> resting;
 
  private:
-  void make_control(World& world);
+  /// A mark on the stream, and the last work before it.
+  struct Mark {
+    device::Events::Event event;
+    std::uint64_t work = 0;
+  };
 
-  bool owns_stream_ = false;
+  void make_control(World& world);
+  [[nodiscard]] bool has_failed() const;
+  /// Ranks that come late, after this one has given up, find all they waited for and write where they were told to.
+  void keep_what_peers_may_write() const noexcept;
+  [[nodiscard]] Tensor staging(std::string_view operation, DType dtype, std::int64_t rows, std::int64_t cols) const;
+  /// Calls make(); if there is no room, once more when the stream has passed all that rests.
+  template <class Make>
+  auto with_room(const Make& make) const;
+  void give_back_what_is_over(const device::Events::Event& now);
+
+  std::shared_ptr<CUstream_st> own_stream_;  // null: it is the caller's
+  std::uint64_t work_ = 0;                   // the last that was begun
+  Mark probe_;                               // no event: nobody looks
   std::shared_ptr<HostPage> page_;
   std::shared_ptr<std::byte> control_block_;  // what peers write
   std::shared_ptr<std::byte> own_block_;      // what only this rank's kernels touch

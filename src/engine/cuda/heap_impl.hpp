@@ -21,7 +21,6 @@ struct HostPage {
 
 struct DeviceHeap::Impl : std::enable_shared_from_this<DeviceHeap::Impl> {
   Impl(World& world, const DeviceHeapOptions& options, std::int32_t device);
-  ~Impl();
 
   /// A block of the heap that is released with its last owner.
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes);
@@ -30,12 +29,13 @@ struct DeviceHeap::Impl : std::enable_shared_from_this<DeviceHeap::Impl> {
   device::SymmetricHeap memory;
   std::int32_t num_ranks;
   std::vector<RankId> members;  ///< ranks of the transport, by rank in the heap
+  std::size_t most_tile_bytes;  ///< of its device
 
  private:
   static constexpr std::size_t kMostEngines = 1024;
 
   // Pinned once: pinning more may wait for the device, and so for other ranks.
-  HostPage* pages_ = nullptr;
+  std::shared_ptr<HostPage> pages_;
   std::mutex mutex_;
   std::vector<HostPage*> free_pages_;
 };

@@ -1,7 +1,6 @@
 #include "engine/cuda/row_kernels.hpp"
 
 #include "kernels/cuda/bulk_copy_rows.hpp"
-#include "kernels/cuda/bulk_geometry.hpp"
 #include "kernels/cuda/copy_rows.hpp"
 #include "kernels/cuda/pipelined_reduce_rows.hpp"
 
@@ -9,16 +8,15 @@ namespace shunt::device {
 
 void launch_copy(const DevicePlanData& plan, const ConstTensor& x, std::byte* const* out, const std::uint32_t* stop,
                  const Lane& lane) {
-  const bool fits_bulk_copies = (x.row_bytes() | reinterpret_cast<std::uintptr_t>(x.data)) % kBulkAlignment == 0;
-  if (lane.sms > 0 && fits_bulk_copies)
-    launch(BulkCopyRows{.x = x.data,
-                        .out = out,
-                        .terms = plan.arrays.terms,
-                        .num_tokens = plan.shape.num_tokens,
-                        .topk = plan.shape.topk,
-                        .row_bytes = x.row_bytes(),
-                        .stop = stop},
-           lane.sms, lane.stream);
+  const BulkCopyRows in_bulk{.x = x.data,
+                             .out = out,
+                             .terms = plan.arrays.terms,
+                             .num_tokens = plan.shape.num_tokens,
+                             .topk = plan.shape.topk,
+                             .row_bytes = x.row_bytes(),
+                             .stop = stop};
+  if (lane.sms > 0 && fits_bulk_copies(in_bulk))
+    launch(in_bulk, lane.sms, lane.stream);
   else
     launch(CopyRows{.x = x.data,
                     .out = out,

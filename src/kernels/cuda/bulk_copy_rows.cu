@@ -62,11 +62,17 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
     ring.advance(here);
     ring.advance(free);
   }
+  // That shared memory has been read would do (quantise_rows.cu says why), but a warp comes here only once.
   ::cuda::ptx::cp_async_bulk_wait_group(::cuda::ptx::n32_t<0>{});
 #endif
 }
 
 }  // namespace
+
+bool fits_bulk_copies(const BulkCopyRows& copy) {
+  return copy.topk <= kMostRowsOfWarp &&
+         (copy.row_bytes | reinterpret_cast<std::uintptr_t>(copy.x)) % kBulkAlignment == 0;
+}
 
 void launch(const BulkCopyRows& copy, std::int32_t sms, cudaStream_t stream) {
   if (copy.num_tokens == 0) return;

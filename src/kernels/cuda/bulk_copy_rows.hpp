@@ -17,12 +17,15 @@ struct BulkCopyRows {
   std::byte* const* out;  ///< [ranks], device: where each rank's rows begin, aligned to 256 bytes
   const Term* terms;      ///< [tokens, topk], device: the slots of each token
   std::int64_t num_tokens;
-  std::int32_t topk;  ///< at most 32
+  std::int32_t topk;  ///< at most kMostRowsOfWarp
   std::size_t row_bytes;
   const std::uint32_t* stop;  ///< device: nothing is done where it is set
 };
 
-/// On at most so many multiprocessors: blocks are as many, and none shares one with another of the kernel.
+/// Whether sizes and alignment allow it; else only the plain kernel will do.
+bool fits_bulk_copies(const BulkCopyRows& copy);
+
+/// Where fits_bulk_copies(), on at most so many multiprocessors: blocks are as many, and none shares one with another of the kernel.
 void launch(const BulkCopyRows& copy, std::int32_t sms, cudaStream_t stream);
 void preload_bulk_copy_rows();
 

@@ -9,6 +9,9 @@ namespace shunt::device {
 /// Bulk copies move multiples of this, between addresses that are.
 inline constexpr std::size_t kBulkAlignment = 16;
 
+/// Kernels that keep to few multiprocessors hold one of a token's rows per lane of a warp.
+inline constexpr std::int32_t kMostRowsOfWarp = 32;
+
 struct BulkGeometry {
   std::int32_t piece_bytes;  ///< of all pieces of a row but the last, which may be shorter
   std::int32_t num_pieces;   ///< per row

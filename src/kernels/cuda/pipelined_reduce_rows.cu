@@ -5,6 +5,7 @@
 #include "core/cuda/check.hpp"
 #include "kernels/cuda/access.cuh"
 #include "kernels/cuda/bulk_copy_rows.hpp"
+#include "kernels/cuda/bulk_geometry.hpp"
 #include "kernels/cuda/element_types.hpp"
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/sum_tree.cuh"
@@ -53,7 +54,7 @@ struct Run {
     float weight;
     std::int32_t closes;
   };
-  Row rows[32];
+  Row rows[kMostRowsOfWarp];
   std::int32_t num_rows;
 };
 
@@ -220,7 +221,8 @@ bool fits_pipeline(const ReduceRows& reduce) {
     for_element(reduce.result_dtype, [&](auto out) {
       constexpr int kCount = kWide<decltype(in)>;
       constexpr std::uintptr_t kAlignment = alignof(Elements<decltype(out), kCount>);
-      fits = reduce.hidden % kCount == 0 && reinterpret_cast<std::uintptr_t>(reduce.result) % kAlignment == 0;
+      fits = reduce.topk <= kMostRowsOfWarp && reduce.hidden % kCount == 0 &&
+             reinterpret_cast<std::uintptr_t>(reduce.result) % kAlignment == 0;
     });
   });
   return fits;

@@ -140,7 +140,8 @@ __device__ void copy_elements(const Piece& piece, std::int32_t num_rows, std::in
                "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(piece.elements))), "r"(count)
                : "memory");
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");  // shared memory ends with the block
+  // Shared memory ends with the block; what was read from it is written by the end of the kernel, as stores are.
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 #else
   store_elements<uint4>(piece, num_rows, count);
 #endif

@@ -33,11 +33,12 @@ struct Summand {
   Term term;
   const PackedElements<In, kCount>* row;
 
-  __device__ void read(const ReduceRows& reduce, std::int64_t token, std::int32_t i) {
+  /// `stop` is on its way together with the term, which means nothing where it is set: the plan has failed.
+  __device__ void read(const ReduceRows& reduce, std::int64_t token, std::int32_t i, std::uint32_t stop) {
     row = nullptr;
     if (token >= reduce.num_tokens || i >= reduce.topk) return;
     term = reduce.terms[token * reduce.topk + i];
-    if (term.rank < 0) return;
+    if (stop != 0 || term.rank < 0) return;
     if (!reduce.weighted) term.weight = 1.0f;
     row = reinterpret_cast<const PackedElements<In, kCount>*>(reduce.rows[term.rank]) +
           term.slot * (reduce.hidden / kCount);
@@ -52,10 +53,10 @@ __global__ void __launch_bounds__(kMostThreads, kBlocks<kRows * kTokens>) reduce
   using Output = Elements<Out, kCount>;
   constexpr int kSums = kSumsAtOnce<kCount>;
   __shared__ Summand<In, kCount> summands[kTokens][kRows];
-  const std::uint32_t stop = *reduce.stop;  // on its way together with the terms
+  const std::uint32_t stop = *reduce.stop;
   const std::int64_t first_token = std::int64_t{blockIdx.x} * kTokens;
   if (const int i = threadIdx.x; i < kTokens * kRows)
-    summands[i / kRows][i % kRows].read(reduce, first_token + i / kRows, i % kRows);
+    summands[i / kRows][i % kRows].read(reduce, first_token + i / kRows, i % kRows, stop);
   __syncthreads();
   if (stop != 0) return;
 
@@ -98,7 +99,7 @@ __global__ void __launch_bounds__(kMostThreads, kBlocks<kRowsAtOnce>) reduce_man
   __shared__ Summand<In, kCount> summands[Routing::kMaxTopK];
   const std::uint32_t stop = *reduce.stop;
   const std::int64_t token = blockIdx.x;
-  for (std::int32_t i = threadIdx.x; i < reduce.topk; i += blockDim.x) summands[i].read(reduce, token, i);
+  for (std::int32_t i = threadIdx.x; i < reduce.topk; i += blockDim.x) summands[i].read(reduce, token, i, stop);
   __syncthreads();
   if (stop != 0) return;
   std::int32_t num_rows = 0;

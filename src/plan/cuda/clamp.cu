@@ -39,7 +39,8 @@ void launch(const Clamp& clamp, cudaStream_t stream) {
 }
 
 void preload_clamp() {
-  check(cudaFuncSetAttribute(clamp_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostTileBytes),
+  check(cudaFuncSetAttribute(clamp_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(most_tile_bytes())),
         "load the clamping");
 }
 

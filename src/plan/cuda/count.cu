@@ -36,7 +36,8 @@ void launch_count(const RoutingView& routing, const MapTables& map, const PlanAr
 }
 
 void preload_count() {
-  check(cudaFuncSetAttribute(count_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostTileBytes),
+  check(cudaFuncSetAttribute(count_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(most_tile_bytes())),
         "load the counting");
 }
 

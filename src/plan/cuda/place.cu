@@ -244,7 +244,8 @@ void launch(const Place& place, cudaStream_t stream) {
 }
 
 void preload_place() {
-  check(cudaFuncSetAttribute(place_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostTileBytes),
+  check(cudaFuncSetAttribute(place_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(most_tile_bytes())),
         "load the placing");
 }
 

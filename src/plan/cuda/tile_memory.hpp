@@ -16,7 +16,7 @@ constexpr std::size_t tile_bytes(std::int32_t num_columns, std::int32_t topk) {
   return (static_cast<std::size_t>(num_columns) * (kTileWords + 1) + 2 * entries + entries / 32) * 4;
 }
 
-/// Devices from compute capability 8.0 on have this much per block, less what kernels use besides.
-inline constexpr std::size_t kMostTileBytes = 160 << 10;
+/// Of a block on the current device, less what kernels use besides.
+std::size_t most_tile_bytes();
 
 }  // namespace shunt::device

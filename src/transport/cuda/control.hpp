@@ -23,9 +23,10 @@ struct FaultRecord {
   enum Cause : std::uint32_t { none, deadline, mismatch, overflow, routing };
   std::uint32_t cause;
   std::int32_t peer;
-  std::uint64_t tag;       ///< what this rank was doing
-  std::uint64_t expected;  ///< deadline: the peer's meetings; mismatch: the tag; overflow: the bound; routing: experts
-  std::uint64_t seen;      ///< in its place; routing: the expert
+  std::uint64_t tag;  ///< what this rank was doing
+  std::uint64_t
+      expected;        ///< deadline: the peer's meetings; mismatch: the tag; overflow: the bound; routing: the token
+  std::uint64_t seen;  ///< in its place; routing: the expert
 };
 
 /// A rank's own progress; only its own kernels touch it, and they run one after the other.

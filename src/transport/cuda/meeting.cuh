@@ -1,5 +1,5 @@
 // Ranks meet: each says something to all, and goes on when all have spoken. The only place where kernels wait, and only
-// when they have one block left, so that any number of ranks fit on one GPU.
+// when they have one block left, so that many ranks fit on one GPU: as many as their blocks of up to 1024 threads do.
 #pragma once
 
 #include <cuda/atomic>
@@ -42,12 +42,11 @@ __device__ inline void say(const Control& control, std::byte* block, std::uint32
 }
 
 /// Called by one thread per peer, with the own control block; false if the peer did not come in time, or came for
-/// something else.
+/// something else. `begin` is when the meeting began: a thread that awaits several peers has one deadline for all.
 __device__ inline bool await(const Control& control, std::int32_t peer, std::byte* block, std::uint32_t meeting,
-                             std::uint64_t tag) {
+                             std::uint64_t tag, std::uint64_t begin) {
   Signal signal(*reinterpret_cast<std::uint32_t*>(block + control.shape.signal(peer)));
   std::byte* const heap = control.heaps[peer];
-  const std::uint64_t begin = nanoseconds();
   std::uint32_t seen;
   // Counters may wrap around, so it is their distance that counts. The acquire's partner is the release in say().
   while (static_cast<std::int32_t>((seen = signal.load(::cuda::memory_order_acquire)) - meeting) < 0) {
@@ -95,9 +94,10 @@ __device__ inline bool meet(const Control& control, const Note& note) {
       if (std::byte* const block = block_of(peer)) say(control, block, meeting, note);
   }
   if constexpr (kPart == MeetingPart::saying) return true;
+  const std::uint64_t begin = nanoseconds();
   bool all_came = true;
   for (std::int32_t peer = threadIdx.x; peer < num_ranks; peer += blockDim.x)
-    if (block_of(peer)) all_came = await(control, peer, own, meeting, note.tag) && all_came;
+    if (block_of(peer)) all_came = await(control, peer, own, meeting, note.tag, begin) && all_came;
   return __syncthreads_and(all_came);
 }
 

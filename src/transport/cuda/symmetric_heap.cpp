@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 
 #include "core/cuda/check.hpp"
 #include "core/fail.hpp"
@@ -59,20 +60,26 @@ std::size_t align_up(std::size_t bytes) {
 }  // namespace
 
 SymmetricHeap::SymmetricHeap(std::size_t bytes, std::int32_t device, std::int32_t self, const AllGather& all_gather)
-    : bytes_(align_up(bytes)), device_(device), self_(self), free_{{0, bytes_}} {
+    : bytes_(kAlignment + align_up(bytes)), device_(device), self_(self), free_{{kAlignment, align_up(bytes)}} {
   check(cudaSetDevice(device), "choose the device");
   const SharedMemory mine = allocate_zeroed(bytes_);
   Address address{getpid(), device, bytes_, &mine, {}};
   check(cudaIpcGetMemHandle(&address.handle, mine.get()), "name a heap for other processes");
   const auto all = all_gather(std::as_bytes(std::span(&address, 1)));
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    Address peer;
-    std::memcpy(&peer, all[rank].data(), sizeof(peer));
-    if (peer.bytes != bytes_)
-      fail(ErrorCode::mismatch, "rank {}'s heap has {} bytes, rank {}'s {}", self, bytes_, rank, peer.bytes);
-    ranks_.push_back(static_cast<std::int32_t>(rank) == self ? mine : open_heap(peer, device, rank));
+  std::exception_ptr failure;
+  try {
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+      Address peer;
+      std::memcpy(&peer, all[rank].data(), sizeof(peer));
+      if (peer.bytes != bytes_)
+        fail(ErrorCode::mismatch, "rank {}'s heap has {} bytes, rank {}'s {}", self, bytes_, rank, peer.bytes);
+      ranks_.push_back(static_cast<std::int32_t>(rank) == self ? mine : open_heap(peer, device, rank));
+    }
+  } catch (...) {
+    failure = std::current_exception();
   }
   (void)all_gather({});  // until here `mine` must outlive those who copy it
+  if (failure) std::rethrow_exception(failure);
 }
 
 std::uint64_t SymmetricHeap::offset_of(const void* address) const {
@@ -103,6 +110,14 @@ std::byte* SymmetricHeap::allocate(std::size_t bytes) {
   if (size > wanted) free_.emplace(offset + wanted, size - wanted);
   live_.emplace(offset, wanted);
   return base() + offset;
+}
+
+void SymmetricHeap::keep(std::uint64_t offset) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto after = live_.upper_bound(offset);
+  if (after == live_.begin()) return;
+  const auto block = std::prev(after);
+  if (offset - block->first < block->second) live_.erase(block);  // release() knows it no more
 }
 
 void SymmetricHeap::release(const std::byte* block) noexcept {

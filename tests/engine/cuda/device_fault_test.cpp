@@ -3,14 +3,16 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <optional>
 
 #include "engine/cuda/small_shuffle.hpp"
 #include "shunt/device_decoder.hpp"
+#include "support/require.hpp"
+#include "support/require_error.hpp"
 
 namespace shunt::test {
 namespace {
 
-using ::testing::HasSubstr;
 using Body = std::function<void(World&, SmallShuffle&)>;
 
 void on_ranks(std::int32_t num_ranks, const Body& body, std::chrono::milliseconds deadline = std::chrono::seconds(20)) {
@@ -26,22 +28,6 @@ void on_ranks(std::int32_t num_ranks, const Body& body, std::chrono::millisecond
     after.round_trip();
     world.barrier();
   }));
-}
-
-/// The error that a call throws; a failure of the test if it throws none.
-Error error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error;
-  }
-  throw std::runtime_error("no Error was thrown");
-}
-
-void require_error(const std::function<void()>& call, ErrorCode code, const std::string& text) {
-  const Error error = error_of(call);
-  if (error.code() != code || std::string(error.what()).find(text) == std::string::npos)
-    throw std::runtime_error("not the expected error: " + std::string(error.what()));
 }
 
 TEST(DeviceFault, ARankThatNeverComesIsNamedByAllOthers) {
@@ -77,6 +63,51 @@ TEST(DeviceFault, AFailedPlanHasNoRowsOnTheDevice) {
         require_error([&] { (void)shuffle.dispatch(); }, ErrorCode::deadline, "rank 1 did not come");
       },
       std::chrono::milliseconds(300));
+}
+
+TEST(DeviceFault, WhatFollowsAFailedPlanReadsNothingOfIt) {
+  SHUNT_NEEDS_DEVICE();
+  // Recycled memory may hold anything: ranks that don't exist, beyond and before those that do.
+  for (const int pattern : {0x3f, 0xa5})
+    on_ranks(
+        2,
+        [&](World& world, SmallShuffle& shuffle) {
+          shuffle.poison_heap(pattern);
+          if (world.rank().value == 1) return;
+          shuffle.plan({.max_rows = 100});
+          auto dispatched = shuffle.dispatch();
+          auto combined = shuffle.combine();
+          require_error([&] { (void)combined.wait(); }, ErrorCode::deadline, "rank 1 did not come");
+        },
+        std::chrono::milliseconds(300));
+}
+
+TEST(DeviceFault, ARankThatComesLateWritesNoMemoryOfOthers) {
+  SHUNT_NEEDS_DEVICE();
+  constexpr std::chrono::milliseconds kDeadline(300);
+  ASSERT_NO_THROW(World::spawn(2, [&](World& world) {
+    const DeviceHeap heap(world, {.bytes = 16 << 20});
+    std::optional<SmallShuffle> shuffle(std::in_place, world, heap, kDeadline);
+    shuffle->plan();
+    world.barrier();
+    Tensor all;
+    if (world.rank().value == 0) {
+      require_error([&] { (void)shuffle->dispatch().wait(); }, ErrorCode::deadline, "rank 1 did not come");
+      shuffle.reset();
+      all = heap.allocate(f32, 1, (15 << 20) / 4);  // all but what is kept
+      poison(all.data, all.bytes(), nullptr);
+    }
+    world.barrier();
+    if (world.rank().value == 1) {
+      auto late = shuffle->dispatch();
+      require_error([&] { (void)late.wait(); }, ErrorCode::deadline, "rank 0 did not come");
+    }
+    world.barrier();
+    if (world.rank().value == 0)
+      for (const std::byte byte : download(all.data, all.bytes(), nullptr))
+        require(byte == std::byte{0xa5}, "nobody has written here");
+    world.barrier();
+  }));
 }
 
 TEST(DeviceFault, RanksThatCallDifferentOperationsAreNamed) {

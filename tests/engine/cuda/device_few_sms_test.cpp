@@ -62,6 +62,15 @@ TEST(DeviceFewSms, GiveTheReferenceForManyTokensAndTerms) {
           {.sms = 5}, 256 << 20);
 }
 
+TEST(DeviceFewSms, GiveTheReferenceForMoreTermsThanAWarpHasLanes) {
+  SHUNT_NEEDS_DEVICE();
+  const Topology topology = Topology::single_node(2);
+  for (const std::int32_t topk : {33, Routing::kMaxTopK}) {
+    const CaseLimits limits{.experts = 300, .topk = topk, .tokens = 20, .least_topk = topk};
+    run_all(topology, draw(topology, 8, {.hidden = 64, .dtype = bf16}, limits), {.sms = 2});
+  }
+}
+
 TEST(DeviceFewSms, GiveTheSameBitsAThousandTimes) {
   SHUNT_NEEDS_DEVICE();
   const Topology topology = Topology::single_node(4);

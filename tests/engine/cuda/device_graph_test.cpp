@@ -11,6 +11,7 @@
 #include "support/dice.hpp"
 #include "support/random_case.hpp"
 #include "support/reference_shuffle.hpp"
+#include "support/require_error.hpp"
 
 namespace shunt::test {
 namespace {
@@ -189,16 +190,7 @@ TEST(DeviceGraph, ARankThatReplaysLessOftenIsNamed) {
     graph.replay();
     if (world.rank().value == 0) {
       graph.replay();
-      EXPECT_THROW(
-          {
-            try {
-              (void)shuffle.current_plan().sizes();
-            } catch (const Error& error) {
-              EXPECT_EQ(error.code(), ErrorCode::deadline);
-              throw;
-            }
-          },
-          Error);
+      require_error([&] { (void)shuffle.current_plan().sizes(); }, ErrorCode::deadline, "rank 1 did not come");
     }
     world.barrier();
   }));
@@ -210,7 +202,48 @@ TEST(DeviceGraph, RefusesWhatTheHostWouldHaveToWaitFor) {
     const DeviceHeap heap(world, {.bytes = 16 << 20});
     SmallShuffle shuffle(world, heap, std::chrono::seconds(20));
     shuffle.plan();
-    const Graph graph(shuffle.engine().stream(), [&] { EXPECT_THROW(shuffle.plan(), Error); });
+    const Graph graph(shuffle.engine().stream(), [&] {
+      EXPECT_THROW(shuffle.plan(), Error);
+      EXPECT_THROW((void)shuffle.current_plan().sizes(), Error);
+    });
+    shuffle.round_trip();
+  }));
+}
+
+TEST(DeviceGraph, RefusesRowsThatWouldNeedACopy) {
+  SHUNT_NEEDS_DEVICE();
+  ASSERT_NO_THROW(World::spawn(1, [&](World& world) {
+    const DeviceHeap heap(world, {.bytes = 16 << 20});
+    Arena arena(1 << 20);
+    SmallShuffle shuffle(world, heap, std::chrono::seconds(20));
+    shuffle.plan({.max_rows = 16});
+    Tensor elsewhere{nullptr, f32, 16, SmallShuffle::kHidden, nullptr};
+    elsewhere.data = arena.take(elsewhere.bytes());
+    const Tensor x = heap.allocate(f32, SmallShuffle::kTokens, SmallShuffle::kHidden);
+    DeviceEngine& engine = shuffle.engine();
+    const DevicePlan& plan = shuffle.current_plan();
+    const auto refuses = [](const std::function<void()>& call) {
+      require_error(call, ErrorCode::invalid_argument, "DeviceHeap::allocate");
+    };
+    const Graph graph(engine.stream(), [&] {
+      refuses([&] { (void)engine.dispatch(plan, x, {.out = elsewhere}); });
+      refuses([&] { (void)engine.combine(plan, elsewhere); });
+      refuses([&] { (void)engine.dispatch_backward(plan, elsewhere); });
+      refuses([&] { (void)engine.combine_backward(plan, x, elsewhere); });
+    });
+    (void)engine.dispatch(plan, x, {.out = elsewhere}).wait();  // at a copy's cost
+    shuffle.round_trip();
+  }));
+}
+
+TEST(DeviceGraph, WhatThrowsInACaptureLeavesTheStreamUsable) {
+  SHUNT_NEEDS_DEVICE();
+  ASSERT_NO_THROW(World::spawn(1, [&](World& world) {
+    const DeviceHeap heap(world, {.bytes = 16 << 20});
+    SmallShuffle shuffle(world, heap, std::chrono::seconds(20));
+    shuffle.plan();
+    require_error([&] { const Graph graph(shuffle.engine().stream(), [&] { shuffle.plan(); }); },
+                  ErrorCode::invalid_argument, "max_rows");
     shuffle.round_trip();
   }));
 }

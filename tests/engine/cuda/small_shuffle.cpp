@@ -18,6 +18,11 @@ SmallShuffle::SmallShuffle(World& world, const DeviceHeap& heap, std::chrono::mi
   upload(x_.data, std::as_bytes(std::span(x)), engine_.stream());
 }
 
+void SmallShuffle::poison_heap(int pattern) {
+  const Tensor most = heap_.allocate(f32, 1, std::int64_t{2} << 20);
+  poison(most.data, most.bytes(), engine_.stream(), pattern);
+}
+
 void SmallShuffle::route(std::int64_t token, std::int32_t expert) {
   upload(experts_.row(token), std::as_bytes(std::span(&expert, 1)), engine_.stream());
 }

@@ -19,6 +19,8 @@ class SmallShuffle {
   /// Collective.
   SmallShuffle(World& world, const DeviceHeap& heap, std::chrono::milliseconds deadline);
 
+  /// What the heap hands out next holds this byte.
+  void poison_heap(int pattern);
   void route(std::int64_t token, std::int32_t expert);
   void route_all_to(std::int32_t expert);
 

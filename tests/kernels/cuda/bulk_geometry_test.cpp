@@ -1,7 +1,10 @@
-// How rows are cut for bulk copies.
+// How rows are cut for bulk copies, and which rows are for them.
 #include "kernels/cuda/bulk_geometry.hpp"
 
 #include <gtest/gtest.h>
+
+#include "kernels/cuda/bulk_copy_rows.hpp"
+#include "kernels/cuda/pipelined_reduce_rows.hpp"
 
 namespace shunt::device {
 namespace {
@@ -37,6 +40,33 @@ TEST(BulkGeometry, CoversEveryRowOnceWithAlignedPieces) {
     ASSERT_LE(slots, kMostSlots);
     ASSERT_LE(slots * piece, kRing);
   }
+}
+
+BulkCopyRows copy_of(std::int32_t topk, std::size_t row_bytes) {
+  BulkCopyRows copy{};
+  copy.topk = topk;
+  copy.row_bytes = row_bytes;
+  return copy;
+}
+
+ReduceRows sum_of(std::int32_t topk, std::int64_t hidden) {
+  ReduceRows sum{};
+  sum.topk = topk;
+  sum.hidden = hidden;
+  sum.row_dtype = sum.wire_dtype = sum.result_dtype = bf16;
+  return sum;
+}
+
+TEST(FewSms, AreForTokensWithARowPerLaneAtMost) {
+  for (const std::int32_t topk : {1, 32, 33, 64}) {
+    EXPECT_EQ(fits_bulk_copies(copy_of(topk, 64)), topk <= 32) << topk;
+    EXPECT_EQ(fits_pipeline(sum_of(topk, 64)), topk <= 32) << topk;
+  }
+}
+
+TEST(FewSms, AreForAlignedRows) {
+  EXPECT_FALSE(fits_bulk_copies(copy_of(1, 72)));
+  EXPECT_FALSE(fits_pipeline(sum_of(1, 12)));
 }
 
 }  // namespace

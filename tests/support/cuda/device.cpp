@@ -45,8 +45,8 @@ void upload(std::byte* to, std::span<const std::byte> from, Stream stream) {
   finish(stream);
 }
 
-void poison(std::byte* data, std::size_t bytes, Stream stream) {
-  device::check(cudaMemsetAsync(data, 0xa5, bytes, stream), "poison");
+void poison(std::byte* data, std::size_t bytes, Stream stream, int pattern) {
+  device::check(cudaMemsetAsync(data, pattern, bytes, stream), "poison");
   finish(stream);
 }
 

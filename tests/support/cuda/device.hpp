@@ -35,7 +35,7 @@ class Arena {
 
 // Each puts its work on the stream and waits for it.
 void upload(std::byte* to, std::span<const std::byte> from, Stream stream);
-void poison(std::byte* data, std::size_t bytes, Stream stream);
+void poison(std::byte* data, std::size_t bytes, Stream stream, int pattern = 0xa5);
 std::vector<std::byte> download(const void* from, std::size_t bytes, Stream stream);
 
 template <class T>

@@ -30,26 +30,30 @@ struct Matmul::Parts {
   cublas_lt::Proposal found{};
   std::shared_ptr<std::byte> workspace;
 
-  explicit Parts(const MatmulShape& shape) {
+  /// Delegates, so that what was made before something fails is destroyed.
+  explicit Parts(const MatmulShape& shape) : Parts() {
     lt.check(lt.create(&handle), "begin");
     lt.check(lt.create_product(&product, cublas_lt::kFloat, CUDA_R_32F), "describe a product");
     const cublas_lt::Operation transposed = cublas_lt::kTransposed;
     set(product, cublas_lt::kOperationOnA, transposed);
-    w = layout(shape, shape.inputs, shape.outputs, shape.inputs);
-    x = layout(shape, shape.inputs, shape.rows, shape.x_stride);
-    y = layout(shape, shape.outputs, shape.rows, shape.outputs);
+    lay_out(w, shape, shape.inputs, shape.outputs, shape.inputs);
+    lay_out(x, shape, shape.inputs, shape.rows, shape.x_stride);
+    lay_out(y, shape, shape.outputs, shape.rows, shape.outputs);
     find_algorithm(static_cast<std::uint32_t>(shape.alignment));
     workspace = allocate(found.workspace_bytes);
   }
   ~Parts() {
-    for (const cublas_lt::Layout each : {w, x, y}) (void)lt.destroy_layout(each);
-    (void)lt.destroy_product(product);
-    (void)lt.destroy(handle);
+    for (const cublas_lt::Layout each : {w, x, y})
+      if (each) (void)lt.destroy_layout(each);
+    if (product) (void)lt.destroy_product(product);
+    if (handle) (void)lt.destroy(handle);
   }
   Parts(const Parts&) = delete;
   Parts& operator=(const Parts&) = delete;
 
  private:
+  Parts() = default;
+
   template <class Value>
   void set(cublas_lt::Product of, cublas_lt::ProductAttribute attribute, Value value) const {
     lt.check(lt.set_of_product(of, attribute, &value, sizeof(value)), "describe a product");
@@ -63,9 +67,8 @@ struct Matmul::Parts {
     lt.check(lt.set_of_preference(of, attribute, &value, sizeof(value)), "prefer an algorithm");
   }
 
-  [[nodiscard]] cublas_lt::Layout layout(const MatmulShape& shape, std::int64_t rows, std::int64_t columns,
-                                         std::int64_t stride) const {
-    cublas_lt::Layout made = nullptr;
+  void lay_out(cublas_lt::Layout& made, const MatmulShape& shape, std::int64_t rows, std::int64_t columns,
+               std::int64_t stride) const {
     lt.check(lt.create_layout(&made, type_of(shape.dtype), static_cast<std::uint64_t>(rows),
                               static_cast<std::uint64_t>(columns), stride),
              "describe a matrix");
@@ -73,7 +76,6 @@ struct Matmul::Parts {
       set(made, cublas_lt::kBatchCount, shape.batch);
       set(made, cublas_lt::kBatchMode, cublas_lt::kPointerArray);
     }
-    return made;
   }
 
   // Its first proposal is its best for batches of kTileRows (docs/performance.md).

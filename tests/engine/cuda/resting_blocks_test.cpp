@@ -1,0 +1,83 @@
+// When memory that a stream may still use is given back; no device is needed for that.
+#include "engine/cuda/resting_blocks.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace shunt::device {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+class RestingBlocksTest : public ::testing::Test {
+ protected:
+  /// A new block, or one that rests. Blocks have names instead of memory: 1, 2 and so on.
+  RestingBlocks::Block take(std::size_t bytes) {
+    return blocks_->take(bytes, [this](std::size_t) { return reinterpret_cast<std::byte*>(++num_made_); });
+  }
+  static std::uintptr_t name(const RestingBlocks::Block& block) {
+    return reinterpret_cast<std::uintptr_t>(block.get());
+  }
+
+  std::uintptr_t num_made_ = 0;
+  std::vector<std::uintptr_t> given_back_;
+  std::shared_ptr<RestingBlocks> blocks_ = std::make_shared<RestingBlocks>(
+      [this](std::byte* block) { given_back_.push_back(reinterpret_cast<std::uintptr_t>(block)); });
+};
+
+TEST_F(RestingBlocksTest, AreGivenBackWhenAllWorkThatMayUseThemIsComplete) {
+  auto first = take(8);
+  const std::uint64_t work = blocks_->begin_work();
+  first.reset();
+  EXPECT_FALSE(blocks_->empty());
+  blocks_->complete(work - 1);
+  EXPECT_THAT(given_back_, IsEmpty());
+  blocks_->complete(work);
+  EXPECT_THAT(given_back_, ElementsAre(1));
+  EXPECT_TRUE(blocks_->empty());
+}
+
+TEST_F(RestingBlocksTest, AreGivenBackAtOnceWhenNothingIsUnderWay) {
+  auto block = take(8);
+  blocks_->complete(blocks_->begin_work());
+  block.reset();
+  EXPECT_THAT(given_back_, ElementsAre(1));
+}
+
+TEST_F(RestingBlocksTest, MayBeUsedAtOnceByLaterWorkOfTheStream) {
+  auto block = take(8);
+  const std::uint64_t before = blocks_->begin_work();
+  block.reset();
+  block = take(8);
+  EXPECT_EQ(name(block), 1u);
+  blocks_->complete(before);
+  EXPECT_THAT(given_back_, IsEmpty()) << "it is in use again";
+  const std::uint64_t after = blocks_->begin_work();
+  block.reset();
+  blocks_->complete(before);
+  EXPECT_THAT(given_back_, IsEmpty());
+  blocks_->complete(after);
+  EXPECT_THAT(given_back_, ElementsAre(1));
+}
+
+TEST_F(RestingBlocksTest, AreUsedAgainOnlyForTheSameSize) {
+  auto block = take(8);
+  (void)blocks_->begin_work();
+  block.reset();
+  EXPECT_EQ(name(take(16)), 2u);
+}
+
+TEST_F(RestingBlocksTest, OutliveTheOneWhoLendsThem) {
+  auto block = take(8);
+  auto held = take(8);
+  (void)blocks_->begin_work();
+  block.reset();
+  blocks_.reset();
+  EXPECT_THAT(given_back_, IsEmpty()) << "work may be under way";
+  held.reset();
+  EXPECT_THAT(given_back_, ElementsAre(1, 2));
+}
+
+}  // namespace
+}  // namespace shunt::device
