@@ -192,11 +192,13 @@ void DeviceDecoder::Impl::leave_out(std::span<const RankId> ranks) {
   }
   device::check(cudaStreamSynchronize(engine->stream), "leave ranks out");
   engine->page().fault = {};
+  engine->watch().leave_out(is_left_out_);
   stage = Stage::combined;
   const device::Tag tag{OpKind::leave_out, Phase::begin, who.value()};
   device::launch(device::Regrouping{engine->control, elsewhere_, tag.packed()}, engine->stream);
   device::check(cudaStreamSynchronize(engine->stream), "regroup");
-  device::throw_if_faulty(engine->page().fault, RankId(engine->self), 2 * *engine->options.deadline);
+  device::throw_if_faulty(engine->page().fault, engine->watch(), RankId(engine->self),
+                          2 * *engine->options.deadline);
 }
 
 }  // namespace shunt

@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
@@ -51,20 +52,24 @@ void check_connections(World& world, std::int32_t device) {
          beside, device, connections, beside);
 }
 
+template <class T>
+std::shared_ptr<T> pin(std::size_t count) {
+  void* data = nullptr;
+  device::check(cudaHostAlloc(&data, count * sizeof(T), cudaHostAllocMapped | cudaHostAllocPortable), "pin memory");
+  return {static_cast<T*>(data), [](T* freed) { (void)cudaFreeHost(freed); }};
+}
+
 }  // namespace
 
 DeviceHeap::Impl::Impl(World& world, const DeviceHeapOptions& options, std::int32_t device)
     : memory(options.bytes, device, world.rank().value,
              [&](std::span<const std::byte> mine) { return world.all_gather(mine); }),
       num_ranks(world.size()) {
-  constexpr std::size_t kBytes = kMostEngines * sizeof(HostPage);
-  device::check(cudaHostAlloc(reinterpret_cast<void**>(&pages_), kBytes, cudaHostAllocMapped | cudaHostAllocPortable),
-                "pin memory");
-  for (std::size_t i = 0; i < kMostEngines; ++i) free_pages_.push_back(pages_ + i);
+  pages_ = pin<HostPage>(kMostEngines);
+  vigils_ = pin<std::uint32_t>(kMostEngines * device::Vigil::num_words(num_ranks));
+  for (std::size_t i = 0; i < kMostEngines; ++i) free_pages_.push_back(pages_.get() + i);
   device::preload_kernels();
 }
-
-DeviceHeap::Impl::~Impl() { (void)cudaFreeHost(pages_); }
 
 std::shared_ptr<std::byte> DeviceHeap::Impl::allocate(std::size_t bytes) {
   return {memory.allocate(bytes), [heap = shared_from_this()](std::byte* block) { heap->memory.release(block); }};
@@ -75,7 +80,10 @@ std::shared_ptr<HostPage> DeviceHeap::Impl::take_page() {
   if (free_pages_.empty()) fail(ErrorCode::system, "a device heap serves at most {} engines at a time", kMostEngines);
   HostPage* const page = free_pages_.back();
   free_pages_.pop_back();
-  *page = {};
+  const std::size_t num_words = device::Vigil::num_words(num_ranks);
+  *page = {
+      .fault = {}, .sizes = {}, .vigil = {vigils_.get() + static_cast<std::size_t>(page - pages_.get()) * num_words}};
+  std::fill_n(page->vigil.words, num_words, 0u);
   return {page, [heap = shared_from_this()](HostPage* freed) {
             const std::lock_guard guard(heap->mutex_);
             heap->free_pages_.push_back(freed);

@@ -88,11 +88,13 @@ DeviceEngine::Impl::Impl(World& world, const DeviceHeap& device_heap, const Devi
     owns_stream_ = true;
   }
   page_ = heap->take_page();
+  watch_ = std::make_unique<device::Watchdog::Watch>(heap->watchdog, world.impl(), page_->vigil);
   make_control(world);
 }
 
 DeviceEngine::Impl::~Impl() {
-  // What is under way ends by itself, at the deadline at the latest; its memory must not be handed out before.
+  // What is under way ends by itself, when a rank is lost or at the deadline at the latest; its memory must not be
+  // handed out before.
   (void)cudaStreamSynchronize(stream);
   if (owns_stream_) (void)cudaStreamDestroy(stream);
 }
@@ -140,11 +142,12 @@ void DeviceEngine::Impl::make_control(World& world) {
   control.shown = words + 2 * num_ranks;
   control.progress = reinterpret_cast<device::Progress*>(words + 4 * num_ranks);
   control.fault = &page_->fault;
+  control.vigil = page_->vigil;
   control.deadline_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(*options.deadline).count());
 }
 
 void DeviceEngine::Impl::throw_if_faulty() const {
-  device::throw_if_faulty(page_->fault, RankId(self), *options.deadline);
+  device::throw_if_faulty(page_->fault, *watch_, RankId(self), *options.deadline);
 }
 
 bool DeviceEngine::Impl::is_capturing() const {

@@ -103,12 +103,14 @@ struct DeviceEngine::Impl : std::enable_shared_from_this<DeviceEngine::Impl> {
 
   bool owns_stream_ = false;
   std::shared_ptr<HostPage> page_;
+  std::unique_ptr<device::Watchdog::Watch> watch_;
   std::shared_ptr<std::byte> control_block_;  // what peers write
   std::shared_ptr<std::byte> own_block_;      // what only this rank's kernels touch
   std::map<std::uint64_t, std::shared_ptr<const device::MapTables>> maps_;
 
  public:
   [[nodiscard]] HostPage& page() const { return *page_; }
+  [[nodiscard]] device::Watchdog::Watch& watch() const { return *watch_; }
 };
 
 }  // namespace shunt

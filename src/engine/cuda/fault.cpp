@@ -7,7 +7,8 @@
 
 namespace shunt::device {
 
-void throw_if_faulty(const FaultRecord& record, RankId self, std::chrono::milliseconds deadline) {
+void throw_if_faulty(const FaultRecord& record, const Watchdog::Watch& watch, RankId self,
+                     std::chrono::milliseconds deadline) {
   const std::uint32_t cause = *static_cast<const volatile std::uint32_t*>(&record.cause);
   if (cause == FaultRecord::none) return;
   std::atomic_thread_fence(std::memory_order_acquire);  // its partner is the fence before the cause in report()
@@ -17,6 +18,7 @@ void throw_if_faulty(const FaultRecord& record, RankId self, std::chrono::millis
     case FaultRecord::deadline:
       fail(ErrorCode::deadline, "rank {}: {}: rank {} did not come within {} ms; it has come to {} of {} meetings",
            self, operation, record.peer, deadline.count(), record.seen, record.expected);
+    case FaultRecord::lost: watch.throw_loss(RankId(record.peer), operation);
     case FaultRecord::mismatch: {
       const Tag other = Tag::unpack(record.seen);
       fail(ErrorCode::mismatch, "rank {} called {}, rank {} {}{}", self, operation, record.peer, to_string(other.kind),

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <vector>
 
+#include "engine/cuda/watchdog.hpp"
 #include "plan/cuda/plan_arrays.hpp"
 #include "shunt/device_heap.hpp"
 #include "transport/cuda/control.hpp"
@@ -16,11 +17,11 @@ namespace shunt {
 struct HostPage {
   device::FaultRecord fault;
   device::PlanSizes sizes;
+  device::Vigil vigil;
 };
 
 struct DeviceHeap::Impl : std::enable_shared_from_this<DeviceHeap::Impl> {
   Impl(World& world, const DeviceHeapOptions& options, std::int32_t device);
-  ~Impl();
 
   /// A block of the heap that is released with its last owner.
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes);
@@ -28,12 +29,14 @@ struct DeviceHeap::Impl : std::enable_shared_from_this<DeviceHeap::Impl> {
 
   device::SymmetricHeap memory;
   std::int32_t num_ranks;
+  device::Watchdog watchdog;
 
  private:
   static constexpr std::size_t kMostEngines = 1024;
 
   // Pinned once: pinning more may wait for the device, and so for other ranks.
-  HostPage* pages_ = nullptr;
+  std::shared_ptr<HostPage> pages_;
+  std::shared_ptr<std::uint32_t> vigils_;  // of the pages
   std::mutex mutex_;
   std::vector<HostPage*> free_pages_;
 };
