@@ -4,13 +4,13 @@
 
 #include <functional>
 
+#include "engine/cuda/require_error.hpp"
 #include "engine/cuda/small_shuffle.hpp"
 #include "shunt/device_decoder.hpp"
 
 namespace shunt::test {
 namespace {
 
-using ::testing::HasSubstr;
 using Body = std::function<void(World&, SmallShuffle&)>;
 
 void on_ranks(std::int32_t num_ranks, const Body& body, std::chrono::milliseconds deadline = std::chrono::seconds(20)) {
@@ -28,22 +28,6 @@ void on_ranks(std::int32_t num_ranks, const Body& body, std::chrono::millisecond
   }));
 }
 
-/// The error that a call throws; a failure of the test if it throws none.
-Error error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error;
-  }
-  throw std::runtime_error("no Error was thrown");
-}
-
-void require_error(const std::function<void()>& call, ErrorCode code, const std::string& text) {
-  const Error error = error_of(call);
-  if (error.code() != code || std::string(error.what()).find(text) == std::string::npos)
-    throw std::runtime_error("not the expected error: " + std::string(error.what()));
-}
-
 TEST(DeviceFault, ARankThatNeverComesIsNamedByAllOthers) {
   SHUNT_NEEDS_DEVICE();
   on_ranks(
@@ -51,8 +35,8 @@ TEST(DeviceFault, ARankThatNeverComesIsNamedByAllOthers) {
       [](World& world, SmallShuffle& shuffle) {
         shuffle.plan();
         if (world.rank().value == 2) return;
-        require_error([&] { (void)shuffle.dispatch().wait(); }, ErrorCode::deadline, "rank 2 did not come");
-        require_error([&] { (void)shuffle.dispatch(); }, ErrorCode::deadline, "rank 2 did not come");
+        require_error(ErrorCode::deadline, "rank 2 did not come", [&] { (void)shuffle.dispatch().wait(); });
+        require_error(ErrorCode::deadline, "rank 2 did not come", [&] { (void)shuffle.dispatch(); });
       },
       std::chrono::milliseconds(300));
 }
@@ -74,7 +58,7 @@ TEST(DeviceFault, AFailedPlanHasNoRowsOnTheDevice) {
         if (world.rank().value == 1) return;
         shuffle.plan({.max_rows = 100});  // in the memory of the first
         EXPECT_THAT(counts_on_device(shuffle), ::testing::Each(0));
-        require_error([&] { (void)shuffle.dispatch(); }, ErrorCode::deadline, "rank 1 did not come");
+        require_error(ErrorCode::deadline, "rank 1 did not come", [&] { (void)shuffle.dispatch(); });
       },
       std::chrono::milliseconds(300));
 }
@@ -87,8 +71,9 @@ TEST(DeviceFault, RanksThatCallDifferentOperationsAreNamed) {
         shuffle.plan();
         const bool is_first = world.rank().value == 0;
         const auto call = [&] { is_first ? (void)shuffle.dispatch().wait() : (void)shuffle.combine().wait(); };
-        require_error(call, ErrorCode::mismatch,
-                      is_first ? "rank 0 called dispatch, rank 1 combine" : "rank 1 called combine, rank 0 dispatch");
+        require_error(ErrorCode::mismatch,
+                      is_first ? "rank 0 called dispatch, rank 1 combine" : "rank 1 called combine, rank 0 dispatch",
+                      call);
       },
       std::chrono::milliseconds(300));
 }
@@ -98,8 +83,8 @@ TEST(DeviceFault, RowsBeyondTheBoundAreAnErrorOnAllRanks) {
   on_ranks(3, [](World&, SmallShuffle& shuffle) {
     shuffle.route_all_to(0);
     shuffle.plan({.max_rows = 23});
-    require_error([&] { (void)shuffle.dispatch().wait(); }, ErrorCode::invalid_argument,
-                  "24 rows, more than max_rows = 23");
+    require_error(ErrorCode::invalid_argument, "24 rows, more than max_rows = 23",
+                  [&] { (void)shuffle.dispatch().wait(); });
   });
 }
 
@@ -125,9 +110,9 @@ TEST(DeviceFault, AnExpertThatDoesNotExistIsNamed) {
       [](World& world, SmallShuffle& shuffle) {
         if (world.rank().value == 1) shuffle.route(3, 77);
         if (world.rank().value == 1)
-          require_error([&] { shuffle.plan(); }, ErrorCode::invalid_argument, "token 3: expert 77");
+          require_error(ErrorCode::invalid_argument, "token 3: expert 77", [&] { shuffle.plan(); });
         else
-          require_error([&] { shuffle.plan(), (void)shuffle.dispatch().wait(); }, ErrorCode::deadline, "rank 1");
+          require_error(ErrorCode::deadline, "rank 1", [&] { shuffle.plan(), (void)shuffle.dispatch().wait(); });
       },
       std::chrono::milliseconds(300));
 }
@@ -135,11 +120,11 @@ TEST(DeviceFault, AnExpertThatDoesNotExistIsNamed) {
 TEST(DeviceFault, WhatTheCallerDoesWrongIsToldAtOnceAndMayBeRepeated) {
   SHUNT_NEEDS_DEVICE();
   on_ranks(2, [](World&, SmallShuffle& shuffle) {
-    require_error([&] { shuffle.plan({.layout = Layout::padded}); }, ErrorCode::invalid_argument, "padded");
-    require_error([&] { shuffle.plan({.layout = Layout::token_unique, .overflow = Overflow::drop}); },
-                  ErrorCode::invalid_argument, "dropping rows needs expert_major");
+    require_error(ErrorCode::invalid_argument, "padded", [&] { shuffle.plan({.layout = Layout::padded}); });
+    require_error(ErrorCode::invalid_argument, "dropping rows needs expert_major",
+                  [&] { shuffle.plan({.layout = Layout::token_unique, .overflow = Overflow::drop}); });
     shuffle.plan();
-    require_error([&] { (void)shuffle.dispatch_wrong_rows(); }, ErrorCode::invalid_argument, "x is [7, 64]");
+    require_error(ErrorCode::invalid_argument, "x is [7, 64]", [&] { (void)shuffle.dispatch_wrong_rows(); });
     shuffle.round_trip();
   });
 }
@@ -159,7 +144,7 @@ TEST(DeviceFault, DispatchesOfFp8WithoutTheirScalesAreRefused) {
       (void)engine.dispatch(plan, heap.allocate(x, 3, 130), {.scales = scales}).wait();
     };
     const auto refuses = [&](DType rows, DType x, const ConstTensor& scales, const char* why) {
-      require_error([&] { dispatch(rows, x, scales); }, ErrorCode::invalid_argument, why);
+      require_error(ErrorCode::invalid_argument, why, [&] { dispatch(rows, x, scales); });
     };
     const auto scales = [&](std::int64_t cols) { return heap.allocate(f32, 3, cols); };
     dispatch(fp8_e4m3, bf16, {});

@@ -1,11 +1,11 @@
 // Decoding goes on without ranks that are lost.
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <functional>
 
 #include "core/cuda/captured_graph.hpp"
 #include "engine/cuda/decode_case.hpp"
+#include "engine/cuda/require_error.hpp"
 
 namespace shunt::test {
 namespace {
@@ -37,16 +37,6 @@ void on_ranks(std::chrono::milliseconds deadline, const std::function<void(World
     body(world, rank);
     world.barrier();
   }));
-}
-
-void require_error(ErrorCode code, const std::string& text, const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    if (error.code() == code && std::string(error.what()).find(text) != std::string::npos) return;
-    throw std::runtime_error(fmt::format("not the expected error: {}", error.what()));
-  }
-  throw std::runtime_error("no Error was thrown");
 }
 
 constexpr std::chrono::seconds kLong(20);
