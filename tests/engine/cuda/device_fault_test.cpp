@@ -115,6 +115,33 @@ TEST(DeviceFault, AnExpertThatDoesNotExistIsNamedByAllRanks) {
   });
 }
 
+// Were the world not asked, the test would time out.
+TEST(DeviceFault, ARankThatFailsIsNotWaitedForUntilTheDeadline) {
+  SHUNT_NEEDS_DEVICE();
+  EXPECT_THROW(World::spawn(3,
+                            [](World& world) {
+                              const DeviceHeap heap(world, {.bytes = 16 << 20});
+                              SmallShuffle shuffle(world, heap, std::chrono::hours(1));
+                              shuffle.plan();
+                              if (world.rank().value == 1) throw std::logic_error("no more coffee");
+                              for (int turn = 0; turn < 2; ++turn)
+                                require_error(ErrorCode::peer_failed, "no more coffee",
+                                              [&] { (void)shuffle.dispatch().wait(); });
+                            }),
+               std::logic_error);
+}
+
+TEST(DeviceFault, ARankThatLeavesIsNotWaitedForUntilTheDeadline) {
+  SHUNT_NEEDS_DEVICE();
+  ASSERT_NO_THROW(World::spawn(3, [](World& world) {
+    const DeviceHeap heap(world, {.bytes = 16 << 20});
+    SmallShuffle shuffle(world, heap, std::chrono::hours(1));
+    shuffle.plan();
+    if (world.rank().value == 1) return;
+    require_error(ErrorCode::peer_lost, "rank 1", [&] { (void)shuffle.dispatch().wait(); });
+  }));
+}
+
 TEST(DeviceFault, WhatTheCallerDoesWrongIsToldAtOnceAndMayBeRepeated) {
   SHUNT_NEEDS_DEVICE();
   on_ranks(2, [](World&, SmallShuffle& shuffle) {
