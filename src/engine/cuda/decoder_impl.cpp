@@ -195,10 +195,10 @@ void DeviceDecoder::Impl::leave_out(std::span<const RankId> ranks) {
   engine->watch().leave_out(is_left_out_);
   stage = Stage::combined;
   const device::Tag tag{OpKind::leave_out, Phase::begin, who.value()};
-  device::launch(device::Regrouping{engine->control, elsewhere_, tag.packed()}, engine->stream);
+  device::launch(device::Regrouping{engine->control, elsewhere_, num_regroupings_ + 1, tag.packed()}, engine->stream);
   device::check(cudaStreamSynchronize(engine->stream), "regroup");
-  device::throw_if_faulty(engine->page().fault, engine->watch(), RankId(engine->self),
-                          2 * *engine->options.deadline);
+  device::throw_if_faulty(engine->page().fault, engine->watch(), RankId(engine->self), 2 * *engine->options.deadline);
+  ++num_regroupings_;
 }
 
 }  // namespace shunt

@@ -53,6 +53,7 @@ struct DeviceDecoder::Impl {
   std::shared_ptr<std::byte> elsewhere_block_;
   std::shared_ptr<std::byte> elsewhere_own_;
   std::vector<bool> is_left_out_;
+  std::uint64_t num_regroupings_ = 0;
 
   // Of the last dispatch.
   std::int64_t num_tokens_ = 0;
