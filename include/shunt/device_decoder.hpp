@@ -28,8 +28,9 @@ class DeviceDecoder {
   /// Collective. options.max_tokens: tokens that any rank brings, at most.
   DeviceDecoder(World& world, const DeviceHeap& heap, const ExpertMap& map, const DeviceEngineOptions& options);
 
-  /// x: [tokens, hidden] in the row dtype, unchanged until the ticket is complete. Experts out of range are dropped.
-  /// Result: rows().
+  /// x: [tokens, hidden] in the row dtype, unchanged until the ticket is complete. Result: rows(). An expert that is
+  /// out of range, or that the token named before, is dropped as if it were −1: a plan refuses such a routing, but here
+  /// rows are on their way before anybody could have been told.
   [[nodiscard]] DeviceTicket<Tensor> dispatch(const DeviceRouting& routing, const ConstTensor& x,
                                               Stream stream = nullptr);
   void dispatch_send(const DeviceRouting& routing, const ConstTensor& x, Stream stream = nullptr);

@@ -70,6 +70,20 @@ DecodeStep without_rank(const DecodeStep& step, const DecodeShape& shape, RankId
   return rest;
 }
 
+DecodeStep naming_twice(const DecodeStep& step, const DecodeShape& shape) {
+  DecodeStep twice{step.routing, step.x, step.expert_out};
+  const auto for_second_choices = [&](const auto& change) {
+    for (RankRouting& routing : twice.routing.ranks)
+      for (std::size_t entry = 0; entry < routing.experts.size(); ++entry)
+        if (entry % static_cast<std::size_t>(shape.topk) % 2 == 1) change(routing.experts, entry);
+  };
+  for_second_choices([](std::vector<std::int32_t>& experts, std::size_t entry) { experts[entry] = -1; });
+  ask_reference(twice, shape);
+  for_second_choices(
+      [](std::vector<std::int32_t>& experts, std::size_t entry) { experts[entry] = experts[entry - 1]; });
+  return twice;
+}
+
 DecodingRank::DecodingRank(World& world, const DeviceHeap& heap, const DecodeShape& shape,
                            std::chrono::milliseconds deadline)
     : rank_(world.rank().index()),

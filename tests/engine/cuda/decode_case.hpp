@@ -36,6 +36,9 @@ DecodeStep draw_decode_step(std::uint64_t seed, const DecodeShape& shape, const 
 /// As if this rank had no tokens, and what others send to it were dropped.
 DecodeStep without_rank(const DecodeStep& step, const DecodeShape& shape, RankId lost);
 
+/// As if every second choice of a token were the one before, which changes nothing but that it is dropped.
+DecodeStep naming_twice(const DecodeStep& step, const DecodeShape& shape);
+
 /// One rank's decoder and buffers. Everything throws what differs from the reference.
 class DecodingRank {
  public:

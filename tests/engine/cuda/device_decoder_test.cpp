@@ -196,6 +196,20 @@ TEST(DeviceDecoder, GraphsAreReplayedWithOtherRoutings) {
   }));
 }
 
+TEST(DeviceDecoder, AnExpertThatATokenNamesTwiceIsDroppedOnce) {
+  SHUNT_NEEDS_DEVICE();
+  for (const std::int32_t topk : {2, 5, 8}) {
+    const DecodeShape shape{.map = map_with_replicas(), .topk = topk, .max_tokens = 70};
+    ASSERT_NO_THROW(World::spawn(4, [&](World& world) {
+      const DeviceHeap heap(world, {.bytes = 16 << 20});
+      DecodingRank rank(world, heap, shape);
+      for (std::uint64_t seed = 0; seed < 5; ++seed)
+        rank.take(naming_twice(draw_decode_step(seed, shape, {70, 33, 0, 69}), shape));
+      world.barrier();
+    }));
+  }
+}
+
 TEST(DeviceDecoder, RefusesOperationsOutOfTurn) {
   SHUNT_NEEDS_DEVICE();
   ASSERT_NO_THROW(World::spawn(1, [](World& world) {
