@@ -18,6 +18,10 @@ namespace shunt {
 /// what experts make of rows() is written to expert_out() between the two, and expert_out() stays unchanged until the
 /// next dispatch is complete. Streams, faults and graphs are as for DeviceEngine.
 ///
+/// When a combine is complete here, other ranks may still read this rank's expert_out(). So a decoder is let go of when
+/// the last combine is complete on all ranks: after World::barrier(), say. Its destructor waits for what this rank has
+/// under way.
+///
 /// Each consists of two halves that can be called instead, with other work between them: the first sends and returns,
 /// the second waits for what others send. Between them nothing of this rank is on the device, so all of it computes.
 /// Ranks need not agree on whether they call halves.

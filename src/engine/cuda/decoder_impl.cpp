@@ -39,6 +39,11 @@ DeviceDecoder::Impl::Impl(World& world, const DeviceHeap& heap, const ExpertMap&
   meet_peers(world);
 }
 
+DeviceDecoder::Impl::~Impl() {
+  // The engine waits too, but blocks are let go of before it, and tickets may keep it.
+  (void)cudaStreamSynchronize(engine->stream);
+}
+
 void DeviceDecoder::Impl::check_options(const ExpertMap& expert_map) const {
   const std::int32_t num_ranks = engine->heap->num_ranks;
   if (expert_map.num_ranks() != num_ranks || expert_map.num_physical() > device::kMostPaddedExperts)

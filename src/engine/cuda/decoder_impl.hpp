@@ -11,6 +11,7 @@ namespace shunt {
 
 struct DeviceDecoder::Impl {
   Impl(World& world, const DeviceHeap& heap, const ExpertMap& expert_map, const DeviceEngineOptions& options);
+  ~Impl();
 
   /// Which half of an operation was the last.
   enum class Stage : std::uint8_t { combined, sent, received, told };
