@@ -29,7 +29,8 @@ class DeviceDecoder {
  public:
   struct Impl;
 
-  /// Collective. options.max_tokens: tokens that any rank brings, at most.
+  /// Collective. options.max_tokens: tokens that any rank brings, at most. options.sms is 0, else Error(unsupported):
+  /// for few multiprocessors, let the stream be one of a green context.
   DeviceDecoder(World& world, const DeviceHeap& heap, const ExpertMap& map, const DeviceEngineOptions& options);
 
   /// x: [tokens, hidden] in the row dtype, unchanged until the ticket is complete. Result: rows(). An expert that is

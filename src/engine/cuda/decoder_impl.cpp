@@ -52,6 +52,9 @@ void DeviceDecoder::Impl::check_options(const ExpertMap& expert_map) const {
          expert_map.num_ranks(), expert_map.num_physical(), num_ranks, device::kMostPaddedExperts);
   if (engine->options.reduction != Reduction::tree)
     fail(ErrorCode::invalid_argument, "rank {}: decoder: sums are a tree's", engine->self);
+  if (engine->options.sms != 0)
+    fail(ErrorCode::unsupported, "rank {}: decoder: sms is {}, but its kernels are as wide as there are tokens",
+         engine->self, engine->options.sms);
   if (engine->has_scales())
     fail(ErrorCode::unsupported, "rank {}: decoder: rows are fp8_e4m3, expected f32, bf16 or f16", engine->self);
 }

@@ -211,6 +211,16 @@ TEST(DeviceDecoder, AnExpertThatATokenNamesTwiceIsDroppedOnce) {
   }
 }
 
+TEST(DeviceDecoder, RefusesFewMultiprocessors) {
+  SHUNT_NEEDS_DEVICE();
+  ASSERT_NO_THROW(World::spawn(1, [](World& world) {
+    const DeviceHeap heap(world, {.bytes = 16 << 20});
+    EXPECT_THROW(
+        DeviceDecoder(world, heap, ExpertMap::contiguous(2, 1), {.hidden = 8, .dtype = f32, .max_tokens = 4, .sms = 2}),
+        Error);
+  }));
+}
+
 TEST(DeviceDecoder, RefusesOperationsOutOfTurn) {
   SHUNT_NEEDS_DEVICE();
   ASSERT_NO_THROW(World::spawn(1, [](World& world) {
