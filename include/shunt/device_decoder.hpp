@@ -49,13 +49,15 @@ class DeviceDecoder {
 
   /// Goes on without these ranks, be they lost, slow or no longer needed, and without those that were left out before.
   /// What routings send to a copy of an expert there is dropped, as if it were −1; nobody writes to these ranks' memory
-  /// or waits for them, and source_counts() of theirs are 0. Collective over the ranks that stay, which bring the same
-  /// list; each waits on the host, at most for twice the deadline. A fault is forgotten, even where no rank is named,
-  /// and so is a dispatch that was not combined: a dispatch comes next. Graphs that were captured before follow. If it
-  /// throws Error(deadline), as one that stays did not come, it may be called again.
+  /// or waits for them, and source_counts() of theirs are 0 unless they come later. Collective over the ranks that
+  /// stay, which bring the same list; each waits on the host, at most for twice the deadline. A fault is forgotten,
+  /// even where no rank is named, and so is a dispatch that was not combined: a dispatch comes next. Graphs that were
+  /// captured before follow. If it throws, as one that stays did not come, it may be called again, with the same ranks
+  /// or with more.
   ///
-  /// A rank that is left out and comes later reports that others don't come. It writes nothing that matters to them:
-  /// its rows have their own places. To take it back, make a new decoder.
+  /// A rank that is left out and comes later reports that others don't come. It changes no results of theirs: its rows
+  /// have their own places. But it may set its source_counts() once more, so that experts compute rows in vain. To take
+  /// it back, make a new decoder.
   void leave_out(std::span<const RankId> ranks);
 
   /// [local experts × ranks × max_tokens, hidden] in the row dtype; rows beyond a source's count hold anything.
