@@ -161,16 +161,19 @@ void DecodingRank::dispatch(const DecodeStep& step, Calls calls) {
   compare_rows(step);
 }
 
+void DecodingRank::receive(const DecodeStep& step) {
+  (void)decoder_.combine_receive({.out = first_rows(result_, step.x[rank_].rows())}).wait();
+  compare_result(step);
+}
+
 void DecodingRank::take(const DecodeStep& step, Calls calls) {
   dispatch(step, calls);
   load_expert_out(step);
-  const DeviceCombineOptions options{.out = first_rows(result_, step.x[rank_].rows())};
   if (calls == Calls::halves) {
     decoder_.combine_send();
-    (void)decoder_.combine_receive(options).wait();
-  } else {
-    (void)decoder_.combine(options).wait();
+    return receive(step);
   }
+  (void)decoder_.combine({.out = first_rows(result_, step.x[rank_].rows())}).wait();
   compare_result(step);
 }
 

@@ -52,6 +52,9 @@ class DecodingRank {
   void send(const DecodeStep& step);
   /// Compares what comes.
   void dispatch(const DecodeStep& step, Calls calls = Calls::whole);
+  /// What the halves of combine need and give; compares the result.
+  void load_expert_out(const DecodeStep& step);
+  void receive(const DecodeStep& step);
   /// Dispatches and combines, and compares both.
   void take(const DecodeStep& step, Calls calls = Calls::whole);
 
@@ -72,7 +75,6 @@ class DecodingRank {
   }
   [[nodiscard]] DeviceRouting routing(std::int64_t num_tokens) const;
   void load_tokens(const DecodeStep& step);
-  void load_expert_out(const DecodeStep& step);
   void compare_result(const DecodeStep& step);
   void require(const char* what, const std::string& difference) const;
 
