@@ -32,8 +32,10 @@ struct DeviceEngineOptions {
   std::int64_t max_tokens = 0;
   /// Physical experts that a map has, at most.
   std::int32_t max_experts = 1024;
-  /// Operations run on this stream, one after the other; null: one of the engine's own. Ranks of a process never share
-  /// a stream, so CUDA's default stream will not do.
+  /// Operations run on this stream, one after the other; null: on the heap's, which this rank's engines share, so that
+  /// all ranks call operations of all of them in the same order. Ranks of a process never share a stream, so CUDA's
+  /// default stream will not do. Each stream that operations run on counts as a rank does in DeviceHeap: more of them
+  /// than CUDA_DEVICE_MAX_CONNECTIONS, in a process and on a device, may wait for each other until the deadline.
   Stream stream = nullptr;
   /// Dispatch, combine and dispatch_backward carry rows on at most so many multiprocessors, so that others are left to
   /// what runs beside; 0: on all. Each carries about 60 GB/s (docs/performance.md). Planning, combine_backward, fp8 and

@@ -59,6 +59,12 @@ std::shared_ptr<T> pin(std::size_t count) {
   return {static_cast<T*>(data), [](T* freed) { (void)cudaFreeHost(freed); }};
 }
 
+std::shared_ptr<CUstream_st> make_stream() {
+  cudaStream_t stream = nullptr;
+  device::check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "make a stream");
+  return {stream, [](cudaStream_t ended) { (void)cudaStreamDestroy(ended); }};
+}
+
 }  // namespace
 
 DeviceHeap::Impl::Impl(World& world, const DeviceHeapOptions& options, std::int32_t device)
@@ -67,6 +73,7 @@ DeviceHeap::Impl::Impl(World& world, const DeviceHeapOptions& options, std::int3
       num_ranks(world.size()) {
   pages_ = pin<HostPage>(kMostEngines);
   vigils_ = pin<std::uint32_t>(kMostEngines * device::Vigil::num_words(num_ranks));
+  stream = make_stream();
   for (std::size_t i = 0; i < kMostEngines; ++i) free_pages_.push_back(pages_.get() + i);
   device::preload_kernels();
 }

@@ -82,11 +82,7 @@ DeviceEngine::Impl::Impl(World& world, const DeviceHeap& device_heap, const Devi
   check_summable(self, "wire_dtype", *options.wire_dtype);
   const device::OnDevice scope(device());
   check_sms(self, options.sms, device());
-  stream = options.stream;
-  if (!stream) {
-    device::check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "make a stream");
-    owns_stream_ = true;
-  }
+  stream = options.stream ? options.stream : heap->stream.get();
   page_ = heap->take_page();
   watch_ = std::make_unique<device::Watchdog::Watch>(heap->watchdog, world.impl(), page_->vigil);
   make_control(world);
@@ -96,7 +92,6 @@ DeviceEngine::Impl::~Impl() {
   // What is under way ends by itself, when a rank is lost or at the deadline at the latest; its memory must not be
   // handed out before.
   (void)cudaStreamSynchronize(stream);
-  if (owns_stream_) (void)cudaStreamDestroy(stream);
 }
 
 void DeviceEngine::Impl::make_control(World& world) {

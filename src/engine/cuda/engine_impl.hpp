@@ -101,7 +101,6 @@ struct DeviceEngine::Impl : std::enable_shared_from_this<DeviceEngine::Impl> {
  private:
   void make_control(World& world);
 
-  bool owns_stream_ = false;
   std::shared_ptr<HostPage> page_;
   std::unique_ptr<device::Watchdog::Watch> watch_;
   std::shared_ptr<std::byte> control_block_;  // what peers write

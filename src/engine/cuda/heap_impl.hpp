@@ -8,6 +8,7 @@
 #include "engine/cuda/watchdog.hpp"
 #include "plan/cuda/plan_arrays.hpp"
 #include "shunt/device_heap.hpp"
+#include "shunt/stream.hpp"
 #include "transport/cuda/control.hpp"
 #include "transport/cuda/symmetric_heap.hpp"
 
@@ -30,6 +31,9 @@ struct DeviceHeap::Impl : std::enable_shared_from_this<DeviceHeap::Impl> {
   device::SymmetricHeap memory;
   std::int32_t num_ranks;
   device::Watchdog watchdog;
+  /// Of engines that were given none. Shared, as a stream more is a connection more to the device, in which whoever
+  /// waits may hold up others.
+  std::shared_ptr<CUstream_st> stream;
 
  private:
   static constexpr std::size_t kMostEngines = 1024;
