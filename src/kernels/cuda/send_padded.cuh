@@ -1,6 +1,7 @@
 // What the blocks of a dispatch without a plan do.
 #pragma once
 
+#include "core/cuda/choose_copy.cuh"
 #include "kernels/cuda/access.cuh"
 #include "kernels/cuda/geometry.hpp"
 #include "kernels/cuda/send_padded.hpp"
@@ -17,14 +18,10 @@ struct ExpertCopy {
   __device__ explicit operator bool() const { return rows != nullptr; }
 };
 
-/// The copy that serves (token, expert), as ExpertMap::choose says.
+/// The copy that serves (token, expert).
 __device__ inline ExpertCopy copy_for(const SendPadded& send, std::int32_t token, std::int32_t expert) {
-  if (expert < 0 || expert >= send.num_experts) return {-1, -1, nullptr};
-  std::int32_t physical = send.only_copy[expert];
-  if (physical < 0) {
-    const std::int32_t begin = send.copies_begin[expert];
-    physical = send.copies[begin + (send.self + token) % (send.copies_begin[expert + 1] - begin)];
-  }
+  const std::int32_t physical = choose_copy(send, expert, [&] { return send.self + token; });
+  if (physical < 0) return {-1, -1, nullptr};
   const std::int32_t rank = send.rank_of[physical];
   return {physical, rank, send.rows[rank]};
 }
