@@ -80,9 +80,10 @@ struct DeviceGradients {
 /// Ranks of one process on one device share CUDA's queues for copies between host and device. A copy that stands behind
 /// an operation on a stream holds up the other ranks' copies, so there wait for the ticket first, then copy.
 ///
-/// A rank that does not come in time, or comes for something else, is a fault: the operation and all later ones move
-/// nothing, and the next ticket that is waited for, or the next call, throws the Error. Afterwards the engine can only
-/// be destroyed; the device, its context and other engines stay as they are.
+/// A rank that does not come in time, that the world has lost, or that comes for something else, is a fault, and so is
+/// a routing that makes no sense, on all ranks: the operation and all later ones move nothing, and the next ticket that
+/// is waited for, or the next call, throws the Error. Afterwards the engine can only be destroyed; the device, its
+/// context and other engines stay as they are. An engine, and a plan or a ticket of it, keeps its rank in the world.
 class DeviceEngine {
  public:
   struct Impl;
