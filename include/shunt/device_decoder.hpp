@@ -18,6 +18,10 @@ namespace shunt {
 /// what experts make of rows() is written to expert_out() between the two, and expert_out() stays unchanged until the
 /// next dispatch is complete. Streams, faults and graphs are as for DeviceEngine.
 ///
+/// When a combine is complete here, other ranks may still read this rank's expert_out(). So a decoder is let go of when
+/// the last combine is complete on all ranks: after World::barrier(), say. Its destructor waits for what this rank has
+/// under way.
+///
 /// Each consists of two halves that can be called instead, with other work between them: the first sends and returns,
 /// the second waits for what others send. Between them nothing of this rank is on the device, so all of it computes.
 /// Ranks need not agree on whether they call halves.
@@ -25,11 +29,13 @@ class DeviceDecoder {
  public:
   struct Impl;
 
-  /// Collective. options.max_tokens: tokens that any rank brings, at most.
+  /// Collective. options.max_tokens: tokens that any rank brings, at most. options.sms is 0, else Error(unsupported):
+  /// for few multiprocessors, let the stream be one of a green context.
   DeviceDecoder(World& world, const DeviceHeap& heap, const ExpertMap& map, const DeviceEngineOptions& options);
 
-  /// x: [tokens, hidden] in the row dtype, unchanged until the ticket is complete. Experts out of range are dropped.
-  /// Result: rows().
+  /// x: [tokens, hidden] in the row dtype, unchanged until the ticket is complete. Result: rows(). An expert that is
+  /// out of range, or that the token named before, is dropped as if it were −1: a plan refuses such a routing, but here
+  /// rows are on their way before anybody could have been told.
   [[nodiscard]] DeviceTicket<Tensor> dispatch(const DeviceRouting& routing, const ConstTensor& x,
                                               Stream stream = nullptr);
   void dispatch_send(const DeviceRouting& routing, const ConstTensor& x, Stream stream = nullptr);
@@ -43,13 +49,15 @@ class DeviceDecoder {
 
   /// Goes on without these ranks, be they lost, slow or no longer needed, and without those that were left out before.
   /// What routings send to a copy of an expert there is dropped, as if it were −1; nobody writes to these ranks' memory
-  /// or waits for them, and source_counts() of theirs are 0. Collective over the ranks that stay, which bring the same
-  /// list; each waits on the host, at most for twice the deadline. A fault is forgotten, even where no rank is named,
-  /// and so is a dispatch that was not combined: a dispatch comes next. Graphs that were captured before follow. If it
-  /// throws Error(deadline), as one that stays did not come, it may be called again.
+  /// or waits for them, and source_counts() of theirs are 0 unless they come later. Collective over the ranks that
+  /// stay, which bring the same list; each waits on the host, at most for twice the deadline. A fault is forgotten,
+  /// even where no rank is named, and so is a dispatch that was not combined: a dispatch comes next. Graphs that were
+  /// captured before follow. If it throws, as one that stays did not come, it may be called again, with the same ranks
+  /// or with more.
   ///
-  /// A rank that is left out and comes later reports that others don't come. It writes nothing that matters to them:
-  /// its rows have their own places. To take it back, make a new decoder.
+  /// A rank that is left out and comes later reports that others don't come. It changes no results of theirs: its rows
+  /// have their own places. But it may set its source_counts() once more, so that experts compute rows in vain. To take
+  /// it back, make a new decoder.
   void leave_out(std::span<const RankId> ranks);
 
   /// [local experts × ranks × max_tokens, hidden] in the row dtype; rows beyond a source's count hold anything.

@@ -32,10 +32,13 @@ struct DeviceEngineOptions {
   std::int64_t max_tokens = 0;
   /// Physical experts that a map has, at most.
   std::int32_t max_experts = 1024;
-  /// Operations run on this stream, one after the other; null: one of the engine's own. Ranks of a process never share
-  /// a stream, so CUDA's default stream will not do. It outlives the engine, its plans and its tickets. Where it is
-  /// confined to few multiprocessors (a green context), they have room for a waiting block of each rank that shares
-  /// them, of 512 threads (DeviceDecoder: 1024), and for one that does not wait.
+  /// Operations run on this stream, one after the other; null: on the heap's, which this rank's engines share, so that
+  /// all ranks call operations of all of them in the same order. Ranks of a process never share a stream, so CUDA's
+  /// default stream will not do. Each stream that operations run on counts as a rank does in DeviceHeap: more of them
+  /// than CUDA_DEVICE_MAX_CONNECTIONS, in a process and on a device, may wait for each other until the deadline. It
+  /// outlives the engine, its plans and its tickets. Where it is confined to few multiprocessors (a green context), they
+  /// have room for a waiting block of each rank that shares them, of 512 threads (DeviceDecoder: 1024), and for one that
+  /// does not wait.
   Stream stream = nullptr;
   /// Dispatch, combine and dispatch_backward carry rows on at most so many multiprocessors, so that others are left to
   /// what runs beside; 0: on all. Each carries about 60 GB/s (docs/performance.md). Planning, combine_backward, fp8,
@@ -91,11 +94,12 @@ struct DeviceGradients {
 /// Ranks of one process on one device share CUDA's queues for copies between host and device. A copy that stands behind
 /// an operation on a stream holds up the other ranks' copies, so there wait for the ticket first, then copy.
 ///
-/// A rank that does not come in time, or comes for something else, is a fault: the operation and all later ones move
-/// nothing, and the next ticket that is waited for, or the next call, throws the Error. Afterwards the engine can only
-/// be destroyed; the device, its context and other engines stay as they are. Memory that ranks which come late may
-/// still write is handed to nobody else until the heap dies: at most the last plan or the last operation's rows, and
-/// the engine's own.
+/// A rank that does not come in time, that the world has lost, or that comes for something else, is a fault, and so is
+/// a routing that makes no sense, on all ranks: the operation and all later ones move nothing, and the next ticket that
+/// is waited for, or the next call, throws the Error. Afterwards the engine can only be destroyed; the device, its
+/// context and other engines stay as they are. Memory that ranks which come late may still write is handed to nobody
+/// else until the heap dies: at most the last plan or the last operation's rows, and the engine's own. An engine, and a
+/// plan or a ticket of it, keeps its rank in the world.
 class DeviceEngine {
  public:
   struct Impl;

@@ -26,7 +26,7 @@ class DeviceHeap {
   /// Collective. Ranks of one host share a heap; between hosts there is DeviceClusterEngine. Waits for the device to be
   /// idle, so no rank may have operations under way. More than 8 ranks of a process on one device need
   /// CUDA_DEVICE_MAX_CONNECTIONS to be at least their number when CUDA starts, else waiting ranks could stand in each
-  /// other's way: Error(unsupported).
+  /// other's way: Error(unsupported). Engines share the heap's stream unless they are given others, which count too.
   DeviceHeap(World& world, const DeviceHeapOptions& options = {});
 
   /// In which dispatch outputs and expert outputs need no copy. Not collective and no CUDA call. Memory that is let go

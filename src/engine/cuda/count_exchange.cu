@@ -1,5 +1,6 @@
 #include "core/cuda/check.hpp"
 #include "engine/cuda/count_exchange.hpp"
+#include "engine/cuda/tag.hpp"
 #include "plan/cuda/slots.cuh"
 #include "transport/cuda/meeting.cuh"
 
@@ -35,16 +36,29 @@ __device__ void push_counts(const CountExchange& exchange) {
   }
 }
 
-/// What this rank's router did wrong is reported after the meeting, so that the others need not wait for it there.
-__device__ void report_bad_entries(const CountExchange& exchange) {
-  for (std::int32_t tile = threadIdx.x; tile < exchange.shape.num_tiles(); tile += kThreads) {
-    const std::int32_t entry = exchange.plan.bad_entry[tile];
-    if (entry < 0) continue;
-    const std::int64_t all = std::int64_t{tile} * kTileTokens * exchange.shape.topk + entry;
-    report(exchange.control,
-           {FaultRecord::routing, exchange.control.self, exchange.note.tag,
-            static_cast<std::uint64_t>(all / exchange.shape.topk), static_cast<std::uint64_t>(exchange.experts[all])});
-  }
+/// The first bad entry of the tiles that this thread looks at; −1 if there is none. The last threads begin, as the
+/// first ones have counts to add up.
+__device__ std::int64_t bad_entry_of_thread(const CountExchange& exchange) {
+  for (std::int32_t tile = kThreads - 1 - threadIdx.x; tile < exchange.shape.num_tiles(); tile += kThreads)
+    if (const std::int32_t entry = exchange.plan.bad_entry[tile]; entry >= 0)
+      return std::int64_t{tile} * kTileTokens * exchange.shape.topk + entry;
+  return -1;
+}
+
+/// Called by a whole block, of which at least one thread knows a bad entry. This rank comes to the meeting once more,
+/// so that the others learn why it comes to none after.
+__device__ void refuse(const CountExchange& exchange, std::int64_t bad_entry) {
+  __shared__ unsigned long long first;
+  if (threadIdx.x == 0) first = ~0ull;
+  __syncthreads();
+  if (bad_entry >= 0) atomicMin(&first, static_cast<unsigned long long>(bad_entry));
+  __syncthreads();
+  const auto entry = static_cast<std::int64_t>(first);
+  const BadEntry bad{static_cast<std::int32_t>(entry / exchange.shape.topk), exchange.experts[entry]};
+  const Note note{exchange.note.offset, bad.packed(), Tag::at(Phase::refused, exchange.note.tag)};
+  meet<MeetingPart::saying>(exchange.control, note);
+  if (threadIdx.x == 0)
+    report(exchange.control, {FaultRecord::routing, exchange.control.self, exchange.note.tag, 0, bad.packed()});
 }
 
 /// A rank that has failed receives nothing: experts that read on the device how many rows they have find none.
@@ -59,8 +73,12 @@ __device__ void tell_of_no_rows(const CountExchange& exchange) {
 __device__ bool exchange_counts(const CountExchange& exchange) {
   const Control& control = exchange.control;
   if (is_faulty(control)) return false;
+  const std::int64_t bad_entry = bad_entry_of_thread(exchange);
   add_up_tiles(exchange.shape, exchange.plan);
-  __syncthreads();
+  if (__syncthreads_or(bad_entry >= 0)) {
+    refuse(exchange, bad_entry);
+    return false;
+  }
   push_counts(exchange);
   __syncthreads();
   if (!meet(control, exchange.note)) return false;
@@ -69,7 +87,6 @@ __device__ bool exchange_counts(const CountExchange& exchange) {
       reinterpret_cast<const std::uint32_t*>(control.blocks[control.self] + control.shape.words(meeting, 0));
   derive_slots<kThreads>(exchange.shape, exchange.map, exchange.rules, control.self, counts, control.shape.num_words,
                          exchange.plan);
-  report_bad_entries(exchange);
   const PlanSizes sizes = *exchange.plan.sizes;
   if (threadIdx.x == 0) *exchange.told = sizes;
   if (threadIdx.x == 0 && sizes.overflowed && !exchange.drops)

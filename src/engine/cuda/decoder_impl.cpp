@@ -39,6 +39,11 @@ DeviceDecoder::Impl::Impl(World& world, const DeviceHeap& heap, const ExpertMap&
   meet_peers(world);
 }
 
+DeviceDecoder::Impl::~Impl() {
+  // The engine waits too, but blocks are let go of before it, and tickets may keep it.
+  (void)cudaStreamSynchronize(engine->stream);
+}
+
 void DeviceDecoder::Impl::check_options(const ExpertMap& expert_map) const {
   const std::int32_t num_ranks = engine->heap->num_ranks;
   if (expert_map.num_ranks() != num_ranks || expert_map.num_physical() > device::kMostPaddedExperts)
@@ -47,6 +52,9 @@ void DeviceDecoder::Impl::check_options(const ExpertMap& expert_map) const {
          expert_map.num_ranks(), expert_map.num_physical(), num_ranks, device::kMostPaddedExperts);
   if (engine->options.reduction != Reduction::tree)
     fail(ErrorCode::invalid_argument, "rank {}: decoder: sums are a tree's", engine->self);
+  if (engine->options.sms != 0)
+    fail(ErrorCode::unsupported, "rank {}: decoder: sms is {}, but its kernels are as wide as there are tokens",
+         engine->self, engine->options.sms);
   if (engine->has_scales())
     fail(ErrorCode::unsupported, "rank {}: decoder: rows are fp8_e4m3, expected f32, bf16 or f16", engine->self);
 }
@@ -192,11 +200,13 @@ void DeviceDecoder::Impl::leave_out(std::span<const RankId> ranks) {
   }
   device::check(cudaStreamSynchronize(engine->stream), "leave ranks out");
   engine->page().fault = {};
+  engine->watch().leave_out(is_left_out_);
   stage = Stage::combined;
   const device::Tag tag{OpKind::leave_out, Phase::begin, who.value()};
-  device::launch(device::Regrouping{engine->control, elsewhere_, tag.packed()}, engine->stream);
+  device::launch(device::Regrouping{engine->control, elsewhere_, num_regroupings_ + 1, tag.packed()}, engine->stream);
   device::check(cudaStreamSynchronize(engine->stream), "regroup");
-  device::throw_if_faulty(engine->page().fault, RankId(engine->self), 2 * *engine->options.deadline);
+  device::throw_if_faulty(engine->page().fault, engine->watch(), RankId(engine->self), 2 * *engine->options.deadline);
+  ++num_regroupings_;
 }
 
 }  // namespace shunt

@@ -11,6 +11,7 @@ namespace shunt {
 
 struct DeviceDecoder::Impl {
   Impl(World& world, const DeviceHeap& heap, const ExpertMap& expert_map, const DeviceEngineOptions& options);
+  ~Impl();
 
   /// Which half of an operation was the last.
   enum class Stage : std::uint8_t { combined, sent, received, told };
@@ -53,6 +54,7 @@ struct DeviceDecoder::Impl {
   std::shared_ptr<std::byte> elsewhere_block_;
   std::shared_ptr<std::byte> elsewhere_own_;
   std::vector<bool> is_left_out_;
+  std::uint64_t num_regroupings_ = 0;
 
   // Of the last dispatch.
   std::int64_t num_tokens_ = 0;

@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
@@ -52,6 +53,19 @@ void check_connections(World& world, std::int32_t device) {
          beside, device, connections, beside);
 }
 
+template <class T>
+std::shared_ptr<T> pin(std::size_t count) {
+  void* data = nullptr;
+  device::check(cudaHostAlloc(&data, count * sizeof(T), cudaHostAllocMapped | cudaHostAllocPortable), "pin memory");
+  return {static_cast<T*>(data), [](T* freed) { (void)cudaFreeHost(freed); }};
+}
+
+std::shared_ptr<CUstream_st> make_stream() {
+  cudaStream_t stream = nullptr;
+  device::check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "make a stream");
+  return {stream, [](cudaStream_t ended) { (void)cudaStreamDestroy(ended); }};
+}
+
 }  // namespace
 
 DeviceHeap::Impl::Impl(World& world, const DeviceHeapOptions& options, std::int32_t device)
@@ -60,10 +74,9 @@ DeviceHeap::Impl::Impl(World& world, const DeviceHeapOptions& options, std::int3
       num_ranks(world.size()),
       members(world.impl()->group->members),
       most_tile_bytes(device::most_tile_bytes()) {
-  constexpr std::size_t kBytes = kMostEngines * sizeof(HostPage);
-  void* pinned = nullptr;
-  device::check(cudaHostAlloc(&pinned, kBytes, cudaHostAllocMapped | cudaHostAllocPortable), "pin memory");
-  pages_ = {static_cast<HostPage*>(pinned), [](HostPage* freed) { (void)cudaFreeHost(freed); }};
+  pages_ = pin<HostPage>(kMostEngines);
+  vigils_ = pin<std::uint32_t>(kMostEngines * device::Vigil::num_words(num_ranks));
+  stream = make_stream();
   for (std::size_t i = 0; i < kMostEngines; ++i) free_pages_.push_back(pages_.get() + i);
   device::preload_kernels();
 }
@@ -77,7 +90,10 @@ std::shared_ptr<HostPage> DeviceHeap::Impl::take_page() {
   if (free_pages_.empty()) fail(ErrorCode::system, "a device heap serves at most {} engines at a time", kMostEngines);
   HostPage* const page = free_pages_.back();
   free_pages_.pop_back();
-  *page = {};
+  const std::size_t num_words = device::Vigil::num_words(num_ranks);
+  *page = {
+      .fault = {}, .sizes = {}, .vigil = {vigils_.get() + static_cast<std::size_t>(page - pages_.get()) * num_words}};
+  std::fill_n(page->vigil.words, num_words, 0u);
   return {page, [heap = shared_from_this()](HostPage* freed) {
             const std::lock_guard guard(heap->mutex_);
             heap->free_pages_.push_back(freed);

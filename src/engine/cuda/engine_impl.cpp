@@ -90,17 +90,15 @@ DeviceEngine::Impl::Impl(World& world, const DeviceHeap& device_heap, const Devi
   check_summable(self, "wire_dtype", *options.wire_dtype);
   const device::OnDevice scope(device());
   check_sms(self, options.sms, device());
-  stream = options.stream;
-  if (!stream) {
-    device::check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "make a stream");
-    own_stream_ = {stream, [](cudaStream_t ended) { (void)cudaStreamDestroy(ended); }};
-  }
+  stream = options.stream ? options.stream : heap->stream.get();
   page_ = heap->take_page();
+  watch_ = std::make_unique<device::Watchdog::Watch>(heap->watchdog, world.impl(), page_->vigil);
   make_control(world);
 }
 
 DeviceEngine::Impl::~Impl() {
-  // What is under way ends by itself, at the deadline at the latest; its memory must not be handed out before.
+  // What is under way ends by itself, when a rank is lost or at the deadline at the latest; its memory must not be
+  // handed out before.
   (void)cudaStreamSynchronize(stream);
   if (has_failed()) keep_what_peers_may_write();
   resting->complete(std::numeric_limits<std::uint64_t>::max());
@@ -149,6 +147,7 @@ void DeviceEngine::Impl::make_control(World& world) {
   control.shown = words + 2 * num_ranks;
   control.progress = reinterpret_cast<device::Progress*>(words + 4 * num_ranks);
   control.fault = &page_->fault;
+  control.vigil = page_->vigil;
   control.deadline_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(*options.deadline).count());
 }
 
@@ -175,7 +174,7 @@ void DeviceEngine::Impl::keep_what_peers_may_write() const noexcept {
 
 void DeviceEngine::Impl::throw_if_faulty() const {
   if (has_failed()) keep_what_peers_may_write();
-  device::throw_if_faulty(page_->fault, RankId(self), *options.deadline);
+  device::throw_if_faulty(page_->fault, *watch_, RankId(self), *options.deadline);
 }
 
 bool DeviceEngine::Impl::is_capturing() const {

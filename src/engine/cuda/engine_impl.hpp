@@ -119,16 +119,17 @@ struct DeviceEngine::Impl : std::enable_shared_from_this<DeviceEngine::Impl> {
   auto with_room(const Make& make) const;
   void give_back_what_is_over(const device::Events::Event& now);
 
-  std::shared_ptr<CUstream_st> own_stream_;  // null: it is the caller's
   std::uint64_t work_ = 0;                   // the last that was begun
   Mark probe_;                               // no event: nobody looks
   std::shared_ptr<HostPage> page_;
+  std::unique_ptr<device::Watchdog::Watch> watch_;
   std::shared_ptr<std::byte> control_block_;  // what peers write
   std::shared_ptr<std::byte> own_block_;      // what only this rank's kernels touch
   std::map<std::uint64_t, std::shared_ptr<const device::MapTables>> maps_;
 
  public:
   [[nodiscard]] HostPage& page() const { return *page_; }
+  [[nodiscard]] device::Watchdog::Watch& watch() const { return *watch_; }
 };
 
 }  // namespace shunt

@@ -6,8 +6,16 @@
 #include "engine/cuda/tag.hpp"
 
 namespace shunt::device {
+namespace {
 
-void throw_if_faulty(const FaultRecord& record, RankId self, std::chrono::milliseconds deadline) {
+std::string describe(const BadEntry& entry) {
+  return fmt::format("token {}: expert {} is out of range or named twice", entry.token, entry.expert);
+}
+
+}  // namespace
+
+void throw_if_faulty(const FaultRecord& record, const Watchdog::Watch& watch, RankId self,
+                     std::chrono::milliseconds deadline) {
   const std::uint32_t cause = *static_cast<const volatile std::uint32_t*>(&record.cause);
   if (cause == FaultRecord::none) return;
   std::atomic_thread_fence(std::memory_order_acquire);  // its partner is the fence before the cause in report()
@@ -17,8 +25,12 @@ void throw_if_faulty(const FaultRecord& record, RankId self, std::chrono::millis
     case FaultRecord::deadline:
       fail(ErrorCode::deadline, "rank {}: {}: rank {} did not come within {} ms; it has come to {} of {} meetings",
            self, operation, record.peer, deadline.count(), record.seen, record.expected);
+    case FaultRecord::lost: watch.throw_loss(RankId(record.peer), operation);
     case FaultRecord::mismatch: {
       const Tag other = Tag::unpack(record.seen);
+      if (other.phase == Phase::refused)
+        fail(ErrorCode::peer_failed, "rank {}: {}: rank {} failed: {}", self, operation, record.peer,
+             describe(BadEntry::unpack(record.expected)));
       fail(ErrorCode::mismatch, "rank {} called {}, rank {} {}{}", self, operation, record.peer, to_string(other.kind),
            other.kind == tag.kind ? " with other options, or of another plan" : "");
     }
@@ -26,8 +38,7 @@ void throw_if_faulty(const FaultRecord& record, RankId self, std::chrono::millis
       fail(ErrorCode::invalid_argument, "rank {}: {}: a rank would receive {} rows, more than max_rows = {}", self,
            operation, record.seen, record.expected);
     case FaultRecord::routing:
-      fail(ErrorCode::invalid_argument, "rank {}: {}: token {}: expert {} is out of range or named twice", self,
-           operation, record.expected, static_cast<std::int32_t>(record.seen));
+      fail(ErrorCode::invalid_argument, "rank {}: {}: {}", self, operation, describe(BadEntry::unpack(record.seen)));
     default: fail(ErrorCode::internal, "rank {}: {}: fault {} is not known", self, operation, cause);
   }
 }

@@ -3,12 +3,14 @@
 
 #include <chrono>
 
+#include "engine/cuda/watchdog.hpp"
 #include "shunt/ids.hpp"
 #include "transport/cuda/control.hpp"
 
 namespace shunt::device {
 
-/// Reads the record as the device may be writing it: returns unless it is complete.
-void throw_if_faulty(const FaultRecord& record, RankId self, std::chrono::milliseconds deadline);
+/// Reads the record as the device may be writing it: returns unless it is complete. The watch knows why ranks are lost.
+void throw_if_faulty(const FaultRecord& record, const Watchdog::Watch& watch, RankId self,
+                     std::chrono::milliseconds deadline);
 
 }  // namespace shunt::device

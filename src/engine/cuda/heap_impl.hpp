@@ -5,9 +5,11 @@
 #include <mutex>
 #include <vector>
 
+#include "engine/cuda/watchdog.hpp"
 #include "plan/cuda/plan_arrays.hpp"
 #include "shunt/device_heap.hpp"
 #include "shunt/ids.hpp"
+#include "shunt/stream.hpp"
 #include "transport/cuda/control.hpp"
 #include "transport/cuda/symmetric_heap.hpp"
 
@@ -17,6 +19,7 @@ namespace shunt {
 struct HostPage {
   device::FaultRecord fault;
   device::PlanSizes sizes;
+  device::Vigil vigil;
 };
 
 struct DeviceHeap::Impl : std::enable_shared_from_this<DeviceHeap::Impl> {
@@ -30,12 +33,17 @@ struct DeviceHeap::Impl : std::enable_shared_from_this<DeviceHeap::Impl> {
   std::int32_t num_ranks;
   std::vector<RankId> members;  ///< ranks of the transport, by rank in the heap
   std::size_t most_tile_bytes;  ///< of its device
+  device::Watchdog watchdog;
+  /// Of engines that were given none. Shared, as a stream more is a connection more to the device, in which whoever
+  /// waits may hold up others.
+  std::shared_ptr<CUstream_st> stream;
 
  private:
   static constexpr std::size_t kMostEngines = 1024;
 
   // Pinned once: pinning more may wait for the device, and so for other ranks.
   std::shared_ptr<HostPage> pages_;
+  std::shared_ptr<std::uint32_t> vigils_;  // of the pages
   std::mutex mutex_;
   std::vector<HostPage*> free_pages_;
 };

@@ -8,7 +8,8 @@
 namespace shunt::device {
 
 /// Ranks meet at the beginning of an operation, when they show each other memory, and at its end, when it is done with.
-enum class Phase : std::uint8_t { begin, end };
+/// A rank that can't take part, as its input makes no sense, says so instead, that the others need not find out.
+enum class Phase : std::uint8_t { begin, end, refused };
 
 struct Tag {
   OpKind kind;
@@ -23,8 +24,31 @@ struct Tag {
     return {static_cast<OpKind>((packed >> 56) - 1), static_cast<Phase>(packed >> 48 & 0xff), packed & kHashMask};
   }
 
+  /// The same operation, at another phase.
+  static constexpr std::uint64_t at(Phase phase, std::uint64_t packed) {
+    Tag tag = unpack(packed);
+    tag.phase = phase;
+    return tag.packed();
+  }
+
  private:
   static constexpr std::uint64_t kHashMask = (std::uint64_t{1} << 48) - 1;
+};
+
+/// What a rank that refuses a plan says of its routing, in the place of a note's second offset.
+struct BadEntry {
+  std::int32_t token;
+  std::int32_t expert;
+
+  [[nodiscard]] constexpr std::uint64_t packed() const {
+    return kNoOffset | std::uint64_t{static_cast<std::uint32_t>(token)} << 32 | static_cast<std::uint32_t>(expert);
+  }
+  static constexpr BadEntry unpack(std::uint64_t packed) {
+    return {static_cast<std::int32_t>((packed & ~kNoOffset) >> 32), static_cast<std::int32_t>(packed)};
+  }
+
+ private:
+  static constexpr std::uint64_t kNoOffset = std::uint64_t{1} << 63;  // tokens are not negative
 };
 
 }  // namespace shunt::device

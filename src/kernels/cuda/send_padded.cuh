@@ -1,6 +1,7 @@
 // What the blocks of a dispatch without a plan do.
 #pragma once
 
+#include "core/cuda/choose_copy.cuh"
 #include "kernels/cuda/access.cuh"
 #include "kernels/cuda/geometry.hpp"
 #include "kernels/cuda/send_padded.hpp"
@@ -17,16 +18,21 @@ struct ExpertCopy {
   __device__ explicit operator bool() const { return rows != nullptr; }
 };
 
-/// The copy that serves (token, expert), as ExpertMap::choose says.
+/// The copy that serves (token, expert).
 __device__ inline ExpertCopy copy_for(const SendPadded& send, std::int32_t token, std::int32_t expert) {
-  if (expert < 0 || expert >= send.num_experts) return {-1, -1, nullptr};
-  std::int32_t physical = send.only_copy[expert];
-  if (physical < 0) {
-    const std::int32_t begin = send.copies_begin[expert];
-    physical = send.copies[begin + (send.self + token) % (send.copies_begin[expert + 1] - begin)];
-  }
+  const std::int32_t physical = choose_copy(send, expert, [&] { return send.self + token; });
+  if (physical < 0) return {-1, -1, nullptr};
   const std::int32_t rank = send.rank_of[physical];
   return {physical, rank, send.rows[rank]};
+}
+
+/// Whether no choice before names the same expert for the same token: else the entry is dropped, or there would be more
+/// rows than room. A token's entries are in the cache by now.
+__device__ inline bool is_first_mention(const SendPadded& send, std::int32_t entry, std::int32_t expert) {
+  bool is_first = true;
+  for (std::int32_t other = entry / send.topk * send.topk; other < entry; ++other)
+    is_first = is_first && send.experts[other] != expert;
+  return is_first;
 }
 
 /// A token's choices as its block keeps them in shared memory.
@@ -107,7 +113,8 @@ __device__ void send_token(const SendPadded& send, std::int32_t token, std::int3
   for (std::int32_t expert = threadIdx.x; expert < send.num_experts; expert += blockDim.x) choice_of[expert] = -1;
   __syncthreads();
   for (std::int32_t choice = threadIdx.x; choice < send.topk; choice += blockDim.x) {
-    const std::int32_t expert = choice == threadIdx.x ? first : send.experts[num_earlier + choice];
+    const std::int32_t named = choice == threadIdx.x ? first : send.experts[num_earlier + choice];
+    const std::int32_t expert = is_first_mention(send, num_earlier + choice, named) ? named : -1;
     if (is_expert(expert)) choice_of[expert] = choice;
     choices.set(send, token, choice, expert);
   }
@@ -117,8 +124,9 @@ __device__ void send_token(const SendPadded& send, std::int32_t token, std::int3
 #pragma unroll
     for (std::int32_t i = 0; i < kEntriesAtOnce; ++i) {
       const std::int32_t choice = is_expert(earlier[i]) ? choice_of[earlier[i]] : -1;
-      if (choice >= 0)
-        choices.make_room(choice, token - (begin + i * static_cast<std::int32_t>(blockDim.x)) / send.topk);
+      const std::int32_t entry = begin + i * static_cast<std::int32_t>(blockDim.x);
+      if (choice >= 0 && is_first_mention(send, entry, earlier[i]))
+        choices.make_room(choice, token - entry / send.topk);
     }
   }
   __syncthreads();
@@ -142,9 +150,11 @@ __device__ void send_token(const SendPadded& send, std::int32_t token, std::int3
 __device__ inline void tell_counts(const SendPadded& send, std::int32_t* histogram, std::uint32_t stop) {
   for (std::int32_t expert = threadIdx.x; expert < send.num_physical; expert += blockDim.x) histogram[expert] = 0;
   __syncthreads();
-  for (std::int32_t entry = threadIdx.x; entry < send.num_tokens * send.topk; entry += blockDim.x)
-    if (const ExpertCopy copy = copy_for(send, entry / send.topk, send.experts[entry]))
-      atomicAdd(&histogram[copy.physical], 1);
+  for (std::int32_t entry = threadIdx.x; entry < send.num_tokens * send.topk; entry += blockDim.x) {
+    const std::int32_t expert = send.experts[entry];
+    const ExpertCopy copy = copy_for(send, entry / send.topk, expert);
+    if (copy && is_first_mention(send, entry, expert)) atomicAdd(&histogram[copy.physical], 1);
+  }
   __syncthreads();
   if (stop != 0) return;
   for (std::int32_t expert = threadIdx.x; expert < send.num_physical; expert += blockDim.x) {

@@ -25,7 +25,7 @@ struct SendPadded {
   const std::int32_t* node_of;
 
   const std::byte* x;           ///< [tokens, row_bytes]
-  const std::int32_t* experts;  ///< [tokens, topk]; −1: dropped
+  const std::int32_t* experts;  ///< [tokens, topk]; dropped where out of range, or named before
   const float* weights;         ///< [tokens, topk]; null: all 1
   std::int32_t num_tokens;
   std::int32_t max_tokens;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "core/cuda/choose_copy.cuh"
 #include "core/cuda/segment.hpp"
 #include "plan/cuda/map_tables.hpp"
 #include "plan/cuda/routing_view.hpp"
@@ -27,16 +28,9 @@ class Tile {
     return routing_.experts[first_token_ * routing_.topk + entry];
   }
 
-  /// The copy that serves an entry which names this expert, as ExpertMap::choose says; −1 where it is dropped or makes
-  /// no sense.
+  /// The copy that serves an entry which names this expert; −1 where it is dropped or makes no sense.
   __device__ std::int32_t physical(std::int32_t entry, std::int32_t expert) const {
-    if (expert < 0 || expert >= map_.num_experts) return -1;
-    const std::int32_t only = map_.only_copy[expert];
-    if (only >= 0) return only;
-    const std::int32_t begin = map_.copies_begin[expert];
-    const std::int32_t num_copies = map_.copies_begin[expert + 1] - begin;
-    const std::int64_t token = first_token_ + entry / routing_.topk;
-    return map_.copies[begin + static_cast<std::int32_t>((routing_.self + token) % num_copies)];
+    return choose_copy(map_, expert, [&] { return routing_.self + first_token_ + entry / routing_.topk; });
   }
 
   /// Clears the bits. The caller synchronises the block before it marks.

@@ -20,13 +20,26 @@ enum class MeetingPart : std::uint8_t { whole, saying, waiting };
 
 /// Why a device gave up. Lies in pinned memory, written by the device once, read by the host.
 struct FaultRecord {
-  enum Cause : std::uint32_t { none, deadline, mismatch, overflow, routing };
+  enum Cause : std::uint32_t { none, deadline, lost, mismatch, overflow, routing };
   std::uint32_t cause;
   std::int32_t peer;
   std::uint64_t tag;  ///< what this rank was doing
   std::uint64_t
-      expected;        ///< deadline: the peer's meetings; mismatch: the tag; overflow: the bound; routing: the token
-  std::uint64_t seen;  ///< in its place; routing: the expert
+      expected;        ///< deadline, lost: the peer's meetings; overflow: the bound; mismatch: what it showed second
+  std::uint64_t seen;  ///< in its place; mismatch: the peer's tag; routing: the entry
+};
+
+/// How the host watches over those who wait, in pinned memory. Neither side waits for the other.
+struct Vigil {
+  std::uint32_t* words;
+
+  [[nodiscard]] static constexpr std::size_t num_words(std::int32_t num_ranks) {
+    return 1 + static_cast<std::size_t>(num_ranks);
+  }
+  /// Set by the device now and then while it waits, cleared by the host.
+  [[nodiscard]] constexpr std::uint32_t& waits() const { return words[0]; }
+  /// Set by the host: who waits for this rank need not any longer.
+  [[nodiscard]] constexpr std::uint32_t& lost(std::int32_t rank) const { return words[1 + rank]; }
 };
 
 /// A rank's own progress; only its own kernels touch it, and they run one after the other.
@@ -76,6 +89,7 @@ struct Control {
   std::byte** shown;         ///< [2, ranks]: what each rank showed at the last meeting, its heap plus its offsets
   Progress* progress;
   FaultRecord* fault;  ///< pinned
+  Vigil vigil;         ///< pinned
   std::uint64_t deadline_ns;
 };
 

@@ -41,24 +41,55 @@ __device__ inline void say(const Control& control, std::byte* block, std::uint32
       .store(meeting, ::cuda::memory_order_release);
 }
 
-/// Called by one thread per peer, with the own control block; false if the peer did not come in time, or came for
-/// something else. `begin` is when the meeting began: a thread that awaits several peers has one deadline for all.
-__device__ inline bool await(const Control& control, std::int32_t peer, std::byte* block, std::uint32_t meeting,
-                             std::uint64_t tag, std::uint64_t begin) {
+/// When a thread gives up waiting. Peers share the deadline; whether the host knows of a loss is asked rarely, as
+/// reading its memory takes about a microsecond.
+class Patience {
+ public:
+  __device__ explicit Patience(const Control& control)
+      : begin_(nanoseconds()), next_look_(min(kBeforeLooking, control.deadline_ns)) {}
+
+  /// Why the peer is not to be waited for, or `none`. Before it was lost it may have come: look for it once more.
+  __device__ FaultRecord::Cause end(const Control& control, std::int32_t peer) {
+    const std::uint64_t waited = nanoseconds() - begin_;
+    if (waited < next_look_) return FaultRecord::none;
+    next_look_ = waited + kBetweenLooks;
+    if (waited >= control.deadline_ns) return FaultRecord::deadline;
+    Signal(control.vigil.waits()).store(1, ::cuda::memory_order_relaxed);
+    // The acquire's partner is the release in Watchdog::Watch::look().
+    const bool is_lost = Signal(control.vigil.lost(peer)).load(::cuda::memory_order_acquire) != 0;
+    return is_lost ? FaultRecord::lost : FaultRecord::none;
+  }
+
+ private:
+  static constexpr std::uint64_t kBeforeLooking = 1'000'000;
+  static constexpr std::uint64_t kBetweenLooks = 100'000;
+
+  std::uint64_t begin_;
+  std::uint64_t next_look_;
+};
+
+/// Called by one thread per peer, with the own control block; false if the peer did not come in time, is lost, or came
+/// for something else.
+__device__ inline bool await(const Control& control, Patience& patience, std::int32_t peer, std::byte* block,
+                             std::uint32_t meeting, std::uint64_t tag) {
   Signal signal(*reinterpret_cast<std::uint32_t*>(block + control.shape.signal(peer)));
   std::byte* const heap = control.heaps[peer];
   std::uint32_t seen;
   // Counters may wrap around, so it is their distance that counts. The acquire's partner is the release in say().
-  while (static_cast<std::int32_t>((seen = signal.load(::cuda::memory_order_acquire)) - meeting) < 0) {
-    if (nanoseconds() - begin < control.deadline_ns) continue;
-    report(control, {FaultRecord::deadline, peer, tag, meeting, seen});
+  const auto has_come = [&] {
+    return static_cast<std::int32_t>((seen = signal.load(::cuda::memory_order_acquire)) - meeting) >= 0;
+  };
+  while (!has_come()) {
+    const FaultRecord::Cause cause = patience.end(control, peer);
+    if (cause == FaultRecord::none || has_come()) continue;
+    report(control, {cause, peer, tag, meeting, seen});
     return false;
   }
   const Note note = *reinterpret_cast<const Note*>(block + control.shape.note(meeting, peer));
   control.shown[peer] = heap + note.offset;
   control.shown[control.shape.num_ranks + peer] = heap + note.second_offset;
   if (note.tag == tag) return true;
-  report(control, {FaultRecord::mismatch, peer, tag, tag, note.tag});
+  report(control, {FaultRecord::mismatch, peer, tag, note.second_offset, note.tag});
   return false;
 }
 
@@ -94,10 +125,10 @@ __device__ inline bool meet(const Control& control, const Note& note) {
       if (std::byte* const block = block_of(peer)) say(control, block, meeting, note);
   }
   if constexpr (kPart == MeetingPart::saying) return true;
-  const std::uint64_t begin = nanoseconds();
   bool all_came = true;
+  Patience patience(control);
   for (std::int32_t peer = threadIdx.x; peer < num_ranks; peer += blockDim.x)
-    if (block_of(peer)) all_came = await(control, peer, own, meeting, note.tag, begin) && all_came;
+    if (block_of(peer)) all_came = await(control, patience, peer, own, meeting, note.tag) && all_came;
   return __syncthreads_and(all_came);
 }
 

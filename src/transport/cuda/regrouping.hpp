@@ -9,13 +9,15 @@ namespace shunt::device {
 
 /// Ranks that gave up waiting may have come to different numbers of meetings, so they meet somewhere else.
 struct Regrouping {
-  Control control;    ///< where they meet otherwise; nothing else of it may be on a stream
-  Control elsewhere;  ///< its meetings are regroupings; the same ranks have no block in either
+  Control control;      ///< where they meet otherwise; nothing else of it may be on a stream
+  Control elsewhere;    ///< its meetings are tries to regroup; the same ranks have no block in either
+  std::uint64_t round;  ///< from 1: regroupings that this rank has completed, and this one
   std::uint64_t tag;
 };
 
 /// Afterwards all ranks that have a block count the same meetings, none of which anybody has come to, and the fault is
-/// forgotten. If a rank does not come, or with another tag, control is faulty and the same may be tried again.
+/// forgotten. If a rank does not come within the deadline, or only with another tag, control is faulty and the round
+/// may be tried again, with this tag or another.
 void launch(const Regrouping& regrouping, cudaStream_t stream);
 void preload_regrouping();
 

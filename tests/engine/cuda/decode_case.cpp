@@ -70,6 +70,20 @@ DecodeStep without_rank(const DecodeStep& step, const DecodeShape& shape, RankId
   return rest;
 }
 
+DecodeStep naming_twice(const DecodeStep& step, const DecodeShape& shape) {
+  DecodeStep twice{step.routing, step.x, step.expert_out};
+  const auto for_second_choices = [&](const auto& change) {
+    for (RankRouting& routing : twice.routing.ranks)
+      for (std::size_t entry = 0; entry < routing.experts.size(); ++entry)
+        if (entry % static_cast<std::size_t>(shape.topk) % 2 == 1) change(routing.experts, entry);
+  };
+  for_second_choices([](std::vector<std::int32_t>& experts, std::size_t entry) { experts[entry] = -1; });
+  ask_reference(twice, shape);
+  for_second_choices(
+      [](std::vector<std::int32_t>& experts, std::size_t entry) { experts[entry] = experts[entry - 1]; });
+  return twice;
+}
+
 DecodingRank::DecodingRank(World& world, const DeviceHeap& heap, const DecodeShape& shape,
                            std::chrono::milliseconds deadline)
     : rank_(world.rank().index()),
@@ -147,16 +161,19 @@ void DecodingRank::dispatch(const DecodeStep& step, Calls calls) {
   compare_rows(step);
 }
 
+void DecodingRank::receive(const DecodeStep& step) {
+  (void)decoder_.combine_receive({.out = first_rows(result_, step.x[rank_].rows())}).wait();
+  compare_result(step);
+}
+
 void DecodingRank::take(const DecodeStep& step, Calls calls) {
   dispatch(step, calls);
   load_expert_out(step);
-  const DeviceCombineOptions options{.out = first_rows(result_, step.x[rank_].rows())};
   if (calls == Calls::halves) {
     decoder_.combine_send();
-    (void)decoder_.combine_receive(options).wait();
-  } else {
-    (void)decoder_.combine(options).wait();
+    return receive(step);
   }
+  (void)decoder_.combine({.out = first_rows(result_, step.x[rank_].rows())}).wait();
   compare_result(step);
 }
 

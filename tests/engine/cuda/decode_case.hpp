@@ -36,6 +36,9 @@ DecodeStep draw_decode_step(std::uint64_t seed, const DecodeShape& shape, const 
 /// As if this rank had no tokens, and what others send to it were dropped.
 DecodeStep without_rank(const DecodeStep& step, const DecodeShape& shape, RankId lost);
 
+/// As if every second choice of a token were the one before, which changes nothing but that it is dropped.
+DecodeStep naming_twice(const DecodeStep& step, const DecodeShape& shape);
+
 /// One rank's decoder and buffers. Everything throws what differs from the reference.
 class DecodingRank {
  public:
@@ -49,6 +52,9 @@ class DecodingRank {
   void send(const DecodeStep& step);
   /// Compares what comes.
   void dispatch(const DecodeStep& step, Calls calls = Calls::whole);
+  /// What the halves of combine need and give; compares the result.
+  void load_expert_out(const DecodeStep& step);
+  void receive(const DecodeStep& step);
   /// Dispatches and combines, and compares both.
   void take(const DecodeStep& step, Calls calls = Calls::whole);
 
@@ -69,7 +75,6 @@ class DecodingRank {
   }
   [[nodiscard]] DeviceRouting routing(std::int64_t num_tokens) const;
   void load_tokens(const DecodeStep& step);
-  void load_expert_out(const DecodeStep& step);
   void compare_result(const DecodeStep& step);
   void require(const char* what, const std::string& difference) const;
 

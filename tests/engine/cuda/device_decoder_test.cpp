@@ -67,6 +67,7 @@ void run_case(World& world, const DeviceHeap& heap, const ShuffleCase& all) {
     upload(decoder.expert_out().data, {expert_out.data, expert_out.bytes()}, stream);
     require_same("combine", device_difference(decoder.combine().wait(), all.expected.combine[rank], stream));
   }
+  world.barrier();  // nobody reads this rank's expert_out any more
 }
 
 TEST(DeviceDecoder, EqualsTheReferenceBitForBit) {
@@ -166,8 +167,9 @@ TEST(DeviceDecoder, HalvesThatSendWaitForNobody) {
     one_after_the_other([&] { rank.send(step); });
     (void)rank.decoder().dispatch_receive().wait();
     rank.compare_rows(step);
+    rank.load_expert_out(step);
     one_after_the_other([&] { rank.decoder().combine_send(); });
-    (void)rank.decoder().combine_receive().wait();
+    rank.receive(step);
     world.barrier();
   }));
 }
@@ -193,6 +195,30 @@ TEST(DeviceDecoder, GraphsAreReplayedWithOtherRoutings) {
       rank.compare(step);
       world.barrier();
     }
+  }));
+}
+
+TEST(DeviceDecoder, AnExpertThatATokenNamesTwiceIsDroppedOnce) {
+  SHUNT_NEEDS_DEVICE();
+  for (const std::int32_t topk : {2, 5, 8}) {
+    const DecodeShape shape{.map = map_with_replicas(), .topk = topk, .max_tokens = 70};
+    ASSERT_NO_THROW(World::spawn(4, [&](World& world) {
+      const DeviceHeap heap(world, {.bytes = 16 << 20});
+      DecodingRank rank(world, heap, shape);
+      for (std::uint64_t seed = 0; seed < 5; ++seed)
+        rank.take(naming_twice(draw_decode_step(seed, shape, {70, 33, 0, 69}), shape));
+      world.barrier();
+    }));
+  }
+}
+
+TEST(DeviceDecoder, RefusesFewMultiprocessors) {
+  SHUNT_NEEDS_DEVICE();
+  ASSERT_NO_THROW(World::spawn(1, [](World& world) {
+    const DeviceHeap heap(world, {.bytes = 16 << 20});
+    EXPECT_THROW(
+        DeviceDecoder(world, heap, ExpertMap::contiguous(2, 1), {.hidden = 8, .dtype = f32, .max_tokens = 4, .sms = 2}),
+        Error);
   }));
 }
 

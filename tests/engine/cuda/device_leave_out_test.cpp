@@ -1,11 +1,12 @@
 // Decoding goes on without ranks that are lost.
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <thread>
 
 #include "core/cuda/captured_graph.hpp"
 #include "engine/cuda/decode_case.hpp"
+#include "engine/cuda/require_error.hpp"
 
 namespace shunt::test {
 namespace {
@@ -37,16 +38,6 @@ void on_ranks(std::chrono::milliseconds deadline, const std::function<void(World
     body(world, rank);
     world.barrier();
   }));
-}
-
-void require_error(ErrorCode code, const std::string& text, const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    if (error.code() == code && std::string(error.what()).find(text) != std::string::npos) return;
-    throw std::runtime_error(fmt::format("not the expected error: {}", error.what()));
-  }
-  throw std::runtime_error("no Error was thrown");
 }
 
 constexpr std::chrono::seconds kLong(20);
@@ -116,6 +107,25 @@ TEST(DeviceLeaveOut, WhoeverIsMissingIsNamedAndMayComeLater) {
     if (world.rank() == kLost) return;
     leave_out();
     for (std::uint64_t seed = 3; seed < 5; ++seed) rank.take(rest_of(seed));
+  });
+}
+
+// What rank 1 said at its first try is still there when rank 0 tries again.
+TEST(DeviceLeaveOut, TheNextTryMayLeaveOutMore) {
+  SHUNT_NEEDS_DEVICE();
+  on_ranks(kShort, [](World& world, DecodingRank& rank) {
+    const RankId also_lost(3);
+    const bool stays = world.rank() != kLost && world.rank() != also_lost;
+    if (stays)
+      require_error(ErrorCode::deadline, "leave_out: rank 3 did not come",
+                    [&] { rank.decoder().leave_out(std::span(&kLost, 1)); });
+    world.barrier();
+    if (!stays) return;
+    if (world.rank().value == 1) std::this_thread::sleep_for(kShort / 2);
+    rank.decoder().leave_out(std::span(&also_lost, 1));
+    for (std::uint64_t seed = 3; seed < 7; ++seed) rank.take(without_rank(rest_of(seed), shape_of_test(), also_lost));
+    rank.decoder().leave_out({});
+    rank.take(without_rank(rest_of(7), shape_of_test(), also_lost));
   });
 }
 

@@ -61,7 +61,8 @@ ProtocolResult send_between_blocks(const ProtocolCase& what) {
   auto** heaps = allocate<std::byte*>(2);
   auto** blocks = allocate<std::byte*>(2);
   auto* faults = allocate<device::FaultRecord>(2);
-  std::vector<void*> all{run.inbox, run.wrong_words, heaps, blocks, faults};
+  const device::Vigil vigil{allocate<std::uint32_t>(device::Vigil::num_words(2))};
+  std::vector<void*> all{run.inbox, run.wrong_words, heaps, blocks, faults, vigil.words};
   device::check(cudaDeviceSynchronize(), "clear");
   for (int rank = 0; rank < 2; ++rank) {
     blocks[rank] = allocate<std::byte>(shape.bytes());
@@ -72,14 +73,16 @@ ProtocolResult send_between_blocks(const ProtocolCase& what) {
                        .shown = allocate<std::byte*>(4),
                        .progress = allocate<device::Progress>(1),
                        .fault = faults + rank,
+                       .vigil = vigil,
                        .deadline_ns = what.deadline_ms * 1'000'000};
     all.insert(all.end(), {blocks[rank], run.ranks[rank].shown, run.ranks[rank].progress});
   }
   device::check(cudaDeviceSynchronize(), "clear");
+  vigil.lost(0) = what.sender_is_lost ? 1 : 0;
   send_kernel<<<2, 256>>>(run);
   device::check(cudaGetLastError(), "start the protocol");
   device::check(cudaDeviceSynchronize(), "run the protocol");
-  const ProtocolResult result{*run.wrong_words, faults[1]};
+  const ProtocolResult result{*run.wrong_words, faults[1], vigil.waits() != 0};
   for (void* data : all) (void)cudaFree(data);
   return result;
 }

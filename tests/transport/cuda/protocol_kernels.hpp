@@ -14,11 +14,13 @@ struct ProtocolCase {
   std::uint32_t sender_stops_at = 0xffff'ffffu;  ///< after so many meetings
   std::uint64_t sender_tag = 1;                  ///< the receiver's is 1
   bool in_parts = false;                         ///< the receiver says that it has come, then waits
+  bool sender_is_lost = false;                   ///< so the host says, from the beginning
 };
 
 struct ProtocolResult {
   std::uint64_t wrong_words;
   device::FaultRecord fault;  ///< the receiver's
+  bool waits;                 ///< a block has told the host that it waits
 };
 
 /// Block 0 sends, block 1 receives: each round words that only that round has, through memory that is used again.

@@ -32,6 +32,18 @@ TEST(DeviceMeeting, WhoIsMissingIsNamed) {
   EXPECT_EQ(result.fault.seen, 3u);
 }
 
+// Were the host not asked, the test would time out.
+TEST(DeviceMeeting, WhoIsLostIsNotWaitedForUntilTheDeadline) {
+  SHUNT_NEEDS_DEVICE();
+  const ProtocolResult result = send_between_blocks(
+      {.rounds = 5, .words = 16, .deadline_ms = 3'600'000, .sender_stops_at = 0, .sender_is_lost = true});
+  EXPECT_EQ(result.fault.cause, device::FaultRecord::lost);
+  EXPECT_EQ(result.fault.peer, 0);
+  EXPECT_EQ(result.fault.expected, 1u);
+  EXPECT_EQ(result.fault.seen, 0u);
+  EXPECT_TRUE(result.waits);
+}
+
 TEST(DeviceMeeting, WhoComesForSomethingElseIsNamed) {
   SHUNT_NEEDS_DEVICE();
   const ProtocolResult result = send_between_blocks({.rounds = 5, .words = 16, .deadline_ms = 50, .sender_tag = 99});

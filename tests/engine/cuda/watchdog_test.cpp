@@ -1,0 +1,132 @@
+// What a kernel that waits is told of its peers; here the host plays the kernel.
+#include "engine/cuda/watchdog.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <latch>
+
+#include "engine/cuda/fault.hpp"
+#include "engine/cuda/tag.hpp"
+#include "shunt/world.hpp"
+
+namespace shunt::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+/// A kernel's wait, without a deadline.
+class Kernel {
+ public:
+  explicit Kernel(World& world)
+      : words_(device::Vigil::num_words(world.size())), watch_(watchdog_, world.impl(), vigil()) {}
+
+  void wait_for_the_loss_of(std::int32_t rank) {
+    while (!knows_of_the_loss_of(rank)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+
+  [[nodiscard]] bool knows_of_the_loss_of(std::int32_t rank) {
+    std::atomic_ref(vigil().waits()).store(1);
+    return std::atomic_ref(vigil().lost(rank)).load() != 0;
+  }
+
+  /// Returns once the watchdog has looked at least once, and found out what it could.
+  void be_watched() {
+    for (int looks = 0; looks < 2; ++looks) {
+      std::atomic_ref(vigil().waits()).store(1);
+      while (std::atomic_ref(vigil().waits()).load() != 0) std::this_thread::yield();
+    }
+  }
+
+  [[nodiscard]] device::Watchdog::Watch& watch() { return watch_; }
+
+  /// What the host throws when the kernel has left.
+  Error error_about(std::int32_t rank) {
+    const device::Tag tag{OpKind::dispatch, device::Phase::begin, 7};
+    const device::FaultRecord record{device::FaultRecord::lost, rank, tag.packed(), 1, 0};
+    try {
+      device::throw_if_faulty(record, watch_, RankId(0), std::chrono::milliseconds(1));
+    } catch (const Error& error) {
+      return error;
+    }
+    throw std::runtime_error("no Error was thrown");
+  }
+
+ private:
+  [[nodiscard]] device::Vigil vigil() { return {words_.data()}; }
+
+  std::vector<std::uint32_t> words_;
+  device::Watchdog watchdog_;
+  device::Watchdog::Watch watch_;
+};
+
+TEST(Watchdog, ARankThatLeavesIsLost) {
+  ASSERT_NO_THROW(World::spawn(3, [](World& world) {
+    if (world.rank().value == 1) return;
+    Kernel kernel(world);
+    kernel.wait_for_the_loss_of(1);
+    const Error error = kernel.error_about(1);
+    EXPECT_EQ(error.code(), ErrorCode::peer_lost);
+    EXPECT_THAT(error.what(), HasSubstr("rank 1 has left the world"));
+    EXPECT_THAT(error.what(), HasSubstr("in dispatch"));
+  }));
+}
+
+TEST(Watchdog, AFaultOfTheWorldEndsAllWaitsAndIsWhatTheHostThrows) {
+  EXPECT_THROW(World::spawn(3,
+                            [](World& world) {
+                              if (world.rank().value == 1) throw std::runtime_error("no more coffee");
+                              Kernel kernel(world);
+                              for (const std::int32_t rank : {1, 2 - world.rank().value})
+                                kernel.wait_for_the_loss_of(rank);
+                              const Error error = kernel.error_about(2 - world.rank().value);
+                              EXPECT_EQ(error.code(), ErrorCode::peer_failed);
+                              EXPECT_THAT(error.what(), HasSubstr("no more coffee"));
+                            }),
+               std::runtime_error);
+}
+
+TEST(Watchdog, RanksThatAreLeftOutAreNoLoss) {
+  std::latch is_watched(1);
+  EXPECT_THROW(World::spawn(3,
+                            [&](World& world) {
+                              if (world.rank().value == 1) throw std::runtime_error("no more coffee");
+                              if (world.rank().value == 2) return is_watched.wait();
+                              Kernel kernel(world);
+                              kernel.wait_for_the_loss_of(2);  // as of everybody
+                              kernel.watch().leave_out({false, true, false});
+                              kernel.be_watched();
+                              EXPECT_FALSE(kernel.knows_of_the_loss_of(1));
+                              EXPECT_FALSE(kernel.knows_of_the_loss_of(2));
+                              is_watched.count_down();
+                              kernel.wait_for_the_loss_of(2);
+                              EXPECT_THAT(kernel.error_about(2).what(), HasSubstr("rank 2 has left the world"));
+                            }),
+               std::runtime_error);
+}
+
+TEST(Watchdog, WhoLivesIsNotLost) {
+  ASSERT_NO_THROW(World::spawn(2, [](World& world) {
+    Kernel kernel(world);
+    kernel.be_watched();
+    EXPECT_FALSE(kernel.knows_of_the_loss_of(1 - world.rank().value));
+    world.barrier();
+  }));
+}
+
+TEST(Watchdog, AProcessThatEndsIsLost) {
+  EXPECT_THROW(World::spawn(2,
+                            [](World& world) {
+                              if (world.rank().value == 1) std::_Exit(3);
+                              Kernel kernel(world);
+                              kernel.wait_for_the_loss_of(1);
+                              throw kernel.error_about(1);
+                            },
+                            {.kind = WorldKind::shm}),
+               Error);
+}
+
+}  // namespace
+}  // namespace shunt::test
