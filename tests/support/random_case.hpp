@@ -31,7 +31,7 @@ struct RandomCase {
   [[nodiscard]] std::vector<Routing> routings() const;
 };
 
-/// The most a case may have of each, if not the least; small limits make small cases, so that a property test can shrink.
+/// The most a case may have of each, or the least; small limits make small cases, so that a property test can shrink.
 struct CaseLimits {
   std::int32_t ranks = 8;
   std::int32_t nodes = 3;

@@ -38,6 +38,16 @@ class PendingOperation final : public DevicePending {
   std::uint64_t work_;
 };
 
+/// In a block that allocate(bytes) gives.
+template <class Allocate>
+Tensor make_tensor(DType dtype, std::int64_t rows, std::int64_t cols, const Allocate& allocate) {
+  Tensor tensor{nullptr, dtype, rows, cols, nullptr};
+  const std::shared_ptr<std::byte> block = allocate(tensor.bytes());
+  tensor.data = block.get();
+  tensor.owner = block;
+  return tensor;
+}
+
 void check_summable(std::int32_t rank, const char* name, DType dtype) {
   if (dtype != f32 && dtype != bf16 && dtype != f16)
     fail(ErrorCode::invalid_argument, "rank {}: device engine: {} is {}, expected f32, bf16 or f16", rank, name,
@@ -298,11 +308,8 @@ std::shared_ptr<std::byte> DeviceEngine::Impl::allocate_hidden(std::size_t bytes
 }
 
 Tensor DeviceEngine::Impl::allocate(DType dtype, std::int64_t rows, std::int64_t cols) const {
-  Tensor tensor{nullptr, dtype, rows, cols, nullptr};
-  const auto block = with_room([&] { return heap->allocate(tensor.bytes()); });
-  tensor.data = block.get();
-  tensor.owner = block;
-  return tensor;
+  return make_tensor(dtype, rows, cols,
+                     [&](std::size_t bytes) { return with_room([&] { return heap->allocate(bytes); }); });
 }
 
 Tensor DeviceEngine::Impl::staging(std::string_view operation, DType dtype, std::int64_t rows,
@@ -312,11 +319,7 @@ Tensor DeviceEngine::Impl::staging(std::string_view operation, DType dtype, std:
          "rank {}: {}: what is captured needs tensors that came from DeviceHeap::allocate: a copy's memory would not "
          "live as long as the graph",
          self, operation);
-  Tensor tensor{nullptr, dtype, rows, cols, nullptr};
-  const auto block = allocate_hidden(tensor.bytes());
-  tensor.data = block.get();
-  tensor.owner = block;
-  return tensor;
+  return make_tensor(dtype, rows, cols, [&](std::size_t bytes) { return allocate_hidden(bytes); });
 }
 
 Tensor DeviceEngine::Impl::output(std::string_view operation, std::string_view name, const Tensor& given, DType dtype,

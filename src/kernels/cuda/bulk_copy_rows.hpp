@@ -25,7 +25,8 @@ struct BulkCopyRows {
 /// Whether sizes and alignment allow it; else only the plain kernel will do.
 bool fits_bulk_copies(const BulkCopyRows& copy);
 
-/// Where fits_bulk_copies(), on at most so many multiprocessors: blocks are as many, and none shares one with another of the kernel.
+/// Where fits_bulk_copies(), on at most so many multiprocessors: blocks are as many, and none shares one with another
+/// of the kernel.
 void launch(const BulkCopyRows& copy, std::int32_t sms, cudaStream_t stream);
 void preload_bulk_copy_rows();
 

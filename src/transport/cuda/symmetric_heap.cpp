@@ -103,7 +103,7 @@ std::byte* SymmetricHeap::allocate(std::size_t bytes) {
     std::size_t left = 0;
     for (const auto& [offset, size] : free_) left += size;
     fail(ErrorCode::system, "rank {}: no room for {} bytes in a device heap of {}, of which {} are free", self_, bytes,
-         bytes_, left);
+         bytes_ - kAlignment, left);
   }
   const auto [offset, size] = *best;
   free_.erase(best);

@@ -29,7 +29,7 @@ class SymmetricHeap {
   [[nodiscard]] std::byte* base() const { return ranks_[static_cast<std::size_t>(self_)].get(); }
   /// Where a rank's heap lies for this rank.
   [[nodiscard]] std::byte* base_of(std::size_t rank) const { return ranks_[rank].get(); }
-  /// 0 for no block.
+  /// Not 0 for any block.
   [[nodiscard]] std::uint64_t offset_of(const void* address) const;
   [[nodiscard]] bool contains(const void* address, std::size_t bytes) const;
 
@@ -37,7 +37,7 @@ class SymmetricHeap {
   /// orders the two uses by streams. Aligned to kAlignment. Throws Error(system) when there is no room.
   [[nodiscard]] std::byte* allocate(std::size_t bytes);
   void release(const std::byte* block) noexcept;
-  /// The block that holds this address is handed out to nobody else, whoever releases it. None: nothing happens.
+  /// The block at this offset is handed out to nobody else, whoever releases it. Nothing happens if there is none.
   void keep(std::uint64_t offset) noexcept;
 
   static constexpr std::size_t kAlignment = 256;

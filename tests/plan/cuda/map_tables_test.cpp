@@ -66,8 +66,11 @@ TEST(PlanBlock, KeepsArraysApart) {
 }
 
 TEST(TileMemory, HoldsTheLargestModelsThatAreKnown) {
-  EXPECT_LE(tile_bytes(256 + 32 + 64, 8), kMostTileBytes);  // DeepSeek-V3 with replicas on 64 ranks
-  EXPECT_LE(tile_bytes(1024 + 128, 32), kMostTileBytes);
+  // Less what kernels use besides, as most_tile_bytes() says on a device.
+  constexpr std::size_t kOfAnyDevice = 95 << 10;          // compute capability 8.6
+  constexpr std::size_t kOfLargeDevices = 159 << 10;      // 8.0
+  EXPECT_LE(tile_bytes(256 + 32 + 64, 8), kOfAnyDevice);  // DeepSeek-V3 with replicas on 64 ranks
+  EXPECT_LE(tile_bytes(1024 + 128, 32), kOfLargeDevices);
 }
 
 }  // namespace
