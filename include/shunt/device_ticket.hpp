@@ -16,9 +16,8 @@ class DevicePending {
   virtual void wait_on(Stream stream) = 0;
 };
 
-/// Complete means: this rank's output is whole *and* its inputs may be reused, but for DeviceDecoder::expert_out(),
-/// which others may still read. The operation proceeds whether or not anyone waits, and dropping a ticket waits for
-/// nothing.
+/// Complete means: this rank's output is whole *and* its inputs may be reused, but for DeviceDecoder::expert_out(). The
+/// operation proceeds whether or not anyone waits, and dropping a ticket waits for nothing.
 template <class Result>
 class DeviceTicket {
  public:
