@@ -23,10 +23,9 @@ struct FaultRecord {
   enum Cause : std::uint32_t { none, deadline, lost, mismatch, overflow, routing };
   std::uint32_t cause;
   std::int32_t peer;
-  std::uint64_t tag;  ///< what this rank was doing
-  std::uint64_t
-      expected;        ///< deadline, lost: the peer's meetings; overflow: the bound; mismatch: what it showed second
-  std::uint64_t seen;  ///< in its place; mismatch: the peer's tag; routing: the entry
+  std::uint64_t tag;       ///< what this rank was doing
+  std::uint64_t expected;  ///< deadline, lost: the peer's meetings; overflow: the bound; mismatch: its second offset
+  std::uint64_t seen;      ///< in its place; mismatch: the peer's tag; routing: the entry
 };
 
 /// How the host watches over those who wait, in pinned memory. Neither side waits for the other.

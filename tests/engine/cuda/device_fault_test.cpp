@@ -5,7 +5,6 @@
 #include <functional>
 #include <optional>
 
-#include "engine/cuda/require_error.hpp"
 #include "engine/cuda/small_shuffle.hpp"
 #include "shunt/device_decoder.hpp"
 #include "support/require.hpp"
@@ -38,8 +37,8 @@ TEST(DeviceFault, ARankThatNeverComesIsNamedByAllOthers) {
       [](World& world, SmallShuffle& shuffle) {
         shuffle.plan();
         if (world.rank().value == 2) return;
-        require_error(ErrorCode::deadline, "rank 2 did not come", [&] { (void)shuffle.dispatch().wait(); });
-        require_error(ErrorCode::deadline, "rank 2 did not come", [&] { (void)shuffle.dispatch(); });
+        require_error([&] { (void)shuffle.dispatch().wait(); }, ErrorCode::deadline, "rank 2 did not come");
+        require_error([&] { (void)shuffle.dispatch(); }, ErrorCode::deadline, "rank 2 did not come");
       },
       std::chrono::milliseconds(300));
 }
@@ -61,7 +60,7 @@ TEST(DeviceFault, AFailedPlanHasNoRowsOnTheDevice) {
         if (world.rank().value == 1) return;
         shuffle.plan({.max_rows = 100});  // in the memory of the first
         EXPECT_THAT(counts_on_device(shuffle), ::testing::Each(0));
-        require_error(ErrorCode::deadline, "rank 1 did not come", [&] { (void)shuffle.dispatch(); });
+        require_error([&] { (void)shuffle.dispatch(); }, ErrorCode::deadline, "rank 1 did not come");
       },
       std::chrono::milliseconds(300));
 }
@@ -119,9 +118,8 @@ TEST(DeviceFault, RanksThatCallDifferentOperationsAreNamed) {
         shuffle.plan();
         const bool is_first = world.rank().value == 0;
         const auto call = [&] { is_first ? (void)shuffle.dispatch().wait() : (void)shuffle.combine().wait(); };
-        require_error(ErrorCode::mismatch,
-                      is_first ? "rank 0 called dispatch, rank 1 combine" : "rank 1 called combine, rank 0 dispatch",
-                      call);
+        require_error(call, ErrorCode::mismatch,
+                      is_first ? "rank 0 called dispatch, rank 1 combine" : "rank 1 called combine, rank 0 dispatch");
       },
       std::chrono::milliseconds(300));
 }
@@ -131,8 +129,8 @@ TEST(DeviceFault, RowsBeyondTheBoundAreAnErrorOnAllRanks) {
   on_ranks(3, [](World&, SmallShuffle& shuffle) {
     shuffle.route_all_to(0);
     shuffle.plan({.max_rows = 23});
-    require_error(ErrorCode::invalid_argument, "24 rows, more than max_rows = 23",
-                  [&] { (void)shuffle.dispatch().wait(); });
+    require_error([&] { (void)shuffle.dispatch().wait(); }, ErrorCode::invalid_argument,
+                  "24 rows, more than max_rows = 23");
   });
 }
 
@@ -156,9 +154,9 @@ TEST(DeviceFault, AnExpertThatDoesNotExistIsNamedByAllRanks) {
   on_ranks(3, [](World& world, SmallShuffle& shuffle) {
     if (world.rank().value == 1) {
       shuffle.route(3, 77);
-      require_error(ErrorCode::invalid_argument, "token 3: expert 77", [&] { shuffle.plan(); });
+      require_error([&] { shuffle.plan(); }, ErrorCode::invalid_argument, "token 3: expert 77");
     } else {
-      require_error(ErrorCode::peer_failed, "rank 1 failed: token 3: expert 77", [&] { shuffle.plan(); });
+      require_error([&] { shuffle.plan(); }, ErrorCode::peer_failed, "rank 1 failed: token 3: expert 77");
     }
   });
 }
@@ -173,8 +171,8 @@ TEST(DeviceFault, ARankThatFailsIsNotWaitedForUntilTheDeadline) {
                               shuffle.plan();
                               if (world.rank().value == 1) throw std::logic_error("no more coffee");
                               for (int turn = 0; turn < 2; ++turn)
-                                require_error(ErrorCode::peer_failed, "no more coffee",
-                                              [&] { (void)shuffle.dispatch().wait(); });
+                                require_error([&] { (void)shuffle.dispatch().wait(); }, ErrorCode::peer_failed,
+                                              "no more coffee");
                             }),
                std::logic_error);
 }
@@ -186,18 +184,18 @@ TEST(DeviceFault, ARankThatLeavesIsNotWaitedForUntilTheDeadline) {
     SmallShuffle shuffle(world, heap, std::chrono::hours(1));
     shuffle.plan();
     if (world.rank().value == 1) return;
-    require_error(ErrorCode::peer_lost, "rank 1", [&] { (void)shuffle.dispatch().wait(); });
+    require_error([&] { (void)shuffle.dispatch().wait(); }, ErrorCode::peer_lost, "rank 1");
   }));
 }
 
 TEST(DeviceFault, WhatTheCallerDoesWrongIsToldAtOnceAndMayBeRepeated) {
   SHUNT_NEEDS_DEVICE();
   on_ranks(2, [](World&, SmallShuffle& shuffle) {
-    require_error(ErrorCode::invalid_argument, "padded", [&] { shuffle.plan({.layout = Layout::padded}); });
-    require_error(ErrorCode::invalid_argument, "dropping rows needs expert_major",
-                  [&] { shuffle.plan({.layout = Layout::token_unique, .overflow = Overflow::drop}); });
+    require_error([&] { shuffle.plan({.layout = Layout::padded}); }, ErrorCode::invalid_argument, "padded");
+    require_error([&] { shuffle.plan({.layout = Layout::token_unique, .overflow = Overflow::drop}); },
+                  ErrorCode::invalid_argument, "dropping rows needs expert_major");
     shuffle.plan();
-    require_error(ErrorCode::invalid_argument, "x is [7, 64]", [&] { (void)shuffle.dispatch_wrong_rows(); });
+    require_error([&] { (void)shuffle.dispatch_wrong_rows(); }, ErrorCode::invalid_argument, "x is [7, 64]");
     shuffle.round_trip();
   });
 }
@@ -217,7 +215,7 @@ TEST(DeviceFault, DispatchesOfFp8WithoutTheirScalesAreRefused) {
       (void)engine.dispatch(plan, heap.allocate(x, 3, 130), {.scales = scales}).wait();
     };
     const auto refuses = [&](DType rows, DType x, const ConstTensor& scales, const char* why) {
-      require_error(ErrorCode::invalid_argument, why, [&] { dispatch(rows, x, scales); });
+      require_error([&] { dispatch(rows, x, scales); }, ErrorCode::invalid_argument, why);
     };
     const auto scales = [&](std::int64_t cols) { return heap.allocate(f32, 3, cols); };
     dispatch(fp8_e4m3, bf16, {});

@@ -6,7 +6,7 @@
 
 #include "core/cuda/captured_graph.hpp"
 #include "engine/cuda/decode_case.hpp"
-#include "engine/cuda/require_error.hpp"
+#include "support/require_error.hpp"
 
 namespace shunt::test {
 namespace {
@@ -57,8 +57,8 @@ TEST(DeviceLeaveOut, ALostRankIsNamedByAllOthersWhichGoOnWithoutIt) {
   SHUNT_NEEDS_DEVICE();
   on_ranks(kShort, [](World& world, DecodingRank& rank) {
     if (world.rank() == kLost) return;
-    require_error(ErrorCode::deadline, "rank 2 did not come", [&] { rank.take(step_of(3)); });
-    require_error(ErrorCode::deadline, "rank 2 did not come", [&] { rank.take(step_of(3)); });
+    require_error([&] { rank.take(step_of(3)); }, ErrorCode::deadline, "rank 2 did not come");
+    require_error([&] { rank.take(step_of(3)); }, ErrorCode::deadline, "rank 2 did not come");
     rank.decoder().leave_out(std::span(&kLost, 1));
     for (std::uint64_t seed = 3; seed < 7; ++seed) rank.take(rest_of(seed));
   });
@@ -70,7 +70,7 @@ TEST(DeviceLeaveOut, RanksThatStandAtDifferentMeetingsGoOnTogether) {
     rank.dispatch(step_of(3));
     if (world.rank() == kLost) return;
     if (world.rank().value == 0)
-      require_error(ErrorCode::deadline, "did not come", [&] { (void)rank.decoder().combine().wait(); });
+      require_error([&] { (void)rank.decoder().combine().wait(); }, ErrorCode::deadline, "did not come");
     rank.decoder().leave_out(std::span(&kLost, 1));
     for (std::uint64_t seed = 4; seed < 7; ++seed) rank.take(rest_of(seed));
   });
@@ -100,8 +100,8 @@ TEST(DeviceLeaveOut, WhoeverIsMissingIsNamedAndMayComeLater) {
   on_ranks(kShort, [](World& world, DecodingRank& rank) {
     const auto leave_out = [&] { rank.decoder().leave_out(std::span(&kLost, 1)); };
     if (world.rank() != kLost && world.rank().value != 3) {
-      require_error(ErrorCode::deadline, "leave_out: rank 3 did not come", leave_out);
-      require_error(ErrorCode::deadline, "rank 3 did not come", [&] { rank.take(rest_of(3)); });
+      require_error(leave_out, ErrorCode::deadline, "leave_out: rank 3 did not come");
+      require_error([&] { rank.take(rest_of(3)); }, ErrorCode::deadline, "rank 3 did not come");
     }
     world.barrier();
     if (world.rank() == kLost) return;
@@ -117,8 +117,8 @@ TEST(DeviceLeaveOut, TheNextTryMayLeaveOutMore) {
     const RankId also_lost(3);
     const bool stays = world.rank() != kLost && world.rank() != also_lost;
     if (stays)
-      require_error(ErrorCode::deadline, "leave_out: rank 3 did not come",
-                    [&] { rank.decoder().leave_out(std::span(&kLost, 1)); });
+      require_error([&] { rank.decoder().leave_out(std::span(&kLost, 1)); }, ErrorCode::deadline,
+                    "leave_out: rank 3 did not come");
     world.barrier();
     if (!stays) return;
     if (world.rank().value == 1) std::this_thread::sleep_for(kShort / 2);
@@ -136,8 +136,8 @@ TEST(DeviceLeaveOut, RanksThatLeaveOutOthersAreTold) {
     const RankId other(3);
     const RankId& lost = world.rank().value == 0 ? other : kLost;
     // Rank 0 does not speak to rank 3.
-    require_error(world.rank() == other ? ErrorCode::deadline : ErrorCode::mismatch, "leave_out",
-                  [&] { rank.decoder().leave_out(std::span(&lost, 1)); });
+    require_error([&] { rank.decoder().leave_out(std::span(&lost, 1)); },
+                  world.rank() == other ? ErrorCode::deadline : ErrorCode::mismatch, "leave_out");
   });
 }
 
@@ -145,8 +145,8 @@ TEST(DeviceLeaveOut, RefusesItselfAndStrangers) {
   SHUNT_NEEDS_DEVICE();
   on_ranks(kLong, [](World& world, DecodingRank& rank) {
     const RankId self = world.rank(), stranger(kRanks);
-    require_error(ErrorCode::invalid_argument, "leave_out", [&] { rank.decoder().leave_out(std::span(&self, 1)); });
-    require_error(ErrorCode::invalid_argument, "rank 4", [&] { rank.decoder().leave_out(std::span(&stranger, 1)); });
+    require_error([&] { rank.decoder().leave_out(std::span(&self, 1)); }, ErrorCode::invalid_argument, "leave_out");
+    require_error([&] { rank.decoder().leave_out(std::span(&stranger, 1)); }, ErrorCode::invalid_argument, "rank 4");
     rank.take(step_of(3));
   });
 }
@@ -154,7 +154,7 @@ TEST(DeviceLeaveOut, RefusesItselfAndStrangers) {
 TEST(DeviceLeaveOut, AFaultIsForgottenWithoutLeavingAnyoneOut) {
   SHUNT_NEEDS_DEVICE();
   on_ranks(kShort, [](World& world, DecodingRank& rank) {
-    if (world.rank() != kLost) require_error(ErrorCode::deadline, "rank 2", [&] { rank.take(step_of(3)); });
+    if (world.rank() != kLost) require_error([&] { rank.take(step_of(3)); }, ErrorCode::deadline, "rank 2");
     world.barrier();
     rank.decoder().leave_out({});
     for (std::uint64_t seed = 3; seed < 5; ++seed) rank.take(step_of(seed));

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <csignal>
 #include <functional>
 #include <latch>
 
@@ -126,6 +127,27 @@ TEST(Watchdog, AProcessThatEndsIsLost) {
                             },
                             {.kind = WorldKind::shm}),
                Error);
+}
+
+// Only who is waited for is asked for a sign of life.
+TEST(Watchdog, AProcessThatStopsIsLost) {
+  SpawnOptions options{.kind = WorldKind::shm};
+  options.environment.liveness = std::chrono::milliseconds(300);
+  try {
+    World::spawn(
+        2,
+        [](World& world) {
+          if (world.rank().value == 1) (void)raise(SIGSTOP);
+          Kernel kernel(world);
+          kernel.wait_for_the_loss_of(1);
+          throw kernel.error_about(1);
+        },
+        options);
+    ADD_FAILURE() << "no Error was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::peer_lost);
+    EXPECT_THAT(error.what(), HasSubstr("rank 1 has not answered"));
+  }
 }
 
 }  // namespace
