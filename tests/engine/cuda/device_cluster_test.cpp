@@ -199,8 +199,9 @@ TEST(DeviceClusterNccl, LeavesTheDeviceUsableWhenARankNeverComes) {
       code = error.code();
     }
     if (code != ErrorCode::deadline) throw std::runtime_error("not the expected Error");
-    trip.reset();
     device::check(cudaDeviceSynchronize(), "use the device after a fault");
+    trip.reset();
+    device::check(cudaDeviceSynchronize(), "use the device without the engine");
   };
   ASSERT_NO_THROW(run_on_hosts(2, 1, run, std::chrono::seconds(40)));
 }
