@@ -36,9 +36,9 @@ struct DeviceEngineOptions {
   /// all ranks call operations of all of them in the same order. Ranks of a process never share a stream, so CUDA's
   /// default stream will not do. Each stream that operations run on counts as a rank does in DeviceHeap: more of them
   /// than CUDA_DEVICE_MAX_CONNECTIONS, in a process and on a device, may wait for each other until the deadline. It
-  /// outlives the engine, its plans and its tickets. Where it is confined to few multiprocessors (a green context), they
-  /// have room for a waiting block of each rank that shares them, of 512 threads (DeviceDecoder: 1024), and for one that
-  /// does not wait.
+  /// outlives the engine, its plans and its tickets. Where it is confined to few multiprocessors (a green context),
+  /// they have room for a waiting block of each rank that shares them, of 512 threads (DeviceDecoder: 1024), and for
+  /// one that does not wait.
   Stream stream = nullptr;
   /// Dispatch, combine and dispatch_backward carry rows on at most so many multiprocessors, so that others are left to
   /// what runs beside; 0: on all. Each carries about 60 GB/s (docs/performance.md). Planning, combine_backward, fp8,

@@ -42,6 +42,10 @@ DeviceDecoder::Impl::Impl(World& world, const DeviceHeap& heap, const ExpertMap&
 DeviceDecoder::Impl::~Impl() {
   // The engine waits too, but blocks are let go of before it, and tickets may keep it.
   (void)cudaStreamSynchronize(engine->stream);
+  // Ranks that come late, or were left out, may still write here.
+  if (!engine->has_failed() && std::ranges::find(is_left_out_, true) == is_left_out_.end()) return;
+  for (const std::byte* written : {rows.data, counts.get(), elsewhere_block_.get()})
+    if (written) engine->heap->memory.keep(engine->heap->memory.offset_of(written));
 }
 
 void DeviceDecoder::Impl::check_options(const ExpertMap& expert_map) const {

@@ -7,6 +7,7 @@
 #include "core/hash.hpp"
 #include "engine/cuda/fault.hpp"
 #include "engine/cuda/on_device.hpp"
+#include "engine/world_impl.hpp"
 #include "kernels/cuda/bulk_copy_rows.hpp"
 #include "kernels/cuda/copy_bytes.hpp"
 #include "kernels/cuda/zero_padding.hpp"
@@ -81,6 +82,9 @@ DeviceEngine::Impl::Impl(World& world, const DeviceHeap& device_heap, const Devi
   if (world.size() != heap->num_ranks)
     fail(ErrorCode::invalid_argument, "rank {}: device engine: the world has {} ranks, the heap {}", self, world.size(),
          heap->num_ranks);
+  if (world.impl()->group->members != heap->members)
+    fail(ErrorCode::invalid_argument, "rank {}: device engine: the heap was made by other ranks than the world's",
+         self);
   if (options.hidden < 1 || options.hidden > kMostHidden)
     fail(ErrorCode::invalid_argument, "rank {}: device engine: hidden is {}, expected 1 to {}", self, options.hidden,
          kMostHidden);

@@ -42,6 +42,7 @@ struct DeviceEngine::Impl : std::enable_shared_from_this<DeviceEngine::Impl> {
 
   /// Throws the Error of a fault that the device has recorded. Before, what peers may still write is kept from others.
   void throw_if_faulty() const;
+  [[nodiscard]] bool has_failed() const;
   [[nodiscard]] bool is_capturing() const;
   /// Copies between host and device go through queues that ranks of a process share, so nothing may wait there: the
   /// host waits for the stream first.
@@ -110,7 +111,6 @@ struct DeviceEngine::Impl : std::enable_shared_from_this<DeviceEngine::Impl> {
   };
 
   void make_control(World& world);
-  [[nodiscard]] bool has_failed() const;
   /// Ranks that come late, after this one has given up, find all they waited for and write where they were told to.
   void keep_what_peers_may_write() const noexcept;
   [[nodiscard]] Tensor staging(std::string_view operation, DType dtype, std::int64_t rows, std::int64_t cols) const;
@@ -119,8 +119,8 @@ struct DeviceEngine::Impl : std::enable_shared_from_this<DeviceEngine::Impl> {
   auto with_room(const Make& make) const;
   void give_back_what_is_over(const device::Events::Event& now);
 
-  std::uint64_t work_ = 0;                   // the last that was begun
-  Mark probe_;                               // no event: nobody looks
+  std::uint64_t work_ = 0;  // the last that was begun
+  Mark probe_;              // no event: nobody looks
   std::shared_ptr<HostPage> page_;
   std::unique_ptr<device::Watchdog::Watch> watch_;
   std::shared_ptr<std::byte> control_block_;  // what peers write

@@ -16,9 +16,9 @@ std::string describe(const BadEntry& entry) {
 
 void throw_if_faulty(const FaultRecord& record, const Watchdog::Watch& watch, RankId self,
                      std::chrono::milliseconds deadline) {
-  const std::uint32_t cause = *static_cast<const volatile std::uint32_t*>(&record.cause);
+  // The acquire's partner is the fence before the cause in report().
+  const std::uint32_t cause = std::atomic_ref(const_cast<std::uint32_t&>(record.cause)).load(std::memory_order_acquire);
   if (cause == FaultRecord::none) return;
-  std::atomic_thread_fence(std::memory_order_acquire);  // its partner is the fence before the cause in report()
   const Tag tag = Tag::unpack(record.tag);
   const std::string_view operation = to_string(tag.kind);
   switch (cause) {
