@@ -240,11 +240,11 @@ class DeviceBenchmark {
 
   void measure_once() {
     for (const auto& system : systems_) {
-      for (const auto& [name, work] : operations_of(*system)) {
-        const auto graph = graphs_.find(name);
-        clock_.time(timings_, name, [&] {
+      for (const Operation& operation : operations_of(*system)) {
+        const auto graph = graphs_.find(operation.name);
+        clock_.time(timings_, operation.name, [&] {
           if (graph != graphs_.end()) return graph->second->replay();
-          repeat(times(*system), work);
+          repeat(times(*system), operation.work);
         });
       }
       measure_kernels(*system);
