@@ -481,7 +481,8 @@ class Survival(Shuffling):
             self.assertTrue(line, printed)
             printed += line
         os.kill(sleeper, signal.SIGCONT)
-        rest, _ = self.finish(job)
+        rest = job.stdout.read()  # not communicate(), which forgets what readline() has read ahead
+        job.wait(timeout=60)
         self.expect_survivors(printed + rest, [1, 2, 3, 4, 5])
         self.assertRegex(rest, r"(?m)^rank 0: minority: rank 0 finds none of the 5 other ranks")
 
