@@ -171,19 +171,22 @@ void measure(World& world, const Arguments& arguments) {
 int main(int argc, char** argv) {
   shunt::Arguments arguments;
   CLI::App app("Shuffles between nodes of GPUs");
-  app.add_option("--ranks", arguments.ranks);
-  app.add_option("--nodes", arguments.nodes);
-  app.add_option("--tokens", arguments.tokens);
-  app.add_option("--hidden", arguments.hidden);
-  app.add_option("--experts", arguments.experts);
-  app.add_option("--topk", arguments.topk);
-  app.add_option("--iterations", arguments.iterations);
+  app.add_option("--ranks", arguments.ranks)->check(CLI::PositiveNumber);
+  app.add_option("--nodes", arguments.nodes)->check(CLI::PositiveNumber);
+  app.add_option("--tokens", arguments.tokens)->check(CLI::PositiveNumber);
+  app.add_option("--hidden", arguments.hidden)->check(CLI::PositiveNumber);
+  app.add_option("--experts", arguments.experts)->check(CLI::PositiveNumber);
+  app.add_option("--topk", arguments.topk)->check(CLI::Range(1, shunt::Routing::kMaxTopK));
+  app.add_option("--iterations", arguments.iterations)->check(CLI::PositiveNumber);
   app.add_option("--batch-bytes", arguments.batch_bytes);
   app.add_option("--batches", arguments.batches);
   app.add_flag("--nccl", arguments.nccl, "by NCCL instead of the world's network");
   app.add_flag("--host", arguments.host, "rows in host memory: what Engine makes of the same network");
   CLI11_PARSE(app, argc, argv);
   try {
+    if (arguments.topk > arguments.experts)
+      throw shunt::Error(shunt::ErrorCode::invalid_argument,
+                         fmt::format("--topk {}: expected at most --experts {}", arguments.topk, arguments.experts));
     if (shunt::Environment::read().launch) {
       shunt::World world = shunt::World::from_environment();
       shunt::measure(world, arguments);

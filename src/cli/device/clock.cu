@@ -2,6 +2,7 @@
 
 #include "cli/device/share.hpp"
 #include "core/cuda/check.hpp"
+#include "core/cuda/nanoseconds.cuh"
 
 namespace shunt::cli {
 namespace {
@@ -9,15 +10,9 @@ namespace {
 /// Far longer than ranks need to put their work on streams. A rank that is killed opens no gate.
 constexpr std::uint64_t kMostWaitNs = 60'000'000'000;
 
-__device__ std::uint64_t nanoseconds() {
-  std::uint64_t now;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-  return now;
-}
-
 __global__ void gate_kernel(const volatile std::uint32_t* opened, std::uint32_t round) {
-  const std::uint64_t begin = nanoseconds();
-  while (*opened < round && nanoseconds() - begin < kMostWaitNs) {
+  const std::uint64_t begin = device::nanoseconds();
+  while (*opened < round && device::nanoseconds() - begin < kMostWaitNs) {
   }
 }
 

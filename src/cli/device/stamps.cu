@@ -2,11 +2,12 @@
 
 #include "cli/device/memory.hpp"
 #include "core/cuda/check.hpp"
+#include "core/cuda/nanoseconds.cuh"
 
 namespace shunt::cli {
 namespace {
 
-__global__ void stamp_kernel(std::uint64_t* time) { asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(*time)); }
+__global__ void stamp_kernel(std::uint64_t* time) { *time = device::nanoseconds(); }
 
 }  // namespace
 

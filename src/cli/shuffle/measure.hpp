@@ -39,7 +39,7 @@ struct FewSmsResult {
   double combine_share = 0;
   double dispatch_kernel_share = 0;
   double combine_kernel_share = 0;
-  // A matrix product, and pairs of dispatch and combine beside it; 0 in builds without cuBLASLt.
+  // A matrix product, and pairs of dispatch and combine beside it; 0 where there is no cuBLASLt to load.
   double gemm_ms = 0;
   double gemm_on_rest_ms = 0;
   double gemm_beside_ms = 0;

@@ -4,17 +4,12 @@
 
 #include <cuda/atomic>
 
+#include "core/cuda/nanoseconds.cuh"
 #include "transport/cuda/control.hpp"
 
 namespace shunt::device {
 
 using Signal = ::cuda::atomic_ref<std::uint32_t, ::cuda::thread_scope_system>;
-
-__device__ inline std::uint64_t nanoseconds() {
-  std::uint64_t now;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-  return now;
-}
 
 __device__ inline bool is_faulty(const Control& control) {
   return *static_cast<volatile std::uint32_t*>(&control.progress->fault) != 0;

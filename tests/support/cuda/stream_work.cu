@@ -1,4 +1,5 @@
 #include "core/cuda/check.hpp"
+#include "core/cuda/nanoseconds.cuh"
 #include "support/cuda/stream_work.hpp"
 
 namespace shunt::test {
@@ -6,15 +7,9 @@ namespace {
 
 constexpr int kThreads = 1024;
 
-__device__ std::uint64_t nanoseconds() {
-  std::uint64_t now;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-  return now;
-}
-
 __global__ void __launch_bounds__(kThreads) delay_kernel(std::uint64_t time_ns) {
-  const std::uint64_t begin = nanoseconds();
-  while (nanoseconds() - begin < time_ns) {
+  const std::uint64_t begin = device::nanoseconds();
+  while (device::nanoseconds() - begin < time_ns) {
   }
 }
 
