@@ -68,16 +68,19 @@ std::shared_ptr<CUstream_st> make_stream() {
 
 }  // namespace
 
+HostPages::HostPages(std::int32_t num_ranks)
+    : pages(pin<HostPage>(kMost)), vigils(pin<std::uint32_t>(kMost * device::Vigil::num_words(num_ranks))) {}
+
 DeviceHeap::Impl::Impl(World& world, const DeviceHeapOptions& options, std::int32_t device)
-    : memory(options.bytes, device, world.rank().value,
-             [&](std::span<const std::byte> mine) { return world.all_gather(mine); }),
+    : host_pages(std::make_shared<HostPages>(world.size())),
+      memory(
+          options.bytes, device, world.rank().value,
+          [&](std::span<const std::byte> mine) { return world.all_gather(mine); }, host_pages),
       num_ranks(world.size()),
       members(world.impl()->group->members),
       most_tile_bytes(device::most_tile_bytes()) {
-  pages_ = pin<HostPage>(kMostEngines);
-  vigils_ = pin<std::uint32_t>(kMostEngines * device::Vigil::num_words(num_ranks));
   stream = make_stream();
-  for (std::size_t i = 0; i < kMostEngines; ++i) free_pages_.push_back(pages_.get() + i);
+  for (std::size_t i = 0; i < HostPages::kMost; ++i) free_pages_.push_back(host_pages->pages.get() + i);
   device::preload_kernels();
 }
 
@@ -87,12 +90,12 @@ std::shared_ptr<std::byte> DeviceHeap::Impl::allocate(std::size_t bytes) {
 
 std::shared_ptr<HostPage> DeviceHeap::Impl::take_page() {
   const std::lock_guard lock(mutex_);
-  if (free_pages_.empty()) fail(ErrorCode::system, "a device heap serves at most {} engines at a time", kMostEngines);
+  if (free_pages_.empty()) fail(ErrorCode::system, "a device heap serves at most {} engines at a time", HostPages::kMost);
   HostPage* const page = free_pages_.back();
   free_pages_.pop_back();
   const std::size_t num_words = device::Vigil::num_words(num_ranks);
-  *page = {
-      .fault = {}, .sizes = {}, .vigil = {vigils_.get() + static_cast<std::size_t>(page - pages_.get()) * num_words}};
+  const auto index = static_cast<std::size_t>(page - host_pages->pages.get());
+  *page = {.fault = {}, .sizes = {}, .vigil = {host_pages->vigils.get() + index * num_words}};
   std::fill_n(page->vigil.words, num_words, 0u);
   return {page, [heap = shared_from_this()](HostPage* freed) {
             const std::lock_guard guard(heap->mutex_);

@@ -22,6 +22,15 @@ struct HostPage {
   device::Vigil vigil;
 };
 
+/// Of all engines of a heap. Pinned once: pinning more may wait for the device, and so for other ranks.
+struct HostPages {
+  explicit HostPages(std::int32_t num_ranks);
+
+  static constexpr std::size_t kMost = 1024;
+  std::shared_ptr<HostPage> pages;
+  std::shared_ptr<std::uint32_t> vigils;
+};
+
 struct DeviceHeap::Impl : std::enable_shared_from_this<DeviceHeap::Impl> {
   Impl(World& world, const DeviceHeapOptions& options, std::int32_t device);
 
@@ -29,6 +38,7 @@ struct DeviceHeap::Impl : std::enable_shared_from_this<DeviceHeap::Impl> {
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes);
   [[nodiscard]] std::shared_ptr<HostPage> take_page();
 
+  std::shared_ptr<HostPages> host_pages;
   device::SymmetricHeap memory;
   std::int32_t num_ranks;
   std::vector<RankId> members;  ///< ranks of the transport, by rank in the heap
@@ -39,11 +49,6 @@ struct DeviceHeap::Impl : std::enable_shared_from_this<DeviceHeap::Impl> {
   std::shared_ptr<CUstream_st> stream;
 
  private:
-  static constexpr std::size_t kMostEngines = 1024;
-
-  // Pinned once: pinning more may wait for the device, and so for other ranks.
-  std::shared_ptr<HostPage> pages_;
-  std::shared_ptr<std::uint32_t> vigils_;  // of the pages
   std::mutex mutex_;
   std::vector<HostPage*> free_pages_;
 };

@@ -136,13 +136,20 @@ class Fetcher {
   std::uint32_t end_piece_ = 0;
 };
 
-/// This lane's elements of a row, weighted.
+/// This lane's elements of a row.
+template <class In>
+struct Values {
+  PackedElements<In, kWide<In>> vectors[kVectors];
+
+  __device__ float operator[](int i) const { return vectors[i / kWide<In>].at(i % kWide<In>); }
+};
+
 template <class In>
 struct Weighted {
-  PackedElements<In, kWide<In>> values[kVectors];
+  Values<In> values;
   float weight;
 
-  __device__ float operator[](int i) const { return __fmul_rn(weight, values[i / kWide<In>].at(i % kWide<In>)); }
+  __device__ float operator[](int i) const { return __fmul_rn(weight, values[i]); }
 };
 
 template <class In, class Out>
@@ -174,12 +181,15 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
         const std::int32_t count = min(num_rows - first, kRowsAtOnce);
 #pragma unroll 1
         for (std::int32_t i = 0; i < count; ++i) {
-          Weighted<In> term;
+          const Run::Row& row = run.rows[first + i];
+          Values<In> values;
 #pragma unroll
           for (int v = 0; v < kVectors; ++v)
-            term.values[v].words = own[stage * kStageVectors + (i * kVectors + v) * 32];
-          term.weight = run.rows[first + i].weight;
-          sums.add(term, run.rows[first + i].closes, reduce.wire_dtype);
+            values.vectors[v].words = own[stage * kStageVectors + (i * kVectors + v) * 32];
+          if (row.weight == 1.0f)  // as all of token_unique's: a third of the instructions less, for the same bits
+            sums.add(values, row.closes, reduce.wire_dtype);
+          else
+            sums.add(Weighted<In>{values, row.weight}, row.closes, reduce.wire_dtype);
         }
         ahead.fetch(own_address + stage * kStageVectors * 16);
         stage = stage + 1 < kStages ? stage + 1 : 0;

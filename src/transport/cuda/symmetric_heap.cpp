@@ -22,10 +22,11 @@ struct Address {
   cudaIpcMemHandle_t handle;   // for other processes
 };
 
-SharedMemory allocate_zeroed(std::size_t bytes) {
+SharedMemory allocate_zeroed(std::size_t bytes, std::shared_ptr<const void> companion) {
   void* data = nullptr;
   check(cudaMalloc(&data, bytes), "allocate a heap");
-  SharedMemory memory(static_cast<std::byte*>(data), [](std::byte* freed) { (void)cudaFree(freed); });
+  SharedMemory memory(static_cast<std::byte*>(data),
+                      [companion = std::move(companion)](std::byte* freed) { (void)cudaFree(freed); });
   check(cudaMemset(data, 0, bytes), "clear a heap");
   check(cudaDeviceSynchronize(), "clear a heap");
   return memory;
@@ -59,10 +60,11 @@ std::size_t align_up(std::size_t bytes) {
 
 }  // namespace
 
-SymmetricHeap::SymmetricHeap(std::size_t bytes, std::int32_t device, std::int32_t self, const AllGather& all_gather)
+SymmetricHeap::SymmetricHeap(std::size_t bytes, std::int32_t device, std::int32_t self, const AllGather& all_gather,
+                             std::shared_ptr<const void> companion)
     : bytes_(kAlignment + align_up(bytes)), device_(device), self_(self), free_{{kAlignment, align_up(bytes)}} {
   check(cudaSetDevice(device), "choose the device");
-  const SharedMemory mine = allocate_zeroed(bytes_);
+  const SharedMemory mine = allocate_zeroed(bytes_, std::move(companion));
   Address address{getpid(), device, bytes_, &mine, {}};
   check(cudaIpcGetMemHandle(&address.handle, mine.get()), "name a heap for other processes");
   const auto all = all_gather(std::as_bytes(std::span(&address, 1)));

@@ -15,14 +15,17 @@ namespace shunt::device {
 /// Collective: every rank's bytes, by rank.
 using AllGather = std::function<std::vector<std::vector<std::byte>>(std::span<const std::byte> mine)>;
 
-/// Device memory that is freed when the last rank that maps it in this process has let go of it.
+/// Device memory that is freed when the last rank that maps it in this process has let go of it: freeing waits for the
+/// device, where others may wait for whoever frees.
 using SharedMemory = std::shared_ptr<std::byte>;
 
 class SymmetricHeap {
  public:
   /// Collective; every rank brings the same size. Ranks may be threads or processes and use the same device or others.
-  /// Memory is zero at first. Throws Error(system) or Error(unsupported) that says what CUDA refuses.
-  SymmetricHeap(std::size_t bytes, std::int32_t device, std::int32_t self, const AllGather& all_gather);
+  /// Memory is zero at first. The companion ends with this rank's memory. Throws Error(system) or Error(unsupported)
+  /// that says what CUDA refuses.
+  SymmetricHeap(std::size_t bytes, std::int32_t device, std::int32_t self, const AllGather& all_gather,
+                std::shared_ptr<const void> companion);
 
   [[nodiscard]] std::int32_t device() const { return device_; }
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
