@@ -5,6 +5,12 @@
 #include "kernels/cuda/pipelined_reduce_rows.hpp"
 
 namespace shunt::device {
+namespace {
+
+/// A third of a tile's list is empty with 8 ranks and top-8; docs/performance.md has the figures for other numbers.
+constexpr std::int32_t kUniqueRowsPerBlock = 3;
+
+}  // namespace
 
 void launch_copy(const DevicePlanData& plan, const ConstTensor& x, std::byte* const* out, const std::uint32_t* stop,
                  const Lane& lane) {
@@ -23,7 +29,9 @@ void launch_copy(const DevicePlanData& plan, const ConstTensor& x, std::byte* co
                     .segments = plan.arrays.segments,
                     .num_segments = plan.shape.num_segments(),
                     .row_bytes = x.row_bytes(),
-                    .stop = stop},
+                    .stop = stop,
+                    .list_length = plan.shape.unique ? kTileTokens * plan.shape.rows_per_token() : 1,
+                    .segments_per_block = plan.shape.unique ? kUniqueRowsPerBlock : 1},
            lane.stream);
 }
 

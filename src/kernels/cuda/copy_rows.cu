@@ -8,10 +8,7 @@ namespace shunt::device {
 namespace {
 
 template <class Word>
-__global__ void copy_rows_kernel(CopyRows copy, std::int32_t num_words) {
-  const Segment segment = copy.segments[blockIdx.x];
-  const std::uint32_t stop = *copy.stop;  // on its way together with the segment
-  if (segment.token < 0 || stop != 0) return;
+__device__ void copy_row(const CopyRows& copy, const Segment& segment, std::int32_t num_words) {
   const auto* from = reinterpret_cast<const Word*>(copy.x + segment.token * copy.row_bytes);
   auto* to = reinterpret_cast<Word*>(copy.out[segment.rank] + segment.slot * copy.row_bytes);
   for (std::int32_t begin = threadIdx.x; begin < num_words; begin += kAccessesPerThread * blockDim.x) {
@@ -25,14 +22,34 @@ __global__ void copy_rows_kernel(CopyRows copy, std::int32_t num_words) {
   }
 }
 
+template <class Word>
+__global__ void copy_rows_kernel(CopyRows copy, std::int32_t num_words, std::uint32_t blocks_per_list) {
+  const std::int64_t first = std::int64_t{blockIdx.x / blocks_per_list} * copy.list_length;
+  const std::int64_t end = min(first + copy.list_length, copy.num_segments);
+  std::int64_t i = first + blockIdx.x % blocks_per_list;
+  const auto read = [&] { return i < end ? copy.segments[i] : Segment{.token = -1}; };
+  Segment segment = read();
+  const std::uint32_t stop = *copy.stop;  // on its way together with the segment
+  if (stop != 0) return;
+  while (segment.token >= 0) {
+    i += blocks_per_list;
+    const Segment next = read();
+    copy_row<Word>(copy, segment, num_words);
+    segment = next;
+  }
+}
+
 }  // namespace
 
 void launch(const CopyRows& copy, cudaStream_t stream) {
   if (copy.num_segments == 0) return;
+  const auto blocks_per_list =
+      static_cast<std::uint32_t>((copy.list_length + copy.segments_per_block - 1) / copy.segments_per_block);
+  const auto num_lists = static_cast<std::uint32_t>((copy.num_segments + copy.list_length - 1) / copy.list_length);
   const RowGeometry rows = row_geometry(copy.row_bytes, reinterpret_cast<std::uintptr_t>(copy.x));
   for_width(rows.access_bytes, [&](auto word) {
     copy_rows_kernel<decltype(word)>
-        <<<static_cast<unsigned>(copy.num_segments), rows.threads, 0, stream>>>(copy, rows.num_accesses);
+        <<<num_lists * blocks_per_list, rows.threads, 0, stream>>>(copy, rows.num_accesses, blocks_per_list);
   });
   check(cudaGetLastError(), "start the copy of rows");
 }

@@ -13,20 +13,19 @@ __global__ void __launch_bounds__(kThreads) clamp_kernel(const __grid_constant__
   Tile tile(clamp.routing, clamp.map, bits);
   tile.clear();
   __syncthreads();
-  for (std::int32_t entry = threadIdx.x; entry < tile.num_entries(); entry += kThreads)
-    if (const std::int32_t expert = tile.physical(entry, tile.named(entry)); expert >= 0)
-      tile.mark(entry, expert, clamp.map.rank_of[expert]);
+  tile.for_entries([&](const Tile::Entry& entry) {
+    if (entry.expert >= 0) tile.mark(entry);
+  });
   __syncthreads();
   const std::uint32_t* before_tile = clamp.plan.tile_counts + std::int64_t{blockIdx.x} * clamp.map.num_columns();
   std::int32_t* experts = clamp.experts + tile.first_token() * clamp.routing.topk;
-  for (std::int32_t entry = threadIdx.x; entry < tile.num_entries(); entry += kThreads) {
-    const std::int32_t named = tile.named(entry);
-    const std::int32_t expert = tile.physical(entry, named);
-    const bool is_kept =
-        expert >= 0 &&
-        static_cast<std::int32_t>(before_tile[expert]) + tile.rank_in_column(expert, entry) < clamp.plan.kept[expert];
-    experts[entry] = is_kept ? named : -1;
-  }
+  tile.for_entries([&](const Tile::Entry& entry) {
+    const std::int32_t expert = entry.expert;
+    const bool is_kept = expert >= 0 && static_cast<std::int32_t>(before_tile[expert]) +
+                                                tile.rank_in_column(expert, entry.index) <
+                                            clamp.plan.kept[expert];
+    experts[entry.index] = is_kept ? entry.named : -1;
+  });
 }
 
 }  // namespace

@@ -14,11 +14,9 @@ __global__ void __launch_bounds__(kThreads) count_kernel(RoutingView routing, Ma
   tile.clear();
   if (threadIdx.x == 0) bad_entry = -1;
   __syncthreads();
-  for (std::int32_t entry = threadIdx.x; entry < tile.num_entries(); entry += blockDim.x) {
-    const std::int32_t named = tile.named(entry);
-    const std::int32_t expert = tile.physical(entry, named);
-    if (expert < 0 ? named != -1 : !tile.mark(entry, expert, map.rank_of[expert])) atomicMax(&bad_entry, entry);
-  }
+  tile.for_entries([&](const Tile::Entry& entry) {
+    if (entry.expert < 0 ? entry.named != -1 : !tile.mark(entry)) atomicMax(&bad_entry, entry.index);
+  });
   __syncthreads();
   for (std::int32_t column = threadIdx.x; column < map.num_columns(); column += blockDim.x)
     plan.tile_counts[std::int64_t{blockIdx.x} * map.num_columns() + column] = tile.count(column);

@@ -26,10 +26,10 @@ std::vector<std::int32_t> sum_order(const ExpertMap& map, const Topology& topolo
 MapWords::MapWords(const ExpertMap& map, const Topology& topology, bool flat)
     : num_experts_(map.num_experts()), num_physical_(map.num_physical()), num_ranks_(map.num_ranks()) {
   std::vector<std::int32_t> only_copy, copies_begin{0}, copies, rank_of, first_of_rank, node_of;
-  const std::vector<std::int32_t> expert_of = sum_order(map, topology, flat);
-  std::vector<std::int32_t> key_of(expert_of.size());
-  for (std::size_t key = 0; key < expert_of.size(); ++key)
-    key_of[static_cast<std::size_t>(expert_of[key])] = static_cast<std::int32_t>(key);
+  const std::vector<std::int32_t> order = sum_order(map, topology, flat);
+  std::vector<std::int32_t> key_of(order.size());
+  for (std::size_t key = 0; key < order.size(); ++key)
+    key_of[static_cast<std::size_t>(order[key])] = static_cast<std::int32_t>(key);
   for (std::int32_t expert = 0; expert < map.num_experts(); ++expert) {
     const auto all = map.copies(ExpertId(expert));
     only_copy.push_back(all.size() == 1 ? all.front().value : -1);
@@ -42,7 +42,7 @@ MapWords::MapWords(const ExpertMap& map, const Topology& topology, bool flat)
     node_of.push_back(topology.node(RankId(rank)).value);
   }
   first_of_rank.push_back(map.num_physical());
-  for (const auto& table : {only_copy, copies_begin, copies, rank_of, key_of, expert_of, first_of_rank, node_of}) {
+  for (const auto& table : {only_copy, copies_begin, copies, rank_of, key_of, first_of_rank, node_of}) {
     begins_.push_back(words_.size());
     words_.insert(words_.end(), table.begin(), table.end());
   }
@@ -50,8 +50,8 @@ MapWords::MapWords(const ExpertMap& map, const Topology& topology, bool flat)
 
 MapTables MapWords::at(const std::int32_t* device) const {
   const auto table = [&](std::size_t i) { return device + begins_[i]; };
-  return {num_experts_, num_physical_, num_ranks_, table(0), table(1), table(2),
-          table(3),     table(4),      table(5),   table(6), table(7)};
+  return {num_experts_, num_physical_, num_ranks_, table(0), table(1),
+          table(2),     table(3),      table(4),   table(5), table(6)};
 }
 
 }  // namespace shunt::device

@@ -19,7 +19,6 @@ struct MapTables {
   const std::int32_t* copies;         ///< physical experts, by logical expert
   const std::int32_t* rank_of;        ///< [physical experts]
   const std::int32_t* key_of;         ///< [physical experts]: a token's rows are summed by ascending key
-  const std::int32_t* expert_of;      ///< by key: the physical expert
   const std::int32_t* first_of_rank;  ///< [ranks + 1]
   const std::int32_t* node_of;        ///< [ranks]
 

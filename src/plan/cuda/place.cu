@@ -18,37 +18,38 @@ class Placement {
         first_(reinterpret_cast<std::int32_t*>(shared) + place.map.num_columns() * kTileWords),
         order_(reinterpret_cast<std::uint32_t*>(first_) + place.map.num_columns()),
         slot_(reinterpret_cast<std::int32_t*>(order_) + kTileTokens * place.routing.topk),
-        leaders_(reinterpret_cast<std::uint32_t*>(slot_) + kTileTokens * place.routing.topk) {}
+        leaders_(reinterpret_cast<std::uint32_t*>(slot_) + kTileTokens * place.routing.topk),
+        expert_(reinterpret_cast<std::uint16_t*>(leaders_ + kTileTokens * place.routing.topk / 32)) {}
 
   /// Reads the entries and finds the place of each column's first row in the tile's list of segments.
   __device__ void read() {
     tile_.clear();
     __syncthreads();
-    for (std::int32_t entry = threadIdx.x; entry < tile_.num_entries(); entry += kThreads) {
-      const std::int32_t expert = tile_.physical(entry, tile_.named(entry));
-      order_[entry] = kDropped;
-      if (expert < 0) continue;
-      const std::int32_t rank = place_.map.rank_of[expert];
-      order_[entry] = static_cast<std::uint32_t>(place_.map.key_of[expert]) << 16 | static_cast<std::uint32_t>(rank);
-      tile_.mark(entry, expert, rank);
-    }
+    tile_.for_entries([&](const Tile::Entry& entry) {
+      order_[entry.index] = kDropped;
+      if (entry.expert < 0) return;
+      expert_[entry.index] = static_cast<std::uint16_t>(entry.expert);
+      order_[entry.index] = static_cast<std::uint32_t>(entry.key) << 16 | static_cast<std::uint32_t>(entry.rank);
+      tile_.mark(entry);
+    });
     __syncthreads();
     const std::int32_t begin = place_.shape.unique ? place_.map.num_physical : 0;
     const std::int32_t end = place_.shape.unique ? place_.map.num_columns() : place_.map.num_physical;
     scan(begin, end);
-    for (std::int32_t entry = threadIdx.x; entry < tile_.num_entries(); entry += kThreads)
-      slot_[entry] = order_[entry] == kDropped ? -1 : slot_of(entry);
-    __syncthreads();
-    if (place_.shape.unique) find_leaders();
   }
 
   __device__ void write() {
-    for (std::int32_t entry = threadIdx.x; entry < tile_.num_entries(); entry += kThreads)
-      place_.shape.unique ? write_unique(entry) : write_expert(entry);
+    find_slots();
+    if (place_.shape.unique) {
+      find_leaders();
+      write_unique_rows();
+    } else {
+      write_terms();
+    }
     // What the tile's list could hold and does not.
     const std::int32_t most = tile_.num_tokens() * place_.shape.rows_per_token();
     for (std::int32_t i = num_rows_ + static_cast<std::int32_t>(threadIdx.x); i < most; i += kThreads)
-      segments()[i] = {-1, -1, -1, 0.0f};
+      segments()[i] = kNothing;
   }
 
   /// Padding of this rank's own map; a block of its own does it.
@@ -62,6 +63,24 @@ class Placement {
 
  private:
   static constexpr std::uint32_t kDropped = 0xffff'ffffu;
+  static constexpr Segment kNothing{-1, -1, -1, 0.0f};
+
+  /// Calls use(entry, look(entry)) for all entries of this thread; what is looked up for several is on its way
+  /// together.
+  template <class Look, class Use>
+  __device__ void for_entries(const Look& look, const Use& use) const {
+    constexpr int kAtOnce = 4;
+    const std::int32_t num_entries = tile_.num_entries();
+    for (std::int32_t begin = threadIdx.x; begin < num_entries; begin += kAtOnce * kThreads) {
+      decltype(look(0)) seen[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i)
+        if (begin + i * kThreads < num_entries) seen[i] = look(begin + i * kThreads);
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i)
+        if (begin + i * kThreads < num_entries) use(begin + i * kThreads, seen[i]);
+    }
+  }
 
   /// The first of a token's entries on a rank stands for the row there.
   __device__ void find_leaders() {
@@ -100,22 +119,42 @@ class Placement {
         place_.plan.tile_counts[std::int64_t{blockIdx.x} * place_.map.num_columns() + column]);
   }
 
-  /// −1 where the expert or the rank has no room for it.
-  __device__ std::int32_t slot_of(std::int32_t entry) const {
-    const std::int32_t expert = expert_of(entry);
-    const std::int32_t nth = before_tile(expert) + tile_.rank_in_column(expert, entry);
-    if (nth >= place_.plan.kept[expert]) return -1;
-    const std::int32_t slot = place_.plan.first_slot[expert] + nth;
-    return place_.shape.unique || slot < place_.rules.max_rows ? slot : -1;
+  /// Slots in expert-major order and, unless rows are unique, the segments that lead there.
+  __device__ void find_slots() {
+    struct Column {
+      std::int32_t before, kept, first_slot;
+      float weight;
+    };
+    const auto look = [&](std::int32_t entry) -> Column {
+      if (is_dropped(entry)) return {};
+      const std::int32_t expert = expert_[entry];
+      return {before_tile(expert), place_.plan.kept[expert], place_.plan.first_slot[expert], weight_of(entry)};
+    };
+    for_entries(look, [&](std::int32_t entry, const Column& column) {
+      slot_[entry] = -1;
+      if (is_dropped(entry)) return;
+      const std::int32_t expert = expert_[entry];
+      const std::int32_t in_tile = tile_.rank_in_column(expert, entry);
+      const std::int32_t nth = column.before + in_tile;
+      const std::int32_t slot = column.first_slot + nth;
+      const bool has_room = nth < column.kept && (place_.shape.unique || slot < place_.rules.max_rows);
+      if (has_room) slot_[entry] = slot;
+      if (place_.shape.unique) return;
+      Segment& segment = segments()[first_[expert] + in_tile];
+      segment = has_room ? Segment{token_of(entry), rank_of(entry), slot, column.weight} : kNothing;
+    });
+    __syncthreads();
   }
 
-  __device__ std::int32_t token_of(std::int32_t entry) const { return entry / place_.routing.topk; }
+  __device__ std::int32_t token_of(std::int32_t entry) const {
+    return static_cast<std::int32_t>(tile_.first_token()) + entry / place_.routing.topk;
+  }
+  __device__ bool is_dropped(std::int32_t entry) const { return order_[entry] == kDropped; }
   // Of entries that name an expert.
   __device__ std::int32_t rank_of(std::int32_t entry) const {
     return static_cast<std::int32_t>(order_[entry] & 0xffffu);
   }
   __device__ std::int32_t key_of(std::int32_t entry) const { return static_cast<std::int32_t>(order_[entry] >> 16); }
-  __device__ std::int32_t expert_of(std::int32_t entry) const { return place_.map.expert_of[key_of(entry)]; }
   __device__ float weight_of(std::int32_t entry) const {
     if (!place_.routing.weights) return 1.0f;
     return place_.routing.weights[tile_.first_token() * place_.routing.topk + entry];
@@ -124,7 +163,7 @@ class Placement {
     return place_.plan.segments + tile_.first_token() * place_.shape.rows_per_token();
   }
   __device__ Term* terms_of(std::int32_t entry) const {
-    return place_.plan.terms + (tile_.first_token() + token_of(entry)) * place_.routing.topk;
+    return place_.plan.terms + std::int64_t{token_of(entry)} * place_.routing.topk;
   }
   __device__ std::int32_t* maps_of(std::int32_t rank) const {
     return reinterpret_cast<std::int32_t*>(place_.unique_maps[rank]);
@@ -167,51 +206,61 @@ class Placement {
     return result;
   }
 
-  __device__ void write_expert(std::int32_t entry) const {
-    const std::int32_t choice = entry % place_.routing.topk;
-    const Standing among = standing(entry, [](std::int32_t) { return true; });
-    if (choice >= among.all) terms_of(entry)[choice].rank = -1;
-    if (order_[entry] == kDropped) return;
-    const std::int32_t expert = expert_of(entry);
-    Segment& segment = segments()[first_[expert] + tile_.rank_in_column(expert, entry)];
-    if (slot_[entry] < 0) {
-      segment = {-1, -1, -1, 0.0f};
-      return;
-    }
-    const std::int32_t rank = rank_of(entry);
-    const auto token = static_cast<std::int32_t>(tile_.first_token()) + token_of(entry);
-    segment = {token, rank, slot_[entry], weight_of(entry)};
-    terms_of(entry)[among.before] = {rank, slot_[entry], weight_of(entry), static_cast<std::int16_t>(choice),
-                                     closes(rank, among.next_rank)};
+  __device__ void write_terms() const {
+    const auto look = [&](std::int32_t entry) { return weight_of(entry); };
+    for_entries(look, [&](std::int32_t entry, float weight) {
+      const std::int32_t choice = entry % place_.routing.topk;
+      const Standing among = standing(entry, [](std::int32_t) { return true; });
+      if (choice >= among.all) terms_of(entry)[choice].rank = -1;
+      if (slot_[entry] < 0) return;
+      const std::int32_t rank = rank_of(entry);
+      terms_of(entry)[among.before] = {rank, slot_[entry], weight, static_cast<std::int16_t>(choice),
+                                       closes(rank, among.next_rank)};
+    });
   }
 
-  __device__ void write_unique(std::int32_t entry) const {
+  /// What an entry's rank tells of the rows that it gets.
+  struct Destination {
+    std::int32_t* maps;
+    std::int32_t first_row;  // of this tile's, in unique order
+    std::int32_t first_expert;
+    float weight;
+  };
+  __device__ void write_unique_rows() const {
+    const auto look = [&](std::int32_t entry) -> Destination {
+      if (is_dropped(entry)) return {};
+      const std::int32_t rank = rank_of(entry);
+      return {maps_of(rank), place_.plan.first_unique[rank] + before_tile(place_.map.num_physical + rank),
+              place_.map.first_of_rank[rank], weight_of(entry)};
+    };
+    for_entries(look, [&](std::int32_t entry, const Destination& to) { write_unique(entry, to); });
+  }
+
+  __device__ void write_unique(std::int32_t entry, const Destination& to) const {
     const std::int32_t topk = place_.routing.topk;
     const std::int32_t choice = entry % topk;
     const Standing among_rows = standing(entry, [&](std::int32_t other) { return is_leader(other); });
     if (choice >= among_rows.all) terms_of(entry)[choice].rank = -1;
-    if (order_[entry] == kDropped) return;
+    if (is_dropped(entry)) return;
 
     const std::int32_t rank = rank_of(entry);
     const std::int32_t column = place_.map.num_physical + rank;
     const std::int32_t nth = tile_.rank_in_column(column, entry);
-    const std::int32_t unique = place_.plan.first_unique[rank] + before_tile(column) + nth;
+    const std::int32_t unique = to.first_row + nth;
     const Standing among_experts = standing(entry, [&](std::int32_t other) { return rank_of(other) == rank; });
     const UniqueMaps maps = UniqueMaps::of(place_.shape);
-    std::int32_t* const words = maps_of(rank);
     const auto fill = [&](std::int32_t cell, std::int32_t slot, std::int32_t expert, float weight) {
       const std::int64_t i = std::int64_t{unique} * topk + cell;
-      words[maps.expert_rows_of_unique + i] = slot;
-      words[maps.unique_experts + i] = expert;
-      words[maps.unique_weights + i] = __float_as_int(weight);
+      to.maps[maps.expert_rows_of_unique + i] = slot;
+      to.maps[maps.unique_experts + i] = expert;
+      to.maps[maps.unique_weights + i] = __float_as_int(weight);
     };
-    words[maps.unique_of_expert_row + slot_[entry]] = unique;
-    fill(among_experts.before, slot_[entry], expert_of(entry) - place_.map.first_of_rank[rank], weight_of(entry));
+    to.maps[maps.unique_of_expert_row + slot_[entry]] = unique;
+    fill(among_experts.before, slot_[entry], expert_[entry] - to.first_expert, to.weight);
     if (among_experts.before > 0) return;
 
     for (std::int32_t cell = among_experts.all; cell < topk; ++cell) fill(cell, -1, -1, 0.0f);
-    const auto token = static_cast<std::int32_t>(tile_.first_token()) + token_of(entry);
-    segments()[first_[column] + nth] = {token, rank, unique, 1.0f};
+    segments()[first_[column] + nth] = {token_of(entry), rank, unique, 1.0f};
     terms_of(entry)[among_rows.before] = {rank, unique, 1.0f, -1, closes(rank, among_rows.next_rank)};
   }
 
@@ -221,6 +270,7 @@ class Placement {
   std::uint32_t* order_;    // [entries]: the key of the expert, then its rank, in half a word each; kDropped: none
   std::int32_t* slot_;      // [entries]: in expert-major order; −1: dropped
   std::uint32_t* leaders_;  // a bit per entry
+  std::uint16_t* expert_;   // [entries]: physical
   std::int32_t num_rows_ = 0;
 };
 

@@ -24,13 +24,45 @@ class Tile {
   }
   __device__ std::int32_t num_entries() const { return num_tokens() * routing_.topk; }
 
-  __device__ std::int32_t named(std::int32_t entry) const {
-    return routing_.experts[first_token_ * routing_.topk + entry];
-  }
+  /// A token's choice, and what it leads to.
+  struct Entry {
+    std::int32_t index;   ///< in the tile
+    std::int32_t named;   ///< the logical expert
+    std::int32_t expert;  ///< the copy that serves it; −1 where it is dropped or makes no sense, and has no rank or key
+    std::int32_t rank;
+    std::int32_t key;
+  };
 
-  /// The copy that serves an entry which names this expert; −1 where it is dropped or makes no sense.
-  __device__ std::int32_t physical(std::int32_t entry, std::int32_t expert) const {
-    return choose_copy(map_, expert, [&] { return routing_.self + first_token_ + entry / routing_.topk; });
+  /// Calls use(entry) for all entries of this thread. What several lead to is looked up together: each look-up needs
+  /// the one before, and a plan's time is all latency.
+  template <class Use>
+  __device__ void for_entries(const Use& use) const {
+    constexpr int kAtOnce = 4;
+    for (std::int32_t begin = threadIdx.x; begin < num_entries(); begin += kAtOnce * blockDim.x) {
+      Entry entries[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        Entry& entry = entries[i];
+        entry.index = begin + i * blockDim.x;
+        entry.named = entry.index < num_entries() ? routing_.experts[first_token_ * routing_.topk + entry.index] : -1;
+      }
+#pragma unroll
+      for (Entry& entry : entries)
+        entry.expert = entry.named >= 0 && entry.named < map_.num_experts ? map_.only_copy[entry.named] : -1;
+#pragma unroll
+      for (Entry& entry : entries)
+        if (entry.expert < 0)
+          entry.expert = choose_copy(map_, entry.named,
+                                     [&] { return routing_.self + first_token_ + entry.index / routing_.topk; });
+#pragma unroll
+      for (Entry& entry : entries) {
+        entry.rank = entry.expert >= 0 ? map_.rank_of[entry.expert] : -1;
+        entry.key = entry.expert >= 0 ? map_.key_of[entry.expert] : -1;
+      }
+#pragma unroll
+      for (const Entry& entry : entries)
+        if (entry.index < num_entries()) use(entry);
+    }
   }
 
   /// Clears the bits. The caller synchronises the block before it marks.
@@ -38,12 +70,12 @@ class Tile {
     for (std::int32_t i = threadIdx.x; i < map_.num_columns() * kTileWords; i += blockDim.x) bits_[i] = 0;
   }
 
-  /// False if the token has named the expert before.
-  __device__ bool mark(std::int32_t entry, std::int32_t expert, std::int32_t rank) {
-    const std::int32_t token = entry / routing_.topk;
+  /// Of an entry that has an expert; false if its token has named the expert before.
+  __device__ bool mark(const Entry& entry) {
+    const std::int32_t token = entry.index / routing_.topk;
     const std::uint32_t bit = 1u << (token % 32);
-    atomicOr(&bits_[(map_.num_physical + rank) * kTileWords + token / 32], bit);
-    return (atomicOr(&bits_[expert * kTileWords + token / 32], bit) & bit) == 0;
+    atomicOr(&bits_[(map_.num_physical + entry.rank) * kTileWords + token / 32], bit);
+    return (atomicOr(&bits_[entry.expert * kTileWords + token / 32], bit) & bit) == 0;
   }
 
   __device__ std::int32_t count(std::int32_t column) const {
