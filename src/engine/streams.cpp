@@ -45,6 +45,8 @@ std::uint32_t Streams::room(RankId peer) const {
   return theirs.granted - theirs.num_posted;
 }
 
+std::uint32_t Streams::most_room(RankId peer) const { return arrivals_[group_.member(peer).index()].first_grant; }
+
 std::size_t Streams::slice_bytes(RankId peer) const {
   // No larger than its own: what a peer grants says nothing of this rank's memory.
   return std::min<std::size_t>(arrivals_[group_.member(peer).index()].slice_bytes, limits_.slice_bytes);

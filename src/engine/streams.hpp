@@ -44,8 +44,9 @@ class Streams {
   /// Tells the peer that this rank is here, and makes room for the first slices.
   void welcome(RankId peer);
 
-  /// Slices that the peer has room for.
+  /// Slices that the peer has room for now, and once it has read all that it was sent.
   [[nodiscard]] std::uint32_t room(RankId peer) const;
+  [[nodiscard]] std::uint32_t most_room(RankId peer) const;
   /// Of a slice to the peer, at most; 0 before it has granted room.
   [[nodiscard]] std::size_t slice_bytes(RankId peer) const;
   /// A buffer for the next slice to the peer; none while it has granted no room or the link has none.

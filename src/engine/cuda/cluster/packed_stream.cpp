@@ -30,22 +30,30 @@ std::size_t PackedStream::free_room() const {
   return room - std::min(room, promised);
 }
 
+// A launch costs about as much as a slice's way: so it waits until there is room for a whole batch or half of the most
+// room. That room comes, as the peer reads all that it is sent.
 bool PackedStream::pack(Lane& lane) {
   const std::size_t room = free_room();
   if (room == 0) return false;
-  auto buffer = lane.take_buffer(Way::out);
-  if (!buffer) return false;
   const Run& run = runs_[run_];
   const std::size_t slice = streams_.slice_bytes(peer_);
   const std::size_t per_slice = slice / run.segment_bytes;
-  const std::size_t most = per_slice == 0 ? 1 : std::min(lane.buffer_bytes() / run.segment_bytes, room * per_slice);
-  const std::int64_t count = std::min(static_cast<std::int64_t>(most), run.num_segments - next_);
-  run.launch(next_, count, buffer.get());
-  next_ += count;
+  const auto left = static_cast<std::size_t>(run.num_segments - next_);
+  std::size_t count = 1;
+  if (per_slice > 0) {
+    const std::size_t wanted = std::min(left, lane.buffer_bytes() / run.segment_bytes);
+    const std::size_t half = std::max<std::size_t>(streams_.most_room(peer_) / 2, 1);
+    if (room * per_slice < wanted && room < half) return false;
+    count = std::min(wanted, room * per_slice);
+  }
+  auto buffer = lane.take_buffer(Way::out);
+  if (!buffer) return false;
+  run.launch(next_, static_cast<std::int64_t>(count), buffer.get());
+  next_ += static_cast<std::int64_t>(count);
   skip_empty_runs();
   batches_.push_back({.buffer = std::move(buffer),
                       .packed = lane.mark(),
-                      .bytes = static_cast<std::size_t>(count) * run.segment_bytes,
+                      .bytes = count * run.segment_bytes,
                       .bytes_per_slice = per_slice == 0 ? slice : per_slice * run.segment_bytes,
                       .is_last = run_ == runs_.size()});
   return true;

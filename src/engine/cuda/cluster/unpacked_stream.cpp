@@ -18,47 +18,63 @@ void UnpackedStream::skip_empty_runs() {
 bool UnpackedStream::pump(Lane& lane) {
   while (!batches_.empty() && batches_.front().unpacked()) batches_.pop_front();
   bool moved = false;
-  while (run_ < runs_.size() && unpack(lane)) moved = true;
+  while (run_ < runs_.size()) {
+    moved |= take(lane);
+    if (!unpack(lane)) break;
+    moved = true;
+  }
   return moved;
 }
 
-bool UnpackedStream::unpack(Lane& lane) {
+std::size_t UnpackedStream::most_bytes(const Lane& lane) const {
+  const Run& run = runs_[run_];
+  const auto left = static_cast<std::size_t>(run.num_segments - next_);
+  return std::min(lane.buffer_bytes() / run.segment_bytes, left) * run.segment_bytes;
+}
+
+bool UnpackedStream::take(Lane& lane) {
+  const std::size_t most = most_bytes(lane);
+  if (buffer_ && filled_ == most) return false;
   if (!streams_.front(peer_)) {
     if (streams_.has_ended(peer_)) streams_.refuse(peer_, "sent less than was agreed");
     return false;
   }
-  auto buffer = lane.take_buffer(Way::in);
-  if (!buffer) return false;
-  const Run& run = runs_[run_];
-  const std::size_t most =
-      std::min(lane.buffer_bytes() / run.segment_bytes, static_cast<std::size_t>(run.num_segments - next_));
-  const std::size_t bytes = fill(buffer.get(), most * run.segment_bytes);
-  const std::size_t whole = bytes / run.segment_bytes * run.segment_bytes;
-  pieces_.assign(buffer.get() + whole, buffer.get() + bytes);
-  if (whole == 0) return true;
-  const auto count = static_cast<std::int64_t>(whole / run.segment_bytes);
-  run.launch(next_, count, lane.land(buffer.get(), whole));
-  batches_.push_back({std::move(buffer), lane.mark()});
-  next_ += count;
-  skip_empty_runs();
-  return true;
-}
-
-std::size_t UnpackedStream::fill(std::byte* buffer, std::size_t most_bytes) {
-  std::copy(pieces_.begin(), pieces_.end(), buffer);
-  std::size_t filled = pieces_.size();
-  while (filled < most_bytes) {
+  if (!buffer_) {
+    buffer_ = lane.take_buffer(Way::in);
+    if (!buffer_) return false;
+    std::copy(pieces_.begin(), pieces_.end(), buffer_.get());
+    filled_ = pieces_.size();
+  }
+  while (filled_ < most) {
     const InSlice* const slice = streams_.front(peer_);
     if (!slice) break;
-    const std::size_t count = std::min(most_bytes - filled, slice->bytes.size() - used_);
-    std::memcpy(buffer + filled, slice->bytes.data() + used_, count);
-    filled += count;
+    const std::size_t count = std::min(most - filled_, slice->bytes.size() - used_);
+    std::memcpy(buffer_.get() + filled_, slice->bytes.data() + used_, count);
+    filled_ += count;
     used_ += count;
     if (used_ < slice->bytes.size()) break;
     streams_.pop(peer_);
     used_ = 0;
   }
-  return filled;
+  return true;
+}
+
+// While the last batch is being unpacked, more may join the next one: a launch costs about as much as a slice's way.
+bool UnpackedStream::unpack(Lane& lane) {
+  if (!buffer_) return false;
+  const Run& run = runs_[run_];
+  const std::size_t count = filled_ / run.segment_bytes;
+  if (count > 0 && filled_ < most_bytes(lane) && !batches_.empty()) return false;
+  const std::size_t whole = count * run.segment_bytes;
+  pieces_.assign(buffer_.get() + whole, buffer_.get() + filled_);
+  const auto buffer = std::move(buffer_);
+  buffer_ = nullptr;
+  if (count == 0) return false;
+  run.launch(next_, static_cast<std::int64_t>(count), lane.land(buffer.get(), whole));
+  batches_.push_back({buffer, lane.mark()});
+  next_ += static_cast<std::int64_t>(count);
+  skip_empty_runs();
+  return true;
 }
 
 bool UnpackedStream::finish() {

@@ -11,7 +11,7 @@
 
 namespace shunt::device {
 
-/// Takes slices as they come, in any cut, and holds no buffer while it waits for more.
+/// Takes slices as they come, in any cut. It holds no buffer while it waits for the peer.
 class UnpackedStream {
  public:
   UnpackedStream(Streams& streams, RankId peer, std::vector<Run> runs);
@@ -32,18 +32,24 @@ class UnpackedStream {
   };
 
   void skip_empty_runs();
+  /// Of the next batch.
+  [[nodiscard]] std::size_t most_bytes(const Lane& lane) const;
+  /// Copies what is here into the buffer.
+  bool take(Lane& lane);
+  /// Launches the buffer's segments, if it is time.
   bool unpack(Lane& lane);
-  std::size_t fill(std::byte* buffer, std::size_t most_bytes);
 
   Streams& streams_;
   RankId peer_;
   std::vector<Run> runs_;
   std::size_t total_bytes_ = 0;
-  std::size_t run_ = 0;            // being unpacked
-  std::int64_t next_ = 0;          // segment of it
-  std::size_t used_ = 0;           // bytes of the front slice
-  std::vector<std::byte> pieces_;  // of a segment that has not wholly arrived
-  std::deque<Batch> batches_;      // whose buffers are read
+  std::size_t run_ = 0;                // being unpacked
+  std::int64_t next_ = 0;              // segment of it
+  std::size_t used_ = 0;               // bytes of the front slice
+  std::shared_ptr<std::byte> buffer_;  // of the next batch, while the last one is unpacked
+  std::size_t filled_ = 0;             // bytes of buffer_
+  std::vector<std::byte> pieces_;      // of a segment that has not wholly arrived
+  std::deque<Batch> batches_;          // whose buffers are read
 };
 
 }  // namespace shunt::device
