@@ -10,30 +10,22 @@ namespace {
 constexpr int kThreads = 512;
 
 /// Called by one whole block. The counts are in place before the signal of the meeting: meet() begins with a barrier,
-/// after which it releases. Loads of a batch are on their way together.
-__device__ void push_counts(const CountExchange& exchange) {
+/// after which it releases.
+__device__ void add_up_and_push_counts(const CountExchange& exchange) {
   const Control& control = exchange.control;
-  const std::uint32_t meeting = control.progress->meetings + 1;
-  const std::int32_t num_columns = exchange.shape.num_columns();
-  const std::int32_t num_words = num_columns * control.shape.num_ranks;
-  const std::size_t offset = control.shape.words(meeting, control.self);
-  constexpr int kAtOnce = 8;
-  for (std::int32_t begin = threadIdx.x; begin < num_words; begin += kAtOnce * kThreads) {
-    std::byte* blocks[kAtOnce];
-    std::uint32_t counts[kAtOnce];
+  const std::size_t offset = control.shape.words(control.progress->meetings + 1, control.self);
+  add_up_tiles(exchange.shape, exchange.plan, [&](std::int32_t column, std::uint32_t count) {
+    constexpr int kAtOnce = 8;  // loads on their way
+    for (std::int32_t begin = 0; begin < control.shape.num_ranks; begin += kAtOnce) {
+      std::byte* blocks[kAtOnce];
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const std::int32_t word = begin + i * kThreads;
-      if (word >= num_words) continue;
-      blocks[i] = control.blocks[word / num_columns] + offset;
-      counts[i] = exchange.plan.totals[word % num_columns];
-    }
+      for (int i = 0; i < kAtOnce; ++i)
+        if (begin + i < control.shape.num_ranks) blocks[i] = control.blocks[begin + i] + offset;
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const std::int32_t word = begin + i * kThreads;
-      if (word < num_words) reinterpret_cast<std::uint32_t*>(blocks[i])[word % num_columns] = counts[i];
+      for (int i = 0; i < kAtOnce; ++i)
+        if (begin + i < control.shape.num_ranks) reinterpret_cast<std::uint32_t*>(blocks[i])[column] = count;
     }
-  }
+  });
 }
 
 /// The first bad entry of the tiles that this thread looks at; −1 if there is none. The last threads begin, as the
@@ -74,26 +66,24 @@ __device__ bool exchange_counts(const CountExchange& exchange) {
   const Control& control = exchange.control;
   if (is_faulty(control)) return false;
   const std::int64_t bad_entry = bad_entry_of_thread(exchange);
-  add_up_tiles(exchange.shape, exchange.plan);
+  add_up_and_push_counts(exchange);
   if (__syncthreads_or(bad_entry >= 0)) {
     refuse(exchange, bad_entry);
     return false;
   }
-  push_counts(exchange);
-  __syncthreads();
   if (!meet(control, exchange.note)) return false;
   const std::uint32_t meeting = control.progress->meetings;
   const auto* counts =
       reinterpret_cast<const std::uint32_t*>(control.blocks[control.self] + control.shape.words(meeting, 0));
-  derive_slots<kThreads>(exchange.shape, exchange.map, exchange.rules, control.self, counts, control.shape.num_words,
-                         exchange.plan);
-  const PlanSizes sizes = *exchange.plan.sizes;
+  const PlanSizes sizes = derive_slots<kThreads>(exchange.shape, exchange.map, exchange.rules, control.self, counts,
+                                                 control.shape.num_words, exchange.plan);
   if (threadIdx.x == 0) *exchange.told = sizes;
-  if (threadIdx.x == 0 && sizes.overflowed && !exchange.drops)
+  if (!sizes.overflowed || exchange.drops) return true;
+  if (threadIdx.x == 0)
     report(control, {FaultRecord::overflow, control.self, exchange.note.tag,
                      static_cast<std::uint64_t>(exchange.rules.max_rows), static_cast<std::uint64_t>(sizes.most_rows)});
-  __syncthreads();
-  return !is_faulty(control);
+  __syncthreads();  // the sizes are told before tell_of_no_rows() says otherwise
+  return false;
 }
 
 __global__ void __launch_bounds__(kThreads) count_exchange_kernel(const __grid_constant__ CountExchange exchange) {

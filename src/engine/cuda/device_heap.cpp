@@ -90,7 +90,8 @@ std::shared_ptr<std::byte> DeviceHeap::Impl::allocate(std::size_t bytes) {
 
 std::shared_ptr<HostPage> DeviceHeap::Impl::take_page() {
   const std::lock_guard lock(mutex_);
-  if (free_pages_.empty()) fail(ErrorCode::system, "a device heap serves at most {} engines at a time", HostPages::kMost);
+  if (free_pages_.empty())
+    fail(ErrorCode::system, "a device heap serves at most {} engines at a time", HostPages::kMost);
   HostPage* const page = free_pages_.back();
   free_pages_.pop_back();
   const std::size_t num_words = device::Vigil::num_words(num_ranks);

@@ -21,9 +21,9 @@ __global__ void __launch_bounds__(kThreads) clamp_kernel(const __grid_constant__
   std::int32_t* experts = clamp.experts + tile.first_token() * clamp.routing.topk;
   tile.for_entries([&](const Tile::Entry& entry) {
     const std::int32_t expert = entry.expert;
-    const bool is_kept = expert >= 0 && static_cast<std::int32_t>(before_tile[expert]) +
-                                                tile.rank_in_column(expert, entry.index) <
-                                            clamp.plan.kept[expert];
+    const bool is_kept =
+        expert >= 0 && static_cast<std::int32_t>(before_tile[expert]) + tile.rank_in_column(expert, entry.index) <
+                           clamp.plan.kept[expert];
     experts[entry.index] = is_kept ? entry.named : -1;
   });
 }

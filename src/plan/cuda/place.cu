@@ -10,6 +10,7 @@ namespace {
 constexpr int kThreads = 512;
 
 /// A tile's entries in shared memory, with what is known of their tokens' other entries.
+template <bool kUnique>
 class Placement {
  public:
   __device__ Placement(const Place& place, std::uint32_t* shared)
@@ -33,16 +34,16 @@ class Placement {
       tile_.mark(entry);
     });
     __syncthreads();
-    const std::int32_t begin = place_.shape.unique ? place_.map.num_physical : 0;
-    const std::int32_t end = place_.shape.unique ? place_.map.num_columns() : place_.map.num_physical;
-    scan(begin, end);
+    const std::int32_t num_physical = place_.map.num_physical;
+    kUnique ? scan(num_physical, place_.map.num_columns()) : scan(0, num_physical);
   }
 
   __device__ void write() {
     find_slots();
-    if (place_.shape.unique) {
+    if constexpr (kUnique) {
       find_leaders();
       write_unique_rows();
+      write_unique_entries();
     } else {
       write_terms();
     }
@@ -65,30 +66,13 @@ class Placement {
   static constexpr std::uint32_t kDropped = 0xffff'ffffu;
   static constexpr Segment kNothing{-1, -1, -1, 0.0f};
 
-  /// Calls use(entry, look(entry)) for all entries of this thread; what is looked up for several is on its way
-  /// together.
-  template <class Look, class Use>
-  __device__ void for_entries(const Look& look, const Use& use) const {
-    constexpr int kAtOnce = 4;
-    const std::int32_t num_entries = tile_.num_entries();
-    for (std::int32_t begin = threadIdx.x; begin < num_entries; begin += kAtOnce * kThreads) {
-      decltype(look(0)) seen[kAtOnce];
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i)
-        if (begin + i * kThreads < num_entries) seen[i] = look(begin + i * kThreads);
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i)
-        if (begin + i * kThreads < num_entries) use(begin + i * kThreads, seen[i]);
-    }
-  }
-
   /// The first of a token's entries on a rank stands for the row there.
   __device__ void find_leaders() {
     const std::int32_t num_words = kTileTokens * place_.routing.topk / 32;
     for (std::int32_t i = threadIdx.x; i < num_words; i += kThreads) leaders_[i] = 0;
     __syncthreads();
     for (std::int32_t entry = threadIdx.x; entry < tile_.num_entries(); entry += kThreads) {
-      if (slot_[entry] < 0) continue;
+      if (is_dropped(entry)) continue;
       const std::int32_t rank = rank_of(entry);
       const Standing among = standing(entry, [&](std::int32_t other) { return rank_of(other) == rank; });
       if (among.before == 0) atomicOr(&leaders_[entry / 32], 1u << (entry % 32));
@@ -121,40 +105,33 @@ class Placement {
 
   /// Slots in expert-major order and, unless rows are unique, the segments that lead there.
   __device__ void find_slots() {
-    struct Column {
-      std::int32_t before, kept, first_slot;
-      float weight;
-    };
-    const auto look = [&](std::int32_t entry) -> Column {
-      if (is_dropped(entry)) return {};
-      const std::int32_t expert = expert_[entry];
-      return {before_tile(expert), place_.plan.kept[expert], place_.plan.first_slot[expert], weight_of(entry)};
-    };
-    for_entries(look, [&](std::int32_t entry, const Column& column) {
-      slot_[entry] = -1;
-      if (is_dropped(entry)) return;
+    for (std::int32_t entry = threadIdx.x; entry < tile_.num_entries(); entry += kThreads) {
+      if (is_dropped(entry)) continue;
       const std::int32_t expert = expert_[entry];
       const std::int32_t in_tile = tile_.rank_in_column(expert, entry);
-      const std::int32_t nth = column.before + in_tile;
-      const std::int32_t slot = column.first_slot + nth;
-      const bool has_room = nth < column.kept && (place_.shape.unique || slot < place_.rules.max_rows);
-      if (has_room) slot_[entry] = slot;
-      if (place_.shape.unique) return;
-      Segment& segment = segments()[first_[expert] + in_tile];
-      segment = has_room ? Segment{token_of(entry), rank_of(entry), slot, column.weight} : kNothing;
-    });
+      const std::int32_t nth = before_tile(expert) + in_tile;
+      const std::int32_t slot = place_.plan.first_slot[expert] + nth;
+      const bool has_room = nth < place_.plan.kept[expert] && (kUnique || slot < place_.rules.max_rows);
+      slot_[entry] = slot;
+      if (!kUnique)
+        segments()[first_[expert] + in_tile] =
+            has_room ? Segment{token_of(entry), rank_of(entry), slot, weight_of(entry)} : kNothing;
+      if (!has_room) order_[entry] = kDropped;
+    }
     __syncthreads();
   }
 
   __device__ std::int32_t token_of(std::int32_t entry) const {
-    return static_cast<std::int32_t>(tile_.first_token()) + entry / place_.routing.topk;
+    return static_cast<std::int32_t>(tile_.first_token()) + tile_.token_of(entry);
+  }
+  __device__ std::int32_t choice_of(std::int32_t entry) const {
+    return entry - tile_.token_of(entry) * place_.routing.topk;
   }
   __device__ bool is_dropped(std::int32_t entry) const { return order_[entry] == kDropped; }
   // Of entries that name an expert.
   __device__ std::int32_t rank_of(std::int32_t entry) const {
     return static_cast<std::int32_t>(order_[entry] & 0xffffu);
   }
-  __device__ std::int32_t key_of(std::int32_t entry) const { return static_cast<std::int32_t>(order_[entry] >> 16); }
   __device__ float weight_of(std::int32_t entry) const {
     if (!place_.routing.weights) return 1.0f;
     return place_.routing.weights[tile_.first_token() * place_.routing.topk + entry];
@@ -189,96 +166,100 @@ class Placement {
   };
   template <class Counts>
   __device__ Standing standing(std::int32_t entry, const Counts& counts) const {
-    const std::int32_t topk = place_.routing.topk;
-    const std::int32_t first = entry - entry % topk;
-    const std::int32_t key = slot_[entry] >= 0 ? key_of(entry) : 0;
-    std::int32_t next_key = 0x7fff'ffff;
+    const std::uint32_t own = order_[entry];
+    const std::int32_t first = entry - choice_of(entry);
+    std::uint32_t next = kDropped;
     Standing result;
-    for (std::int32_t other = first; other < first + topk; ++other) {
-      if (slot_[other] < 0 || !counts(other)) continue;
-      const std::int32_t other_key = key_of(other);
-      ++result.all;
-      result.before += other_key < key;
-      if (other_key <= key || other_key >= next_key) continue;
-      next_key = other_key;
-      result.next_rank = rank_of(other);
+#pragma unroll 4
+    for (std::int32_t other = first; other < first + place_.routing.topk; ++other) {
+      const std::uint32_t order = order_[other];
+      const bool is_counted = order != kDropped && counts(other);
+      result.all += is_counted;
+      result.before += is_counted && order < own;
+      next = is_counted && order > own ? min(next, order) : next;
     }
+    if (next != kDropped) result.next_rank = static_cast<std::int32_t>(next & 0xffffu);
     return result;
   }
 
   __device__ void write_terms() const {
-    const auto look = [&](std::int32_t entry) { return weight_of(entry); };
-    for_entries(look, [&](std::int32_t entry, float weight) {
-      const std::int32_t choice = entry % place_.routing.topk;
+    for (std::int32_t entry = threadIdx.x; entry < tile_.num_entries(); entry += kThreads) {
+      const std::int32_t choice = choice_of(entry);
       const Standing among = standing(entry, [](std::int32_t) { return true; });
       if (choice >= among.all) terms_of(entry)[choice].rank = -1;
-      if (slot_[entry] < 0) return;
+      if (is_dropped(entry)) continue;
       const std::int32_t rank = rank_of(entry);
-      terms_of(entry)[among.before] = {rank, slot_[entry], weight, static_cast<std::int16_t>(choice),
+      terms_of(entry)[among.before] = {rank, slot_[entry], weight_of(entry), static_cast<std::int16_t>(choice),
                                        closes(rank, among.next_rank)};
-    });
+    }
   }
 
-  /// What an entry's rank tells of the rows that it gets.
-  struct Destination {
-    std::int32_t* maps;
-    std::int32_t first_row;  // of this tile's, in unique order
-    std::int32_t first_expert;
-    float weight;
-  };
+  /// Of the token's row on the entry's rank.
+  __device__ std::int32_t unique_of(std::int32_t entry) const {
+    const std::int32_t column = place_.map.num_physical + rank_of(entry);
+    return place_.plan.first_unique[rank_of(entry)] + before_tile(column) + tile_.rank_in_column(column, entry);
+  }
+
+  /// The rows that leaders stand for, without entries.
   __device__ void write_unique_rows() const {
-    const auto look = [&](std::int32_t entry) -> Destination {
-      if (is_dropped(entry)) return {};
+    const std::int32_t topk = place_.routing.topk;
+    const UniqueMaps maps = UniqueMaps::of(place_.shape);
+    for (std::int32_t entry = threadIdx.x; entry < tile_.num_entries(); entry += kThreads) {
+      const Standing among = standing(entry, [&](std::int32_t other) { return is_leader(other); });
+      if (const std::int32_t choice = choice_of(entry); choice >= among.all) terms_of(entry)[choice].rank = -1;
+      if (is_dropped(entry) || !is_leader(entry)) continue;
       const std::int32_t rank = rank_of(entry);
-      return {maps_of(rank), place_.plan.first_unique[rank] + before_tile(place_.map.num_physical + rank),
-              place_.map.first_of_rank[rank], weight_of(entry)};
-    };
-    for_entries(look, [&](std::int32_t entry, const Destination& to) { write_unique(entry, to); });
+      const std::int32_t unique = unique_of(entry);
+      const std::int32_t column = place_.map.num_physical + rank;
+      segments()[first_[column] + tile_.rank_in_column(column, entry)] = {token_of(entry), rank, unique, 1.0f};
+      terms_of(entry)[among.before] = {rank, unique, 1.0f, -1, closes(rank, among.next_rank)};
+      const auto fill = [&](std::int64_t map, std::int32_t value) {
+        std::int32_t* const row = maps_of(rank) + map + std::int64_t{unique} * topk;
+        if (topk % 4 == 0)
+          for (std::int32_t cell = 0; cell < topk; cell += 4)
+            *reinterpret_cast<int4*>(row + cell) = make_int4(value, value, value, value);
+        else
+          for (std::int32_t cell = 0; cell < topk; ++cell) row[cell] = value;
+      };
+      fill(maps.expert_rows_of_unique, -1);
+      fill(maps.unique_experts, -1);
+      fill(maps.unique_weights, 0);  // the bits of 0.0f
+    }
+    __syncthreads();  // a row is empty before its entries are written, by other threads
   }
 
-  __device__ void write_unique(std::int32_t entry, const Destination& to) const {
-    const std::int32_t topk = place_.routing.topk;
-    const std::int32_t choice = entry % topk;
-    const Standing among_rows = standing(entry, [&](std::int32_t other) { return is_leader(other); });
-    if (choice >= among_rows.all) terms_of(entry)[choice].rank = -1;
-    if (is_dropped(entry)) return;
-
-    const std::int32_t rank = rank_of(entry);
-    const std::int32_t column = place_.map.num_physical + rank;
-    const std::int32_t nth = tile_.rank_in_column(column, entry);
-    const std::int32_t unique = to.first_row + nth;
-    const Standing among_experts = standing(entry, [&](std::int32_t other) { return rank_of(other) == rank; });
+  __device__ void write_unique_entries() const {
     const UniqueMaps maps = UniqueMaps::of(place_.shape);
-    const auto fill = [&](std::int32_t cell, std::int32_t slot, std::int32_t expert, float weight) {
-      const std::int64_t i = std::int64_t{unique} * topk + cell;
-      to.maps[maps.expert_rows_of_unique + i] = slot;
-      to.maps[maps.unique_experts + i] = expert;
-      to.maps[maps.unique_weights + i] = __float_as_int(weight);
-    };
-    to.maps[maps.unique_of_expert_row + slot_[entry]] = unique;
-    fill(among_experts.before, slot_[entry], expert_[entry] - to.first_expert, to.weight);
-    if (among_experts.before > 0) return;
-
-    for (std::int32_t cell = among_experts.all; cell < topk; ++cell) fill(cell, -1, -1, 0.0f);
-    segments()[first_[column] + nth] = {token_of(entry), rank, unique, 1.0f};
-    terms_of(entry)[among_rows.before] = {rank, unique, 1.0f, -1, closes(rank, among_rows.next_rank)};
+    for (std::int32_t entry = threadIdx.x; entry < tile_.num_entries(); entry += kThreads) {
+      if (is_dropped(entry)) continue;
+      const std::int32_t rank = rank_of(entry);
+      const std::int32_t unique = unique_of(entry);
+      const Standing among = standing(entry, [&](std::int32_t other) { return rank_of(other) == rank; });
+      const std::int64_t cell = std::int64_t{unique} * place_.routing.topk + among.before;
+      std::int32_t* const words = maps_of(rank);
+      words[maps.unique_of_expert_row + slot_[entry]] = unique;
+      words[maps.expert_rows_of_unique + cell] = slot_[entry];
+      words[maps.unique_experts + cell] = expert_[entry] - place_.map.first_of_rank[rank];
+      words[maps.unique_weights + cell] = __float_as_int(weight_of(entry));
+    }
   }
 
   const Place& place_;
   Tile tile_;
   std::int32_t* first_;     // [columns]: of a column's first row in the tile's list
-  std::uint32_t* order_;    // [entries]: the key of the expert, then its rank, in half a word each; kDropped: none
-  std::int32_t* slot_;      // [entries]: in expert-major order; −1: dropped
+  std::uint32_t* order_;    // [entries]: the key of the expert, then its rank, in half a word each; or kDropped
+  std::int32_t* slot_;      // [entries]: in expert-major order, of those that are not dropped
   std::uint32_t* leaders_;  // a bit per entry
   std::uint16_t* expert_;   // [entries]: physical
   std::int32_t num_rows_ = 0;
 };
 
+template <bool kUnique>
 __global__ void __launch_bounds__(kThreads) place_kernel(const __grid_constant__ Place place) {
   extern __shared__ std::uint32_t shared[];
   if (*place.stop != 0) return;
-  Placement placement(place, shared);
-  if (blockIdx.x == place.shape.num_tiles()) return placement.write_padding();
+  Placement<kUnique> placement(place, shared);
+  if (kUnique && blockIdx.x == place.shape.num_tiles()) return placement.write_padding();
   placement.read();
   placement.write();
 }
@@ -289,13 +270,15 @@ void launch(const Place& place, cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>(place.shape.num_tiles() + (place.shape.unique ? 1 : 0));
   if (blocks == 0) return;
   const auto bytes = static_cast<unsigned>(tile_bytes(place.map.num_columns(), place.routing.topk));
-  place_kernel<<<blocks, kThreads, bytes, stream>>>(place);
+  const auto kernel = place.shape.unique ? place_kernel<true> : place_kernel<false>;
+  kernel<<<blocks, kThreads, bytes, stream>>>(place);
   check(cudaGetLastError(), "start to place rows");
 }
 
 void preload_place() {
-  check(cudaFuncSetAttribute(place_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             static_cast<int>(most_tile_bytes())),
+  for (const auto kernel : {place_kernel<true>, place_kernel<false>})
+    check(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(most_tile_bytes())),
         "load the placing");
 }
 

@@ -13,11 +13,8 @@ T* PlanBlock::take(std::int64_t count) {
 PlanBlock::PlanBlock(const PlanShape& shape, std::byte* begin) : begin_(begin) {
   arrays_.unique_maps = take<std::int32_t>(UniqueMaps::of(shape).num_words);
   arrays_.tile_counts = take<std::uint32_t>(std::int64_t{shape.num_tiles()} * shape.num_columns());
-  arrays_.totals = take<std::uint32_t>(shape.num_columns());
   arrays_.first_slot = take<std::int32_t>(shape.num_physical);
   arrays_.kept = take<std::int32_t>(shape.num_physical);
-  arrays_.accepted = take<std::int32_t>(shape.num_physical);
-  arrays_.expert_begin = take<std::int64_t>(shape.num_physical + 1);
   arrays_.first_unique = take<std::int32_t>(shape.num_ranks);
   arrays_.segments = take<Segment>(shape.num_segments());
   arrays_.terms = take<Term>(shape.num_tokens * shape.topk);

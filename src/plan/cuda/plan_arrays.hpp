@@ -40,11 +40,8 @@ struct PlanSizes {
 struct PlanArrays {
   // As a source.
   std::uint32_t* tile_counts;  ///< [tiles, columns]; once all have counted, what earlier tiles hold
-  std::uint32_t* totals;       ///< [columns]: what this rank says to all
   std::int32_t* first_slot;    ///< [physical experts]: of this rank's first row
   std::int32_t* kept;          ///< [physical experts]: how many of this rank's rows are accepted
-  std::int32_t* accepted;      ///< [physical experts]: … and of all ranks'
-  std::int64_t* expert_begin;  ///< [physical experts + 1]: blocks of all ranks' experts, one after the other
   std::int32_t* first_unique;  ///< [ranks]
   Segment* segments;           ///< [segments]
   Term* terms;                 ///< [tokens, topk]
@@ -59,7 +56,7 @@ struct PlanArrays {
 };
 
 /// Where the index maps of `token_unique` lie in a rank's memory, in words, so that senders find them there: the same
-/// on all ranks.
+/// on all ranks. All begin with a whole vector of four words.
 struct UniqueMaps {
   std::int64_t unique_of_expert_row;   ///< [expert rows]; −1 for padding
   std::int64_t expert_rows_of_unique;  ///< [rows, topk]; −1 fills the tail
@@ -68,8 +65,9 @@ struct UniqueMaps {
   std::int64_t num_words;
 
   static constexpr UniqueMaps of(const PlanShape& shape) {
-    const std::int64_t cells = shape.max_rows * shape.topk;
-    const std::int64_t begin = shape.max_expert_rows;
+    const auto whole_quads = [](std::int64_t words) { return (words + 3) / 4 * 4; };
+    const std::int64_t cells = whole_quads(shape.max_rows * shape.topk);
+    const std::int64_t begin = whole_quads(shape.max_expert_rows);
     return {0, begin, begin + cells, begin + 2 * cells, shape.unique ? begin + 3 * cells : 0};
   }
 };

@@ -10,8 +10,9 @@ struct SlotRules {
   std::int64_t max_rows;   ///< rows that a rank can take in
   std::int32_t alignment;  ///< of experts' blocks, in rows
 
-  [[nodiscard]] constexpr std::int64_t aligned(std::int64_t rows) const {
-    return (rows + alignment - 1) / alignment * alignment;
+  [[nodiscard]] constexpr std::int64_t aligned(std::int32_t rows) const {
+    const auto step = static_cast<std::uint32_t>(alignment);  // 64 bits would take the device five times as long
+    return std::int64_t{(static_cast<std::uint32_t>(rows) + step - 1) / step} * alignment;
   }
 };
 

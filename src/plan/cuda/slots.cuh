@@ -9,8 +9,9 @@
 
 namespace shunt::device {
 
-/// Turns the counts of tiles into what earlier tiles hold, and adds them up. Called by one whole block.
-__device__ inline void add_up_tiles(const PlanShape& shape, const PlanArrays& plan) {
+/// Turns the counts of tiles into what earlier tiles hold, and tells each column's sum. Called by one whole block.
+template <class Tell>
+__device__ inline void add_up_tiles(const PlanShape& shape, const PlanArrays& plan, const Tell& tell) {
   for (std::int32_t column = threadIdx.x; column < shape.num_columns(); column += blockDim.x) {
     std::uint32_t* cells = plan.tile_counts + column;
     std::uint32_t sum = 0;
@@ -26,19 +27,35 @@ __device__ inline void add_up_tiles(const PlanShape& shape, const PlanArrays& pl
         sum += here[i];
       }
     }
-    plan.totals[column] = sum;
+    tell(column, sum);
   }
 }
 
-/// Called by one whole block of kThreads. `counts` is [ranks, columns], what every rank said; `stride` the distance of
-/// its rows.
+/// Rows of a rank's experts, added up from the rank's first expert on.
+struct RunningRows {
+  long long rows = 0;
+  bool starts_rank = false;  ///< one of the experts in the sum is its rank's first
+
+  struct Add {
+    __device__ RunningRows operator()(const RunningRows& a, const RunningRows& b) const {
+      return b.starts_rank ? b : RunningRows{a.rows + b.rows, a.starts_rank};
+    }
+  };
+};
+
+/// Where a rank's rows begin, and what this rank receives. Called by one whole block of kThreads. `counts` is
+/// [ranks, columns], what every rank said; `stride` the distance of its rows.
 template <int kThreads>
-__device__ void derive_slots(const PlanShape& shape, const MapTables& map, const SlotRules& rules, std::int32_t self,
-                             const std::uint32_t* counts, std::int64_t stride, const PlanArrays& plan) {
-  using Scan = cub::BlockScan<long long, kThreads>;
+__device__ PlanSizes derive_slots(const PlanShape& shape, const MapTables& map, const SlotRules& rules,
+                                  std::int32_t self, const std::uint32_t* counts, std::int64_t stride,
+                                  const PlanArrays& plan) {
+  using Scan = cub::BlockScan<RunningRows, kThreads>;
   __shared__ typename Scan::TempStorage scan;
-  __shared__ long long begin_here;
-  __shared__ int most_rows;
+  __shared__ long long expert_rows, unique_rows;  // of this rank
+  __shared__ int most_rows;                       // of any rank
+  if (threadIdx.x == 0) expert_rows = unique_rows = most_rows = 0;
+  __syncthreads();
+
   // How many rows a column has before this rank's, with them, and in all.
   struct Sums {
     long long before = 0, with_own = 0, all = 0;
@@ -54,65 +71,66 @@ __device__ void derive_slots(const PlanShape& shape, const MapTables& map, const
     }
     return sums;
   };
-  if (threadIdx.x == 0) most_rows = 0;
+  const auto accepted = [&](long long rows) {
+    return static_cast<std::int32_t>(min(rows, static_cast<long long>(rules.capacity)));
+  };
+  const auto note_rows_of_rank = [&](long long rows) {
+    atomicMax(&most_rows, static_cast<int>(min(rows, 0x7fff'ffffll)));
+  };
 
-  // Each thread a run of experts: blocks of experts start at multiples of the alignment, so their sizes add up.
+  // Ranks from the last thread down, as the first threads have experts.
+  for (std::int32_t rank = kThreads - 1 - threadIdx.x; rank < map.num_ranks; rank += kThreads) {
+    const Sums tokens = sums_of(shape.num_physical + rank);
+    plan.first_unique[rank] = static_cast<std::int32_t>(tokens.before);
+    if (rank == self) unique_rows = tokens.all;
+    if (shape.unique) note_rows_of_rank(tokens.all);
+  }
+
+  // Each thread a run of experts, twice: to add their rows up, and to tell where they begin.
   const std::int32_t per_thread = (shape.num_physical + kThreads - 1) / kThreads;
   const std::int32_t first = min(static_cast<std::int32_t>(threadIdx.x) * per_thread, shape.num_physical);
   const std::int32_t last = min(first + per_thread, shape.num_physical);
-  long long rows = 0;
+  const auto starts_rank = [&](std::int32_t expert) {
+    return expert == 0 || map.rank_of[expert] != map.rank_of[expert - 1];
+  };
+  RunningRows run;
+  for (std::int32_t expert = first; expert < last; ++expert)
+    run = RunningRows::Add()(run, {rules.aligned(accepted(sums_of(expert).all)), starts_rank(expert)});
+  RunningRows before;
+  Scan(scan).ExclusiveScan(run, before, RunningRows(), RunningRows::Add());
+
+  const long long most = shape.unique ? 0x7fff'ffffll : rules.max_rows;
+  long long begin = before.rows;
   for (std::int32_t expert = first; expert < last; ++expert) {
     const Sums asked = sums_of(expert);
-    const auto accepted = [&](long long sum) {
-      return static_cast<std::int32_t>(min(sum, static_cast<long long>(rules.capacity)));
-    };
-    plan.first_slot[expert] = accepted(asked.before);
+    const std::int32_t rank = map.rank_of[expert];
+    if (starts_rank(expert)) begin = 0;
+    const long long end = begin + rules.aligned(accepted(asked.all));
+    plan.first_slot[expert] = static_cast<std::int32_t>(begin) + accepted(asked.before);
     plan.kept[expert] = accepted(asked.with_own) - accepted(asked.before);
-    plan.accepted[expert] = accepted(asked.all);
-    rows += rules.aligned(plan.accepted[expert]);
-  }
-  long long begin = 0;
-  Scan(scan).ExclusiveSum(rows, begin);
-  for (std::int32_t expert = first; expert < last; ++expert) {
-    plan.expert_begin[expert] = begin;
-    begin += rules.aligned(plan.accepted[expert]);
-  }
-  if (last == shape.num_physical && first < last) plan.expert_begin[last] = begin;
-  if (shape.num_physical == 0 && threadIdx.x == 0) plan.expert_begin[0] = 0;
-  __syncthreads();
-
-  for (std::int32_t expert = threadIdx.x; expert < shape.num_physical; expert += kThreads)
-    plan.first_slot[expert] += static_cast<std::int32_t>(plan.expert_begin[expert] -
-                                                         plan.expert_begin[map.first_of_rank[map.rank_of[expert]]]);
-  for (std::int32_t rank = threadIdx.x; rank < map.num_ranks; rank += kThreads) {
-    const std::int32_t column = shape.num_physical + rank;
-    const Sums tokens = sums_of(column);
-    plan.first_unique[rank] = static_cast<std::int32_t>(tokens.before);
-    const long long experts =
-        plan.expert_begin[map.first_of_rank[rank + 1]] - plan.expert_begin[map.first_of_rank[rank]];
-    const long long of_rank = shape.unique ? tokens.all : experts;
-    atomicMax(&most_rows, static_cast<int>(min(of_rank, 0x7fff'ffffll)));
-    if (rank != self) continue;
-    plan.sizes->num_rows = static_cast<std::int32_t>(min(of_rank, static_cast<long long>(rules.max_rows)));
-    plan.sizes->num_expert_rows =
-        static_cast<std::int32_t>(shape.unique ? experts : min(experts, static_cast<long long>(rules.max_rows)));
-    begin_here = plan.expert_begin[map.first_of_rank[rank]];
-  }
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    plan.sizes->most_rows = most_rows;
-    plan.sizes->overflowed = most_rows > rules.max_rows;
-  }
-  const std::int32_t first_here = map.first_of_rank[self];
-  for (std::int32_t local = threadIdx.x; local <= shape.num_local; local += kThreads) {
-    const long long most = shape.unique ? 0x7fff'ffffll : rules.max_rows;
-    const long long offset = min(plan.expert_begin[first_here + local] - begin_here, most);
-    plan.expert_offsets[local] = static_cast<std::int32_t>(offset);
-    if (local < shape.num_local)
+    const bool ends_rank = expert + 1 == shape.num_physical || map.rank_of[expert + 1] != rank;
+    if (ends_rank && !shape.unique) note_rows_of_rank(end);
+    if (rank == self) {
+      const std::int32_t local = expert - map.first_of_rank[self];
+      const long long offset = min(begin, most);
+      plan.expert_offsets[local] = static_cast<std::int32_t>(offset);
       plan.expert_counts[local] =
-          static_cast<std::int32_t>(min(static_cast<long long>(plan.accepted[first_here + local]), most - offset));
+          static_cast<std::int32_t>(min(static_cast<long long>(accepted(asked.all)), most - offset));
+      if (ends_rank) expert_rows = end;
+    }
+    begin = end;
   }
   __syncthreads();
+  const auto clamped = [](long long rows, long long bound) { return static_cast<std::int32_t>(min(rows, bound)); };
+  const PlanSizes sizes{.num_rows = clamped(shape.unique ? unique_rows : expert_rows, rules.max_rows),
+                        .num_expert_rows = clamped(expert_rows, most),
+                        .overflowed = most_rows > rules.max_rows,
+                        .most_rows = most_rows};
+  if (threadIdx.x == 0) {
+    plan.expert_offsets[shape.num_local] = sizes.num_expert_rows;
+    *plan.sizes = sizes;
+  }
+  return sizes;
 }
 
 }  // namespace shunt::device

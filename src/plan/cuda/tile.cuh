@@ -9,6 +9,7 @@
 #include "plan/cuda/map_tables.hpp"
 #include "plan/cuda/routing_view.hpp"
 #include "plan/cuda/tile_memory.hpp"
+#include "shunt/routing.hpp"
 
 namespace shunt::device {
 
@@ -16,7 +17,11 @@ class Tile {
  public:
   /// `bits` is shared memory of [columns, kTileWords].
   __device__ Tile(const RoutingView& routing, const MapTables& map, std::uint32_t* bits)
-      : routing_(routing), map_(map), bits_(bits), first_token_(std::int64_t{blockIdx.x} * kTileTokens) {}
+      : routing_(routing),
+        map_(map),
+        bits_(bits),
+        first_token_(std::int64_t{blockIdx.x} * kTileTokens),
+        tokens_per_entry_((1u << kTokenShift) / static_cast<std::uint32_t>(routing.topk) + 1) {}
 
   __device__ std::int64_t first_token() const { return first_token_; }
   __device__ std::int32_t num_tokens() const {
@@ -24,10 +29,15 @@ class Tile {
   }
   __device__ std::int32_t num_entries() const { return num_tokens() * routing_.topk; }
 
+  /// Of an entry of the tile; divides by top-k without a division.
+  __device__ std::int32_t token_of(std::int32_t entry) const {
+    return static_cast<std::int32_t>(static_cast<std::uint32_t>(entry) * tokens_per_entry_ >> kTokenShift);
+  }
+
   /// A token's choice, and what it leads to.
   struct Entry {
-    std::int32_t index;   ///< in the tile
-    std::int32_t named;   ///< the logical expert
+    std::int32_t index;  ///< in the tile
+    std::int32_t named;  ///< the logical expert
     std::int32_t expert;  ///< the copy that serves it; −1 where it is dropped or makes no sense, and has no rank or key
     std::int32_t rank;
     std::int32_t key;
@@ -52,8 +62,8 @@ class Tile {
 #pragma unroll
       for (Entry& entry : entries)
         if (entry.expert < 0)
-          entry.expert = choose_copy(map_, entry.named,
-                                     [&] { return routing_.self + first_token_ + entry.index / routing_.topk; });
+          entry.expert =
+              choose_copy(map_, entry.named, [&] { return routing_.self + first_token_ + token_of(entry.index); });
 #pragma unroll
       for (Entry& entry : entries) {
         entry.rank = entry.expert >= 0 ? map_.rank_of[entry.expert] : -1;
@@ -72,7 +82,7 @@ class Tile {
 
   /// Of an entry that has an expert; false if its token has named the expert before.
   __device__ bool mark(const Entry& entry) {
-    const std::int32_t token = entry.index / routing_.topk;
+    const std::int32_t token = token_of(entry.index);
     const std::uint32_t bit = 1u << (token % 32);
     atomicOr(&bits_[(map_.num_physical + entry.rank) * kTileWords + token / 32], bit);
     return (atomicOr(&bits_[entry.expert * kTileWords + token / 32], bit) & bit) == 0;
@@ -87,18 +97,24 @@ class Tile {
 
   /// Tokens of the column before the entry's.
   __device__ std::int32_t rank_in_column(std::int32_t column, std::int32_t entry) const {
-    const std::int32_t token = entry / routing_.topk;
+    const std::int32_t token = token_of(entry);
     const std::uint32_t* words = bits_ + column * kTileWords;
     std::int32_t sum = __popc(words[token / 32] & ((1u << (token % 32)) - 1u));
-    for (std::int32_t word = 0; word < token / 32; ++word) sum += __popc(words[word]);
+#pragma unroll
+    for (std::int32_t word = 0; word < kTileWords - 1; ++word)
+      if (word < token / 32) sum += __popc(words[word]);
     return sum;
   }
 
  private:
+  static constexpr int kTokenShift = 20;
+  static_assert(kTileTokens * Routing::kMaxTopK * Routing::kMaxTopK <= 1 << kTokenShift);  // so that it is exact
+
   const RoutingView& routing_;
   const MapTables& map_;
   std::uint32_t* bits_;
   std::int64_t first_token_;
+  std::uint32_t tokens_per_entry_;  // in units of 2^-kTokenShift, rounded up
 };
 
 }  // namespace shunt::device

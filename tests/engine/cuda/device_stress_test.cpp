@@ -107,10 +107,7 @@ class Stressed {
 
   template <class T>
   const T* put(Arena& arena, const std::vector<T>& values) {
-    const auto bytes = std::as_bytes(std::span(values));
-    std::byte* const place = arena.take(bytes.size());
-    upload(place, bytes, engine_.stream());
-    return reinterpret_cast<const T*>(place);
+    return arena.put(values, engine_.stream());
   }
   ConstTensor put(Arena& arena, const HostRows& rows) {
     ConstTensor tensor = rows.tensor();

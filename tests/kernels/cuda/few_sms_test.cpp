@@ -30,7 +30,7 @@ class FewSmsTest : public ::testing::TestWithParam<std::int32_t> {
     device::preload_bulk_copy_rows();
     device::preload_pipelined_reduce_rows();
     arena_ = std::make_unique<Arena>(std::size_t{2} << 30);
-    stop_ = put(std::vector<std::uint32_t>{0});
+    stop_ = arena_->put(std::vector<std::uint32_t>{0});
     draw_terms();
   }
 
@@ -55,13 +55,6 @@ class FewSmsTest : public ::testing::TestWithParam<std::int32_t> {
     }
   }
 
-  template <class T>
-  T* put(const std::vector<T>& values) {
-    const auto bytes = std::as_bytes(std::span(values));
-    std::byte* const place = arena_->take(bytes.size());
-    upload(place, bytes, nullptr);
-    return reinterpret_cast<T*>(place);
-  }
   std::byte* put_poison(std::size_t bytes) {
     std::byte* const place = arena_->take(bytes);
     poison(place, bytes, nullptr);
@@ -72,12 +65,12 @@ class FewSmsTest : public ::testing::TestWithParam<std::int32_t> {
     std::vector<std::uint16_t> bits(rows * kHidden);
     std::minstd_rand random(7);
     for (auto& element : bits) element = static_cast<std::uint16_t>((random() & 0x83ffu) | 0x3c00u);
-    return reinterpret_cast<std::byte*>(put(bits));
+    return reinterpret_cast<std::byte*>(arena_->put(bits));
   }
   std::byte** put_bases(std::byte* rows) {
     std::vector<std::byte*> bases;
     for (std::int32_t rank = 0; rank < kRanks; ++rank) bases.push_back(rows + rank * (kSlots * kRowBytes));
-    return put(bases);
+    return arena_->put(bases);
   }
 
   std::mt19937 generator_{3};
@@ -94,14 +87,14 @@ TEST_P(FewSmsTest, CopyRowsAsThePlainKernelDoes) {
   std::byte* const few = put_poison(kBytes);
   device::launch(device::CopyRows{.x = x,
                                   .out = put_bases(plain),
-                                  .segments = put(segments_),
+                                  .segments = arena_->put(segments_),
                                   .num_segments = kTokens * kTopk,
                                   .row_bytes = kRowBytes,
                                   .stop = stop_},
                  nullptr);
   device::launch(device::BulkCopyRows{.x = x,
                                       .out = put_bases(few),
-                                      .terms = put(terms_),
+                                      .terms = arena_->put(terms_),
                                       .num_tokens = kTokens,
                                       .topk = kTopk,
                                       .row_bytes = kRowBytes,
@@ -114,7 +107,7 @@ TEST_P(FewSmsTest, SumRowsAsThePlainKernelDoes) {
   constexpr std::size_t kBytes = kTokens * kRowBytes;
   device::ReduceRows reduce{.rows = put_bases(put_random_rows(kRanks * kSlots)),
                             .result = put_poison(kBytes),
-                            .terms = put(terms_),
+                            .terms = arena_->put(terms_),
                             .num_tokens = kTokens,
                             .topk = kTopk,
                             .hidden = kHidden,

@@ -25,13 +25,6 @@ class QuantiseRowsTest : public ::testing::Test {
  protected:
   void SetUp() override { SHUNT_NEEDS_DEVICE(); }
 
-  template <class T>
-  T* put(const std::vector<T>& values, std::size_t shift = 0) {
-    const auto bytes = std::as_bytes(std::span(values));
-    std::byte* const place = arena().take(bytes.size(), shift);
-    upload(place, bytes, nullptr);
-    return reinterpret_cast<T*>(place);
-  }
   std::byte* put_poison(std::size_t bytes) {
     std::byte* const place = arena().take(bytes);
     poison(place, bytes, nullptr);
@@ -76,16 +69,16 @@ class QuantiseRowsTest : public ::testing::Test {
       rows.push_back(put_poison(num_slots * hidden));
       row_scales.push_back(put_poison(num_slots * num_scales * 4));
     }
-    device::launch(device::QuantiseRows{.x = put(x, shift),
-                                        .scales = scales.empty() ? nullptr : put(scales),
-                                        .rows = put(rows),
-                                        .row_scales = put(row_scales),
-                                        .terms = put(terms),
+    device::launch(device::QuantiseRows{.x = arena().put(x, nullptr, shift),
+                                        .scales = scales.empty() ? nullptr : arena().put(scales),
+                                        .rows = arena().put(rows),
+                                        .row_scales = arena().put(row_scales),
+                                        .terms = arena().put(terms),
                                         .num_tokens = static_cast<std::int64_t>(num_tokens),
                                         .topk = kTopk,
                                         .hidden = static_cast<std::int64_t>(hidden),
                                         .x_dtype = dtype,
-                                        .stop = put(std::vector<std::uint32_t>{0})},
+                                        .stop = arena().put(std::vector<std::uint32_t>{0})},
                    nullptr);
     for (std::size_t rank = 0; rank < kRanks; ++rank) {
       const Delivered actual{download(rows[rank], num_slots * hidden, nullptr),

@@ -15,6 +15,9 @@ namespace shunt::test {
 /// Empty if there is a device, else why there is none.
 std::string why_no_device();
 
+/// Puts its work on the stream and waits for it.
+void upload(std::byte* to, std::span<const std::byte> from, Stream stream);
+
 /// Device memory that peers can't address. Allocated at once, as allocating may wait for ranks that wait for this one.
 class Arena {
  public:
@@ -25,6 +28,14 @@ class Arena {
 
   /// Aligned to 256 bytes plus `shift`; all of it is given back by reset().
   [[nodiscard]] std::byte* take(std::size_t bytes, std::size_t shift = 0);
+  /// A copy of the values.
+  template <class T>
+  [[nodiscard]] T* put(const std::vector<T>& values, Stream stream = nullptr, std::size_t shift = 0) {
+    const auto bytes = std::as_bytes(std::span(values));
+    std::byte* const place = take(bytes.size(), shift);
+    upload(place, bytes, stream);
+    return reinterpret_cast<T*>(place);
+  }
   void reset() { used_ = 0; }
 
  private:
@@ -33,8 +44,7 @@ class Arena {
   std::size_t used_ = 0;
 };
 
-// Each puts its work on the stream and waits for it.
-void upload(std::byte* to, std::span<const std::byte> from, Stream stream);
+// As upload.
 void poison(std::byte* data, std::size_t bytes, Stream stream, int pattern = 0xa5);
 std::vector<std::byte> download(const void* from, std::size_t bytes, Stream stream);
 
