@@ -95,18 +95,9 @@ INSTANTIATE_TEST_SUITE_P(Pipelines, DeviceCluster,
                                            Pipeline{"RowsStraddleSlices", 100, 2, {4096, 2}}),
                          [](const auto& parameter) { return std::string(parameter.param.name); });
 
-/// Asks in a process of its own: who has asked CUDA can't fork ranks that use it.
-bool has_device() {
-  ChildProcess child([] {
-    if (!why_no_device().empty()) throw std::runtime_error("none");
-  });
-  const auto end = child.wait();
-  return end && end->returned;
-}
-
 // Alone in its process, as ctest runs it: after another test of this program CUDA is not to be had in forked ranks.
 TEST(DeviceClusterProcesses, GiveTheSameBitsOverTcp) {
-  if (!has_device()) GTEST_SKIP() << "no CUDA device";
+  if (!forked_ranks_have_device()) GTEST_SKIP() << "no CUDA device";
   if (const std::string why = why_no_hosts(); !why.empty()) GTEST_SKIP() << why;
   const Topology topology = Topology::virtual_nodes(4, 2);
   const std::vector<ShuffleCase> cases = cluster_cases(topology, 10);
@@ -162,7 +153,7 @@ void pretend_to_be_apart(const World& world) {
 
 /// Empty if ranks of two processes can use NCCL here, else why not.
 std::string why_no_nccl() {
-  if (!has_device()) return "no CUDA device";
+  if (!forked_ranks_have_device()) return "no CUDA device";
   if (std::string why = why_no_hosts(); !why.empty()) return why;
   ChildProcess child([] { (void)nccl::Library::load(); });
   const auto end = child.wait();

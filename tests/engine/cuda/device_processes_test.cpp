@@ -1,25 +1,16 @@
 // Ranks as processes that share a device.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
+#include "engine/cuda/decode_case.hpp"
 #include "engine/cuda/device_case.hpp"
 
 namespace shunt::test {
 namespace {
 
-/// Asks in a process of its own: who has asked CUDA can't fork ranks that use it.
-bool has_device() {
-  const pid_t child = fork();
-  if (child == 0) _exit(why_no_device().empty() ? 0 : 1);
-  int status = 1;
-  waitpid(child, &status, 0);
-  return status == 0;
-}
-
-// Alone in its process, as ctest runs it: after another test of this program CUDA is not to be had in forked ranks.
+// Each alone in its process, as ctest runs them: after another test of this program CUDA is not to be had in forked
+// ranks.
 TEST(DeviceProcesses, GiveTheSameBits) {
-  if (!has_device()) GTEST_SKIP() << "no CUDA device";
+  if (!forked_ranks_have_device()) GTEST_SKIP() << "no CUDA device";
   const Topology topology = Topology::single_node(3);
   std::vector<ShuffleCase> cases;
   for (std::uint64_t seed = 0; cases.size() < 8; ++seed)
@@ -32,6 +23,21 @@ TEST(DeviceProcesses, GiveTheSameBits) {
     world.barrier();
   };
   EXPECT_NO_THROW(World::spawn(3, run, {.kind = WorldKind::shm, .topology = topology}));
+}
+
+TEST(DeviceProcesses, DecodeTheSameBits) {
+  if (!forked_ranks_have_device()) GTEST_SKIP() << "no CUDA device";
+  const DecodeShape shape{.map = ExpertMap::contiguous(9, 3)};
+  std::vector<DecodeStep> steps;
+  for (const std::int64_t tokens : {16, 1, 0, 7}) steps.push_back(draw_decode_step(1, shape, {tokens, 16 - tokens, 3}));
+  const auto run = [&](World& world) {
+    const DeviceHeap heap(world, {.bytes = 16 << 20});
+    DecodingRank rank(world, heap, shape);
+    for (const DecodeStep& step : steps)
+      for (const auto calls : {DecodingRank::Calls::whole, DecodingRank::Calls::halves}) rank.take(step, calls);
+    world.barrier();
+  };
+  EXPECT_NO_THROW(World::spawn(3, run, {.kind = WorldKind::shm}));
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 #include "support/cuda/device.hpp"
 
 #include <cuda_runtime_api.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -23,6 +25,14 @@ std::string why_no_device() {
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess) return std::string("no CUDA device: ") + cudaGetErrorString(status);
   return count > 0 ? "" : "no CUDA device";
+}
+
+bool forked_ranks_have_device() {
+  const pid_t child = fork();
+  if (child == 0) _exit(why_no_device().empty() ? 0 : 1);
+  int status = 1;
+  waitpid(child, &status, 0);
+  return status == 0;
 }
 
 Arena::Arena(std::size_t bytes) : bytes_(bytes) {

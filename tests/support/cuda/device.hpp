@@ -14,6 +14,8 @@ namespace shunt::test {
 
 /// Empty if there is a device, else why there is none.
 std::string why_no_device();
+/// Asks in a process of its own: who has asked CUDA can't fork ranks that use it.
+bool forked_ranks_have_device();
 
 /// Puts its work on the stream and waits for it.
 void upload(std::byte* to, std::span<const std::byte> from, Stream stream);
