@@ -27,7 +27,7 @@ enum class DeviceNetwork : std::uint8_t {
 };
 
 struct DeviceClusterOptions {
-  /// As in EngineOptions; rows are f32, bf16 or f16 and have no companions.
+  /// As in EngineOptions; rows have no companions.
   EngineOptions engine = {};
   /// Rows travel between nodes in batches that one kernel packs or unpacks, of at most so many bytes, or one row. Each
   /// way has so many of them in pinned memory; for NCCL, one each way for every rank, in device memory.
@@ -94,8 +94,8 @@ class DeviceClusterEngine {
   [[nodiscard]] DeviceClusterPlan plan(const DeviceRouting& routing, const ExpertMap& map,
                                        const PlanOptions& options = {}, Stream stream = nullptr);
 
-  /// x: [tokens, hidden] in the row dtype. There are no scales. An `out` that did not come from DeviceHeap::allocate
-  /// costs a copy.
+  /// x: [tokens, hidden] in the row dtype; for fp8 rows also f32, bf16 or f16, which is quantised once, before it
+  /// travels. What did not come from DeviceHeap::allocate, of `out` and `out_scales`, costs a copy.
   [[nodiscard]] DeviceTicket<DeviceRows> dispatch(const DeviceClusterPlan& plan, const ConstTensor& x,
                                                   const DeviceDispatchOptions& options = {});
 

@@ -113,7 +113,8 @@ struct Piece {
 __device__ bool find_row(const QuantiseRows& quantise, std::int64_t token, std::int64_t first, Piece& piece) {
   const auto i = static_cast<std::int32_t>(threadIdx.x);
   if (i >= quantise.topk) return false;
-  const Term term = quantise.terms[token * quantise.topk + i];
+  const Term term = quantise.terms ? quantise.terms[token * quantise.topk + i]
+                                   : Term{.rank = 0, .slot = static_cast<std::int32_t>(token)};
   if (term.rank < 0) return false;
   const auto per_row = static_cast<std::int64_t>(scales_per_row(static_cast<std::size_t>(quantise.hidden)));
   piece.rows[i] = quantise.rows[term.rank] + term.slot * quantise.hidden + first;

@@ -19,7 +19,8 @@ struct QuantiseRows {
   const float* scales;           ///< [tokens, scales_per_row(hidden)]: of fp8 x; else null
   std::byte* const* rows;        ///< [ranks], device: where each rank's rows begin, aligned to 256 bytes
   std::byte* const* row_scales;  ///< [ranks], device: … and their scales
-  const Term* terms;             ///< [tokens, topk], device: where a token's rows go
+  const Term* terms;  ///< [tokens, topk], device: where a token's rows go; null: its one row, to rank 0's slot
+                      ///< of the same number
   std::int64_t num_tokens;
   std::int32_t topk;
   std::int64_t hidden;

@@ -46,11 +46,22 @@ class ClusterRank {
   }
 
   Check dispatch() {
-    const HostRows& expected = case_.expected.dispatch[rank()].rows;
-    const Tensor out = output(expected, case_.paths.dispatch_out);
+    const ReferenceRows& expected = case_.expected.dispatch[rank()];
+    const bool has_scales = case_.options.dtype == fp8_e4m3;
+    const bool brings_scales = case_.x[rank()].dtype() == fp8_e4m3;
+    const Tensor out = output(expected.rows, case_.paths.dispatch_out);
+    const Tensor out_scales = has_scales ? output(expected.scales, case_.paths.dispatch_out) : Tensor{};
     auto ticket =
-        engine_->dispatch(plan_, input(case_.x[rank()], case_.paths.x), {.stream = device_.stream, .out = out});
-    return [=, this, &expected]() mutable { require_same("dispatch", ticket.wait().rows, expected, out); };
+        engine_->dispatch(plan_, input(case_.x[rank()], case_.paths.x),
+                          {.stream = device_.stream,
+                           .scales = brings_scales ? input(case_.scales[rank()], case_.paths.x) : ConstTensor{},
+                           .out = out,
+                           .out_scales = out_scales});
+    return [=, this, &expected]() mutable {
+      const DeviceRows rows = ticket.wait();
+      require_same("dispatch", rows.rows, expected.rows, out);
+      if (has_scales) require_same("dispatch scales", rows.scales, expected.scales, out_scales);
+    };
   }
 
   Check combine() {
@@ -156,8 +167,7 @@ class ClusterRank {
 }  // namespace
 
 bool is_for_clusters(const ShuffleCase& all) {
-  return all.options.dtype != fp8_e4m3 && all.routing.options.layout != Layout::padded && !all.options.companions.ids &&
-         !all.options.companions.weights;
+  return all.routing.options.layout != Layout::padded && !all.options.companions.ids && !all.options.companions.weights;
 }
 
 std::vector<ShuffleCase> cluster_cases(const Topology& topology, std::size_t count) {

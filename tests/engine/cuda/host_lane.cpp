@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <stdexcept>
 #include <thread>
 
 #include "kernels/dot.hpp"
+#include "kernels/fp8.hpp"
 #include "kernels/reduce.hpp"
 #include "kernels/scale.hpp"
 #include "shunt/routing.hpp"
@@ -136,6 +138,17 @@ void HostLane::launch(device::GatherRows gather) {
     for (std::int64_t i = 0; i < gather.num_rows; ++i)
       std::memcpy(gather.out + at(i, gather.row_bytes), gather.x + at(gather.tokens[i], gather.row_bytes),
                   gather.row_bytes);
+  });
+}
+
+void HostLane::launch(device::QuantiseRows quantise) {
+  if (quantise.terms) throw std::logic_error("clusters quantise tokens, not rows");
+  put_at_once([quantise] {
+    const auto hidden = static_cast<std::size_t>(quantise.hidden);
+    for (std::int64_t token = 0; token < quantise.num_tokens; ++token)
+      quantise_row(quantise.x + at(token, hidden * size_of(quantise.x_dtype)), quantise.x_dtype, hidden,
+                   reinterpret_cast<std::uint8_t*>(quantise.rows[0]) + at(token, hidden),
+                   reinterpret_cast<float*>(quantise.row_scales[0]) + at(token, scales_per_row(hidden)));
   });
 }
 

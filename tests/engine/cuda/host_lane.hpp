@@ -59,6 +59,7 @@ class HostLane final : public device::Lane {
   void launch(device::CopyBytes copy) override;
   void launch(device::CopyRows copy) override;
   void launch(device::GatherRows gather) override;
+  void launch(device::QuantiseRows quantise) override;
   void launch(device::ReduceRows reduce) override;
   void launch(device::ScaleRows scale) override;
   void launch(device::DotRows dot) override;

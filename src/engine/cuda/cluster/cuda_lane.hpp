@@ -40,6 +40,7 @@ class CudaLane final : public Lane {
   void launch(CopyBytes copy) override { launch_here(copy); }
   void launch(CopyRows copy) override { launch_with_stop(copy); }
   void launch(GatherRows gather) override { launch_here(gather); }
+  void launch(QuantiseRows quantise) override { launch_with_stop(quantise); }
   void launch(ReduceRows reduce) override { launch_with_stop(reduce); }
   void launch(ScaleRows scale) override { launch_with_stop(scale); }
   void launch(DotRows dot) override { launch_with_stop(dot); }

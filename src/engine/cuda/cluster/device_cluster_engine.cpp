@@ -109,6 +109,22 @@ Tensor DeviceClusterEngine::Impl::output(std::string_view operation, const Tenso
   return given;
 }
 
+Tensor DeviceClusterEngine::Impl::output_scales(const Tensor& given, std::int64_t rows) const {
+  const auto hidden = static_cast<std::size_t>(options().hidden);
+  const auto cols = options().dtype == fp8_e4m3 ? static_cast<std::int64_t>(scales_per_row(hidden)) : 0;
+  if (is_given(given) && (given.dtype != f32 || given.rows != rows || given.cols != cols || cols == 0 ||
+                          reinterpret_cast<std::uintptr_t>(given.data) % sizeof(float) != 0))
+    fail(ErrorCode::invalid_argument, "rank {}: dispatch: out_scales is {} [{}, {}], expected {}", engine().rank(),
+         to_string(given.dtype), given.rows, given.cols,
+         cols == 0 ? "none" : fmt::format("aligned f32 [{}, {}]", rows, cols));
+  return is_given(given) || cols == 0 ? given : allocate(f32, rows, cols);
+}
+
+device::ClusterDispatch::Output DeviceClusterEngine::Impl::delivery(const Tensor& out) const {
+  const Tensor received = for_peers(out);
+  return {received, received.data == out.data ? Tensor{} : out};
+}
+
 device::ClusterShuffle::Place DeviceClusterEngine::Impl::place(const DeviceClusterPlan& plan, Stream stream) const {
   return {lane, plan.data(), lane->mark(stream), nccl, nccl ? nccl->take_turn() : nullptr};
 }
@@ -128,9 +144,8 @@ std::shared_ptr<DevicePending> DeviceClusterEngine::Impl::issue(const DeviceClus
 DeviceClusterEngine::DeviceClusterEngine(World& world, const DeviceHeap& heap, const DeviceClusterOptions& options) {
   const device::OnDevice scope(heap.device());  // NCCL's communicators are of the current one
   Engine host(world, options.engine);
-  if (const Companions& companions = options.engine.companions;
-      options.engine.dtype == fp8_e4m3 || companions.ids || companions.weights)
-    fail(ErrorCode::unsupported, "rank {}: device cluster engine: fp8 rows and companions are for hosts", world.rank());
+  if (const Companions& companions = options.engine.companions; companions.ids || companions.weights)
+    fail(ErrorCode::unsupported, "rank {}: device cluster engine: companions are for hosts", world.rank());
   const auto& fabric = host.impl()->world->fabric;
   auto lane = std::make_shared<device::CudaLane>(
       fabric->transport(), *host.impl()->world->group, heap.impl(),
@@ -172,16 +187,32 @@ DeviceTicket<DeviceRows> DeviceClusterEngine::dispatch(const DeviceClusterPlan& 
                                                        const DeviceDispatchOptions& options) {
   Impl& impl = *impl_;
   const PlanData& data = impl.check_plan(plan, "dispatch");
-  impl.check_tensor("dispatch", "x", x, impl.options().dtype, data.num_tokens);
-  if (is_given(options.scales) || is_given(options.out_scales))
-    fail(ErrorCode::invalid_argument, "rank {}: dispatch: rows between nodes have no scales", impl.engine().rank());
-  const Tensor out = impl.output("dispatch", options.out, impl.options().dtype, data.num_rows());
+  const DType dtype = impl.options().dtype;
+  const bool quantises = dtype == fp8_e4m3 && x.dtype != fp8_e4m3;
+  impl.check_tensor("dispatch", "x", x, quantises ? x.dtype : dtype, data.num_tokens);
+  impl.engine().check_dispatch_input(data, x, options.scales);
+  const Tensor out = impl.output("dispatch", options.out, dtype, data.num_rows());
+  const Tensor out_scales = impl.output_scales(options.out_scales, data.num_rows());
   if (is_given(options.out)) impl.engine().check_apart("dispatch", x, out);
-  const Tensor received = impl.for_peers(out);
-  const Announcement announcement{OpKind::dispatch, data.hash, impl.offset_of(received), received.bytes(), 0};
-  device::ClusterDispatch::Inputs inputs{impl.place(plan, options.stream), x, received,
-                                         received.data == out.data ? Tensor{} : out};
-  return {impl.issue<device::ClusterDispatch>(plan, announcement, std::move(inputs)), {out, {}}};
+  device::ClusterDispatch::Inputs inputs{.place = impl.place(plan, options.stream),
+                                         .x = x,
+                                         .scales = options.scales,
+                                         .to_quantise = {},
+                                         .rows = impl.delivery(out),
+                                         .row_scales = {}};
+  if (dtype == fp8_e4m3) {
+    inputs.row_scales = impl.delivery(out_scales);
+    inputs.scales.cols = out_scales.cols;  // also where there are no tokens
+  }
+  if (quantises) {
+    inputs.to_quantise = x;
+    inputs.x = impl.allocate(dtype, x.rows, x.cols);
+    inputs.scales = impl.allocate(f32, x.rows, out_scales.cols);
+  }
+  const Tensor& rows = inputs.rows.received;
+  const Announcement announcement{OpKind::dispatch, data.hash, impl.offset_of(rows), rows.bytes(),
+                                  impl.offset_of(inputs.row_scales.received)};
+  return {impl.issue<device::ClusterDispatch>(plan, announcement, std::move(inputs)), {out, out_scales}};
 }
 
 DeviceTicket<Tensor> DeviceClusterEngine::combine(const DeviceClusterPlan& plan, const ConstTensor& expert_out,

@@ -1,53 +1,96 @@
 #include "engine/cuda/cluster/dispatch.hpp"
 
+#include <array>
+
 namespace shunt::device {
+namespace {
+
+/// Runs of a far rank's traffic.
+constexpr std::size_t kRows = 0;
+constexpr std::size_t kScales = 1;
+
+}  // namespace
+
+// Once for all of a token's rows, so that no more than fp8 travels.
+bool ClusterDispatch::prepare() {
+  if (in_.to_quantise.rows == 0) return false;
+  const std::array made{const_cast<std::byte*>(in_.x.data), const_cast<std::byte*>(in_.scales.data)};
+  lane().write(table(), made);
+  lane().launch(QuantiseRows{.x = in_.to_quantise.data,
+                             .scales = nullptr,
+                             .rows = table(),
+                             .row_scales = table() + 1,
+                             .terms = nullptr,
+                             .num_tokens = in_.to_quantise.rows,
+                             .topk = 1,
+                             .hidden = in_.to_quantise.cols,
+                             .x_dtype = in_.to_quantise.dtype,
+                             .stop = nullptr});
+  return true;
+}
 
 std::vector<std::byte*> ClusterDispatch::rows_by_rank(std::span<const Announcement> peers) {
   std::vector<std::byte*> rows;
   for (std::size_t rank = 0; rank < peers.size(); ++rank)
     rows.push_back(announced(RankId(rank), peers[rank], peers[rank].offset, in_.x.row_bytes()));
+  for (std::size_t rank = 0; has_scales() && rank < peers.size(); ++rank)
+    rows.push_back(peer_rows(RankId(rank), peers[rank].second_offset, in_.scales.row_bytes()));
   return rows;
 }
 
-// One row for each token and far node; the forwarder there writes it into all its slots.
 std::vector<PeerTraffic> ClusterDispatch::traffic() {
-  TrafficByPeer traffic(1);
-  const std::size_t row_bytes = in_.x.row_bytes();
+  TrafficByPeer traffic(2);
+  add_run(traffic, kRows, in_.x, table());
+  if (has_scales()) add_run(traffic, kScales, in_.scales, scales_table());
+  return traffic.take();
+}
+
+// One row for each token and far node; the forwarder there writes it into all its slots.
+void ClusterDispatch::add_run(TrafficByPeer& traffic, std::size_t index, const ConstTensor& x, std::byte* const* out) {
+  const std::size_t row_bytes = x.row_bytes();
   for (const OutFlowLists& flow : lists().out_flows)
     traffic.pack(
-        flow.peer, 0,
+        flow.peer, index,
         {flow.tokens.size, row_bytes, [&, row_bytes](std::int64_t first, std::int64_t count, std::byte* memory) {
-           lane().launch(GatherRows{in_.x.data, list(flow.tokens) + first, memory, count, row_bytes});
+           lane().launch(GatherRows{x.data, list(flow.tokens) + first, memory, count, row_bytes});
          }});
   for (const InFlowLists& flow : lists().in_flows)
     traffic.unpack(
-        flow.peer, 0,
-        {flow.num_tokens, row_bytes, [&, row_bytes](std::int64_t first, std::int64_t count, std::byte* memory) {
+        flow.peer, index,
+        {flow.num_tokens, row_bytes, [&, row_bytes, out](std::int64_t first, std::int64_t count, std::byte* memory) {
            lane().launch(CopyRows{.x = before(memory, first, row_bytes),
-                                  .out = table(),
+                                  .out = out,
                                   .segments = list(flow.rows) + flow.first_row_of(first),
                                   .num_segments = flow.num_rows_of(first, count),
                                   .row_bytes = row_bytes,
                                   .stop = nullptr});
          }});
-  return traffic.take();
 }
 
 void ClusterDispatch::launch_near() {
-  lane().launch(CopyRows{.x = in_.x.data,
-                         .out = table(),
+  copy_near(in_.x, table(), in_.rows);
+  if (has_scales()) copy_near(in_.scales, scales_table(), in_.row_scales);
+}
+
+void ClusterDispatch::copy_near(const ConstTensor& x, std::byte* const* out, const Output& output) {
+  lane().launch(CopyRows{.x = x.data,
+                         .out = out,
                          .segments = list(lists().near),
                          .num_segments = lists().near.size,
-                         .row_bytes = in_.x.row_bytes(),
+                         .row_bytes = x.row_bytes(),
                          .stop = nullptr});
-  zero_padding(in_.received.data, in_.x.row_bytes());
+  zero_padding(output.received.data, x.row_bytes());
 }
 
 bool ClusterDispatch::finish() {
-  if (in_.copy_into.bytes() == 0) return true;
   if (!copied_) {
-    lane().launch(CopyBytes{in_.received.data, in_.copy_into.data, in_.copy_into.bytes()});
-    copied_ = lane().mark();
+    bool copies = false;
+    for (const Output* output : {&in_.rows, &in_.row_scales}) {
+      if (output->copy_into.bytes() == 0) continue;
+      lane().launch(CopyBytes{output->received.data, output->copy_into.data, output->copy_into.bytes()});
+      copies = true;
+    }
+    copied_ = copies ? lane().mark() : [] { return true; };
   }
   return (*copied_)();
 }

@@ -7,11 +7,19 @@ namespace shunt::device {
 
 class ClusterDispatch final : public ClusterShuffle {
  public:
+  /// Rows, or their scales, on this rank.
+  struct Output {
+    Tensor received;   ///< peers write into it
+    Tensor copy_into;  ///< where the caller wants them, if not there; else empty
+  };
+
   struct Inputs {
     Place place;
-    ConstTensor x;
-    Tensor received;   ///< this rank's rows; peers write into it
-    Tensor copy_into;  ///< where the caller wants them, if not there; else empty
+    ConstTensor x;            ///< as it travels
+    ConstTensor scales;       ///< of fp8 x, else empty
+    ConstTensor to_quantise;  ///< what x and scales are to be made from; empty: they are complete
+    Output rows;
+    Output row_scales;
   };
 
   ClusterDispatch(const Context& context, const Announcement& announcement, Inputs inputs)
@@ -20,11 +28,18 @@ class ClusterDispatch final : public ClusterShuffle {
   bool finish() override;
 
  protected:
+  bool prepare() override;
   [[nodiscard]] std::vector<std::byte*> rows_by_rank(std::span<const Announcement> peers) override;
   [[nodiscard]] std::vector<PeerTraffic> traffic() override;
   void launch_near() override;
 
  private:
+  [[nodiscard]] bool has_scales() const { return in_.scales.cols > 0; }
+  /// In the table, after the rows.
+  [[nodiscard]] std::byte** scales_table() const { return table() + plan().topology.num_ranks(); }
+  void add_run(TrafficByPeer& traffic, std::size_t index, const ConstTensor& x, std::byte* const* out);
+  void copy_near(const ConstTensor& x, std::byte* const* out, const Output& output);
+
   Inputs in_;
   std::optional<Lane::Mark> copied_;
 };

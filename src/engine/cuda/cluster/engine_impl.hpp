@@ -4,6 +4,7 @@
 #include <memory>
 #include <string_view>
 
+#include "engine/cuda/cluster/dispatch.hpp"
 #include "engine/cuda/cluster/lane.hpp"
 #include "engine/cuda/cluster/shuffle.hpp"
 #include "engine/engine_impl.hpp"
@@ -31,6 +32,10 @@ struct DeviceClusterEngine::Impl {
   [[nodiscard]] Tensor for_peers(const ConstTensor& tensor) const;
   [[nodiscard]] std::uint64_t offset_of(const Tensor& tensor) const;
   [[nodiscard]] Tensor output(std::string_view operation, const Tensor& given, DType dtype, std::int64_t rows) const;
+  /// Empty where rows have none.
+  [[nodiscard]] Tensor output_scales(const Tensor& given, std::int64_t rows) const;
+  /// What dispatch is to deliver there.
+  [[nodiscard]] device::ClusterDispatch::Output delivery(const Tensor& out) const;
   [[nodiscard]] device::ClusterShuffle::Place place(const DeviceClusterPlan& plan, Stream stream) const;
 
   DeviceTicket<Tensor> pull(OpKind kind, const DeviceClusterPlan& plan, const ConstTensor& rows,

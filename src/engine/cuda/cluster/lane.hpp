@@ -13,6 +13,7 @@
 #include "kernels/cuda/copy_rows.hpp"
 #include "kernels/cuda/dot_rows.hpp"
 #include "kernels/cuda/gather_rows.hpp"
+#include "kernels/cuda/quantise_rows.hpp"
 #include "kernels/cuda/reduce_rows.hpp"
 #include "kernels/cuda/scale_rows.hpp"
 #include "kernels/cuda/zero_padding.hpp"
@@ -50,6 +51,7 @@ class Lane {
   virtual void launch(CopyBytes copy) = 0;
   virtual void launch(CopyRows copy) = 0;
   virtual void launch(GatherRows gather) = 0;
+  virtual void launch(QuantiseRows quantise) = 0;
   virtual void launch(ReduceRows reduce) = 0;
   virtual void launch(ScaleRows scale) = 0;
   virtual void launch(DotRows dot) = 0;

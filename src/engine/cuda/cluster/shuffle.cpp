@@ -56,12 +56,16 @@ void ClusterShuffle::give_up() noexcept {
   if (place_.nccl) place_.nccl->abort();
 }
 
-std::byte* ClusterShuffle::announced(RankId rank, const Announcement& peer, std::uint64_t offset,
-                                     std::size_t row_bytes) const {
+std::byte* ClusterShuffle::peer_rows(RankId rank, std::uint64_t offset, std::size_t row_bytes) const {
   const std::size_t bytes = static_cast<std::size_t>(plan().rows_of_rank[rank.index()]) * row_bytes;
-  check_announced(rank, peer, bytes);
   if (bytes == 0 || !group().is_near(rank)) return nullptr;
   return lane().peer_pointer(rank, offset, bytes);
+}
+
+std::byte* ClusterShuffle::announced(RankId rank, const Announcement& peer, std::uint64_t offset,
+                                     std::size_t row_bytes) const {
+  check_announced(rank, peer, static_cast<std::size_t>(plan().rows_of_rank[rank.index()]) * row_bytes);
+  return peer_rows(rank, offset, row_bytes);
 }
 
 void ClusterShuffle::zero_padding(std::byte* rows, std::size_t row_bytes) {

@@ -54,6 +54,9 @@ class ClusterShuffle : public Shuffle {
   }
   /// What rows_by_rank() says, on the device.
   [[nodiscard]] std::byte** table() const { return reinterpret_cast<std::byte**>(table_.get()); }
+  /// A near rank's rows at an offset that it announced; null where there are none.
+  [[nodiscard]] std::byte* peer_rows(RankId rank, std::uint64_t offset, std::size_t row_bytes) const;
+  /// The same, of as many bytes as it announced.
   [[nodiscard]] std::byte* announced(RankId rank, const Announcement& peer, std::uint64_t offset,
                                      std::size_t row_bytes) const;
   void zero_padding(std::byte* rows, std::size_t row_bytes);
