@@ -11,8 +11,8 @@
 namespace shunt {
 
 /// Rows lie in the `padded` layout, [local experts, ranks × max_tokens, hidden]: row i of source r for an expert stands
-/// at r × max_tokens + i. One launch to the experts, two back. The map is fixed; results are bit for bit those of
-/// Engine and DeviceEngine.
+/// at r × max_tokens + i. One launch to the experts (fp8: two), two back. The map is fixed; results are bit for bit
+/// those of Engine and DeviceEngine.
 ///
 /// Dispatch and combine take turns, the same on all ranks; that is what makes buffers free again without asking. So
 /// what experts make of rows() is written to expert_out() between the two, and expert_out() stays unchanged until the
@@ -33,9 +33,10 @@ class DeviceDecoder {
   /// for few multiprocessors, let the stream be one of a green context.
   DeviceDecoder(World& world, const DeviceHeap& heap, const ExpertMap& map, const DeviceEngineOptions& options);
 
-  /// x: [tokens, hidden] in the row dtype, unchanged until the ticket is complete. Result: rows(). An expert that is
-  /// out of range, or that the token named before, is dropped as if it were −1: a plan refuses such a routing, but here
-  /// rows are on their way before anybody could have been told.
+  /// x: [tokens, hidden] in the row dtype, or for fp8 rows f32, bf16 or f16, which is quantised by one launch more;
+  /// unchanged until the ticket is complete. Result: rows(). An expert that is out of range, or that the token named
+  /// before, is dropped as if it were −1: a plan refuses such a routing, but here rows are on their way before anybody
+  /// could have been told.
   [[nodiscard]] DeviceTicket<Tensor> dispatch(const DeviceRouting& routing, const ConstTensor& x,
                                               Stream stream = nullptr);
   void dispatch_send(const DeviceRouting& routing, const ConstTensor& x, Stream stream = nullptr);
@@ -62,6 +63,8 @@ class DeviceDecoder {
 
   /// [local experts × ranks × max_tokens, hidden] in the row dtype; rows beyond a source's count hold anything.
   [[nodiscard]] const Tensor& rows() const;
+  /// [local experts × ranks × max_tokens, scales_per_row(hidden)] f32, as rows(); empty unless rows are fp8.
+  [[nodiscard]] const Tensor& row_scales() const;
   /// [local experts, ranks], device: rows that each source sent.
   [[nodiscard]] const std::int32_t* source_counts() const;
   /// As rows(), in the expert dtype.

@@ -11,7 +11,9 @@ std::size_t heap_bytes(const ShuffleConfig& config) {
   const auto tokens = static_cast<std::size_t>(config.tokens);
   const auto ranks = static_cast<std::size_t>(config.ranks);
   const auto local = (static_cast<std::size_t>(config.experts) + ranks - 1) / ranks;
-  return (2 * local * ranks * tokens + tokens) * config.row_bytes() + tokens * Routing::kMaxTopK * 16 +
+  const auto hidden = static_cast<std::size_t>(config.hidden);
+  const std::size_t row_bytes = hidden * size_of(config.expert_dtype()) + scales_per_row(hidden) * sizeof(float);
+  return (2 * local * ranks * tokens + 2 * tokens) * row_bytes + tokens * Routing::kMaxTopK * 16 +
          (std::size_t{64} << 20);
 }
 
@@ -31,7 +33,7 @@ DeviceDecodeSystem::DeviceDecodeSystem(World& world, const ShuffleConfig& config
                 .max_experts = config.experts,
                 .stream = stream,
                 .deadline = std::chrono::seconds(30)}),
-      result_(heap_.allocate(config.dtype, config.tokens, config.hidden)) {}
+      result_(heap_.allocate(config.expert_dtype(), config.tokens, config.hidden)) {}
 
 void DeviceDecodeSystem::dispatch() {
   (void)decoder_.dispatch(

@@ -23,6 +23,7 @@ class DeviceDecodeSystem final : public DeviceSystem {
   void combine() override { (void)decoder_.combine({.out = result_}); }
   [[nodiscard]] bool takes_turns() const override { return true; }
   [[nodiscard]] ConstTensor rows() const override { return decoder_.rows(); }
+  [[nodiscard]] ConstTensor scales() const override { return decoder_.row_scales(); }
   [[nodiscard]] Tensor expert_out() const override { return decoder_.expert_out(); }
   [[nodiscard]] ConstTensor result() const override { return result_; }
   [[nodiscard]] std::uint64_t rows_touched(std::uint64_t tokens, std::uint64_t delivered) const override {

@@ -45,8 +45,6 @@ void ShuffleConfig::check() const {
     demand(system == "shunt" || system == "mpi_alltoallv" || system == "unfused" || system == "wire" ||
                system == "rotation",
            "--systems", fmt::format("shunt, mpi_alltoallv, unfused, wire or rotation, not '{}'", system));
-  demand(device == "cpu" || dtype != fp8_e4m3 || layout != Layout::padded, "--dtype",
-         "f32, bf16 or f16 with --device cuda and --layout padded");
   demand(!low_latency || (device != "cpu" && graph > 0), "--low-latency", "--device cuda, and --graph not 0");
   demand(graph >= 0 && (graph == 0 || device != "cpu"), "--graph", "at least 0, and --device cuda");
   demand(sms >= 0 && (sms == 0 || (device != "cpu" && layout != Layout::padded)), "--sms",

@@ -9,6 +9,7 @@
 #include "engine/cuda/fault.hpp"
 #include "engine/cuda/on_device.hpp"
 #include "engine/cuda/send_and_meet.hpp"
+#include "kernels/cuda/quantise_rows.hpp"
 #include "kernels/cuda/reduce_rows.hpp"
 #include "transport/cuda/regrouping.hpp"
 
@@ -31,6 +32,10 @@ DeviceDecoder::Impl::Impl(World& world, const DeviceHeap& heap, const ExpertMap&
   const device::OnDevice scope(engine->device());
   map = engine->tables_of(expert_map);
   rows = engine->allocate(engine->options.dtype, num_rows);
+  if (engine->has_scales()) {
+    row_scales = engine->allocate(f32, num_rows, engine->num_scales());
+    make_room_to_quantise();
+  }
   expert_out = engine->allocate(*engine->options.expert_dtype, num_rows);
   counts = engine->heap->allocate(static_cast<std::size_t>(runs) * sizeof(std::int32_t));
   terms_ = engine->heap->allocate(static_cast<std::size_t>(engine->options.max_tokens) * Routing::kMaxTopK *
@@ -44,7 +49,7 @@ DeviceDecoder::Impl::~Impl() {
   (void)cudaStreamSynchronize(engine->stream);
   // Ranks that come late, or were left out, may still write here.
   if (!engine->has_failed() && std::ranges::find(is_left_out_, true) == is_left_out_.end()) return;
-  for (const std::byte* written : {rows.data, counts.get(), elsewhere_block_.get()})
+  for (const std::byte* written : {rows.data, row_scales.data, counts.get(), elsewhere_block_.get()})
     if (written) engine->heap->memory.keep(engine->heap->memory.offset_of(written));
 }
 
@@ -59,8 +64,14 @@ void DeviceDecoder::Impl::check_options(const ExpertMap& expert_map) const {
   if (engine->options.sms != 0)
     fail(ErrorCode::unsupported, "rank {}: decoder: sms is {}, but its kernels are as wide as there are tokens",
          engine->self, engine->options.sms);
-  if (engine->has_scales())
-    fail(ErrorCode::unsupported, "rank {}: decoder: rows are fp8_e4m3, expected f32, bf16 or f16", engine->self);
+}
+
+void DeviceDecoder::Impl::make_room_to_quantise() {
+  quantised_.x = engine->allocate(fp8_e4m3, engine->options.max_tokens);
+  quantised_.scales = engine->allocate(f32, engine->options.max_tokens, engine->num_scales());
+  const std::array pointers{quantised_.x.data, quantised_.scales.data};
+  quantised_.pointers = engine->heap->allocate(sizeof(pointers));
+  engine->copy_when_idle(quantised_.pointers.get(), pointers.data(), sizeof(pointers), "tell where to quantise");
 }
 
 void DeviceDecoder::Impl::make_elsewhere() {
@@ -87,6 +98,7 @@ void DeviceDecoder::Impl::meet_peers(World& world) {
   };
   Introduction mine{.hash = hash, .offsets = {}};
   mine.offsets[kRows] = memory.offset_of(rows.data);
+  mine.offsets[kRowScales] = row_scales.data ? memory.offset_of(row_scales.data) : 0;
   mine.offsets[kCounts] = memory.offset_of(counts.get());
   mine.offsets[kExpertOut] = memory.offset_of(expert_out.data);
   mine.offsets[kRegrouping] = memory.offset_of(elsewhere_block_.get());
@@ -124,6 +136,28 @@ void DeviceDecoder::Impl::check_routing(const DeviceRouting& routing) const {
          engine->self, routing.num_tokens, routing.topk, engine->options.max_tokens, Routing::kMaxTopK);
 }
 
+void DeviceDecoder::Impl::check_input(const DeviceRouting& routing, const ConstTensor& x) const {
+  if (engine->has_scales() && x.dtype == fp8_e4m3)
+    fail(ErrorCode::unsupported, "rank {}: dispatch: x is fp8_e4m3, expected f32, bf16 or f16, which is quantised here",
+         engine->self);
+  engine->check_tensor("dispatch", "x", x, engine->has_scales() ? x.dtype : engine->options.dtype, routing.num_tokens);
+}
+
+void DeviceDecoder::Impl::quantise(const ConstTensor& x) const {
+  auto** const to = reinterpret_cast<std::byte**>(quantised_.pointers.get());
+  device::launch(device::QuantiseRows{.x = x.data,
+                                      .scales = nullptr,
+                                      .rows = to,
+                                      .row_scales = to + 1,
+                                      .terms = nullptr,
+                                      .num_tokens = x.rows,
+                                      .topk = 1,
+                                      .hidden = x.cols,
+                                      .x_dtype = x.dtype,
+                                      .stop = &engine->control.progress->fault},
+                 engine->stream);
+}
+
 device::SendPadded DeviceDecoder::Impl::sending(const DeviceRouting& routing, const ConstTensor& x) const {
   return {.num_experts = map->num_experts,
           .num_physical = map->num_physical,
@@ -136,6 +170,7 @@ device::SendPadded DeviceDecoder::Impl::sending(const DeviceRouting& routing, co
           .first_of_rank = map->first_of_rank,
           .node_of = map->node_of,
           .x = x.data,
+          .scales = reinterpret_cast<const float*>(quantised_.scales.data),
           .experts = routing.experts,
           .weights = routing.weights,
           .num_tokens = static_cast<std::int32_t>(routing.num_tokens),
@@ -143,7 +178,9 @@ device::SendPadded DeviceDecoder::Impl::sending(const DeviceRouting& routing, co
           .topk = routing.topk,
           .self = engine->self,
           .row_bytes = x.row_bytes(),
+          .num_scales = static_cast<std::int32_t>(row_scales.cols),
           .rows = peers(kRows),
+          .row_scales = reinterpret_cast<float* const*>(peers(kRowScales)),
           .counts = reinterpret_cast<std::int32_t* const*>(peers(kCounts)),
           .terms = reinterpret_cast<device::Term*>(terms_.get()),
           .stop = &engine->control.progress->fault};
@@ -152,12 +189,15 @@ device::SendPadded DeviceDecoder::Impl::sending(const DeviceRouting& routing, co
 void DeviceDecoder::Impl::send(const DeviceRouting& routing, const ConstTensor& x, Stream after,
                                device::MeetingPart part) {
   check_routing(routing);
-  engine->check_tensor("dispatch", "x", x, engine->options.dtype, routing.num_tokens);
+  check_input(routing, x);
   check_stage("dispatch", Stage::combined);
   const device::OnDevice scope(engine->device());
   engine->start_after(after);
   const device::Tag tag{OpKind::dispatch, Phase::end, hash};
-  device::launch(device::SendAndMeet{sending(routing, x), engine->control, {0, 0, tag.packed()}, part}, engine->stream);
+  if (engine->has_scales()) quantise(x);
+  const ConstTensor& sent = engine->has_scales() ? ConstTensor(quantised_.x) : x;
+  device::launch(device::SendAndMeet{sending(routing, sent), engine->control, {0, 0, tag.packed()}, part},
+                 engine->stream);
   num_tokens_ = routing.num_tokens;
   topk_ = routing.topk;
 }
@@ -198,8 +238,8 @@ void DeviceDecoder::Impl::leave_out(std::span<const RankId> ranks) {
     if (!is_left_out_[rank]) continue;
     who.add(rank);
     std::byte* const nowhere = nullptr;
-    for (const auto table :
-         {engine->control.blocks, peers(kRows), peers(kCounts), peers(kExpertOut), peers(kRegrouping)})
+    for (const auto table : {engine->control.blocks, peers(kRows), peers(kRowScales), peers(kCounts), peers(kExpertOut),
+                             peers(kRegrouping)})
       engine->copy_when_idle(const_cast<std::byte**>(table + rank), &nowhere, sizeof(nowhere), "leave a rank out");
   }
   device::check(cudaStreamSynchronize(engine->stream), "leave ranks out");

@@ -27,18 +27,28 @@ struct DeviceDecoder::Impl {
   std::shared_ptr<const device::MapTables> map;
   std::uint64_t hash;
   Tensor rows;
+  Tensor row_scales;  ///< empty unless rows are fp8
   Tensor expert_out;
   std::shared_ptr<std::byte> counts;
   Stage stage = Stage::combined;
 
  private:
   /// What ranks know of each other.
-  enum Place : std::uint8_t { kRows, kCounts, kExpertOut, kRegrouping, kNumPlaces };
+  enum Place : std::uint8_t { kRows, kRowScales, kCounts, kExpertOut, kRegrouping, kNumPlaces };
+
+  /// Tokens in fp8, before they are sent.
+  struct Quantised {
+    Tensor x, scales;
+    std::shared_ptr<std::byte> pointers;  ///< device: to the two
+  };
 
   void check_options(const ExpertMap& expert_map) const;
   void make_elsewhere();
   void meet_peers(World& world);
+  void make_room_to_quantise();
   void check_routing(const DeviceRouting& routing) const;
+  void check_input(const DeviceRouting& routing, const ConstTensor& x) const;
+  void quantise(const ConstTensor& x) const;
   [[nodiscard]] device::SendPadded sending(const DeviceRouting& routing, const ConstTensor& x) const;
 
   /// [ranks], device.
@@ -46,6 +56,7 @@ struct DeviceDecoder::Impl {
     return reinterpret_cast<std::byte* const*>(peers_.get()) + place * engine->heap->num_ranks;
   }
 
+  Quantised quantised_;
   std::shared_ptr<std::byte> terms_;
   /// [kNumPlaces, ranks] pointers into ranks' memory, null for ranks that are left out. Device memory, so that graphs
   /// see it.

@@ -14,6 +14,7 @@ DeviceDecoder::DeviceDecoder(World& world, const DeviceHeap& heap, const ExpertM
     : impl_(std::make_shared<Impl>(world, heap, map, options)) {}
 
 const Tensor& DeviceDecoder::rows() const { return impl_->rows; }
+const Tensor& DeviceDecoder::row_scales() const { return impl_->row_scales; }
 const Tensor& DeviceDecoder::expert_out() const { return impl_->expert_out; }
 const std::int32_t* DeviceDecoder::source_counts() const {
   return reinterpret_cast<const std::int32_t*>(impl_->counts.get());

@@ -141,6 +141,14 @@ __device__ void send_token(const SendPadded& send, std::int32_t token, std::int3
         if (const std::int32_t word = begin + i * blockDim.x; word < num_words) store_to_leave(to + word, words[i]);
     }
   }
+  const float* const scales = send.scales + token * send.num_scales;
+  for (std::int32_t i = threadIdx.x; i < send.topk * send.num_scales; i += blockDim.x) {
+    const std::int32_t choice = i / send.num_scales;
+    const std::int32_t scale = i % send.num_scales;
+    if (choices.rows[choice])
+      send.row_scales[choices.rank[choice]][std::int64_t{choices.slot[choice]} * send.num_scales + scale] =
+          scales[scale];
+  }
   for (std::int32_t choice = threadIdx.x; choice < send.topk; choice += blockDim.x)
     choices.write_term(send, token, choice);
 }

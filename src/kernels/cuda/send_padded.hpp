@@ -25,6 +25,7 @@ struct SendPadded {
   const std::int32_t* node_of;
 
   const std::byte* x;           ///< [tokens, row_bytes]
+  const float* scales;          ///< [tokens, num_scales]: of fp8 x
   const std::int32_t* experts;  ///< [tokens, topk]; dropped where out of range, or named before
   const float* weights;         ///< [tokens, topk]; null: all 1
   std::int32_t num_tokens;
@@ -32,9 +33,11 @@ struct SendPadded {
   std::int32_t topk;
   std::int32_t self;
   std::size_t row_bytes;
+  std::int32_t num_scales;  ///< per row; 0: none
 
   /// [ranks], device: [local experts, ranks, max_tokens] rows, aligned to 256 bytes; null: what goes there is dropped
   std::byte* const* rows;
+  float* const* row_scales;     ///< [ranks], device: … and their scales
   std::int32_t* const* counts;  ///< [ranks], device: [local experts, ranks]
   Term* terms;                  ///< [tokens, topk]: where the rows went, for combine
   const std::uint32_t* stop;    ///< device: nothing is done where it is set

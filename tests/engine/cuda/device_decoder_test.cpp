@@ -17,8 +17,9 @@ namespace shunt::test {
 namespace {
 
 bool is_for_decoders(const ShuffleCase& all) {
-  return all.options.dtype != fp8_e4m3 && all.routing.options.layout == Layout::padded &&
-         all.options.reduction == Reduction::tree;
+  const auto quantises_or_has_no_scales = [&](const HostRows& x) { return x.dtype() != fp8_e4m3; };
+  return all.routing.options.layout == Layout::padded && all.options.reduction == Reduction::tree &&
+         std::ranges::all_of(all.x, quantises_or_has_no_scales);
 }
 
 void require_same(const char* name, const std::string& difference) {
@@ -61,6 +62,8 @@ void run_case(World& world, const DeviceHeap& heap, const ShuffleCase& all) {
             .wait();
     const ReferenceRows& expected = all.expected.dispatch[rank];
     require_same("dispatch", device_difference(rows, expected.rows, stream, expected.defined));
+    if (all.options.dtype == fp8_e4m3)
+      require_same("scales", device_difference(decoder.row_scales(), expected.scales, stream, expected.defined));
     if (download_as(decoder.source_counts(), expected.source_counts.size(), stream) != expected.source_counts)
       throw std::runtime_error("counts differ");
     const ConstTensor expert_out = all.expert_out[rank].tensor();

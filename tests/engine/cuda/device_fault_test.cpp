@@ -224,9 +224,11 @@ TEST(DeviceFault, DispatchesOfFp8WithoutTheirScalesAreRefused) {
     refuses(fp8_e4m3, fp8_e4m3, scales(1), "fp8 x needs f32 scales [3, 2], got f32 [3, 1]");
     refuses(fp8_e4m3, f16, scales(2), "scales given, but x is f16");
     refuses(bf16, fp8_e4m3, scales(2), "x is fp8_e4m3, expected bf16");
-    EXPECT_THROW(
-        DeviceDecoder(world, heap, ExpertMap::contiguous(2, 1), {.hidden = 8, .dtype = fp8_e4m3, .max_tokens = 1}),
-        Error);
+    DeviceDecoder decoder(world, heap, ExpertMap::contiguous(2, 1),
+                          {.hidden = 130, .dtype = fp8_e4m3, .max_tokens = 3});
+    const DeviceRouting routing{.experts = reinterpret_cast<const std::int32_t*>(nowhere.data), .num_tokens = 3};
+    require_error([&] { (void)decoder.dispatch(routing, heap.allocate(fp8_e4m3, 3, 130)); }, ErrorCode::unsupported,
+                  "expected f32, bf16 or f16");
   }));
 }
 
