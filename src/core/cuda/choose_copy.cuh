@@ -3,15 +3,21 @@
 
 #include <cstdint>
 
+#include "core/cuda/map_tables.hpp"
+
 namespace shunt::device {
 
-/// As ExpertMap::choose says: the physical expert, or −1 where there is no such expert. Map has the tables of
-/// plan/cuda/map_tables.hpp. turn() is the source plus the token, asked for only where there are several copies.
-template <class Map, class Turn>
-__device__ inline std::int32_t choose_copy(const Map& map, std::int32_t expert, const Turn& turn) {
-  if (expert < 0 || expert >= map.num_experts) return -1;
-  const std::int32_t only = map.only_copy[expert];
-  if (only >= 0) return only;
+/// The only copy of an expert; −1 where there are several, or no such expert.
+__device__ inline std::int32_t only_copy_of(const MapTables& map, std::int32_t expert) {
+  return expert >= 0 && expert < map.num_experts ? map.only_copy[expert] : -1;
+}
+
+/// As ExpertMap::choose says: the physical expert, or −1 where there is no such expert. turn() is the source plus the
+/// token, asked for only where there are several copies.
+template <class Turn>
+__device__ inline std::int32_t choose_copy(const MapTables& map, std::int32_t expert, const Turn& turn) {
+  const std::int32_t only = only_copy_of(map, expert);
+  if (only >= 0 || expert < 0 || expert >= map.num_experts) return only;
   const std::int32_t begin = map.copies_begin[expert];
   const std::int32_t num_copies = map.copies_begin[expert + 1] - begin;
   return map.copies[begin + static_cast<std::int32_t>(turn() % num_copies)];

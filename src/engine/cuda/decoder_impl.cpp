@@ -49,6 +49,7 @@ DeviceDecoder::Impl::~Impl() {
   (void)cudaStreamSynchronize(engine->stream);
   // Ranks that come late, or were left out, may still write here.
   if (!engine->has_failed() && std::ranges::find(is_left_out_, true) == is_left_out_.end()) return;
+  engine->keep_what_peers_may_write();
   for (const std::byte* written : {rows.data, row_scales.data, counts.get(), elsewhere_block_.get()})
     if (written) engine->heap->memory.keep(engine->heap->memory.offset_of(written));
 }
@@ -80,10 +81,11 @@ void DeviceDecoder::Impl::make_elsewhere() {
   elsewhere_.shape.num_words = 0;
   elsewhere_.deadline_ns *= 2;  // ranks may notice a loss one after the other
   elsewhere_block_ = engine->heap->allocate(elsewhere_.shape.bytes());
-  const std::size_t own_bytes = 2 * num_ranks * sizeof(void*) + sizeof(device::Progress);
+  const std::size_t own_bytes = 2 * num_ranks * sizeof(void*) + sizeof(device::Progress) + sizeof(std::uint64_t);
   elsewhere_own_ = engine->heap->allocate(own_bytes);
   elsewhere_.shown = reinterpret_cast<std::byte**>(elsewhere_own_.get());
-  elsewhere_.progress = reinterpret_cast<device::Progress*>(elsewhere_.shown + 2 * num_ranks);
+  furthest_round_ = reinterpret_cast<unsigned long long*>(elsewhere_.shown + 2 * num_ranks);
+  elsewhere_.progress = reinterpret_cast<device::Progress*>(furthest_round_ + 1);
   const std::vector<std::byte> zeros(std::max(elsewhere_.shape.bytes(), own_bytes));
   engine->copy_when_idle(elsewhere_block_.get(), zeros.data(), elsewhere_.shape.bytes(), "clear signals");
   engine->copy_when_idle(elsewhere_own_.get(), zeros.data(), own_bytes, "clear progress");
@@ -159,16 +161,7 @@ void DeviceDecoder::Impl::quantise(const ConstTensor& x) const {
 }
 
 device::SendPadded DeviceDecoder::Impl::sending(const DeviceRouting& routing, const ConstTensor& x) const {
-  return {.num_experts = map->num_experts,
-          .num_physical = map->num_physical,
-          .num_ranks = map->num_ranks,
-          .only_copy = map->only_copy,
-          .copies_begin = map->copies_begin,
-          .copies = map->copies,
-          .rank_of = map->rank_of,
-          .key_of = map->key_of,
-          .first_of_rank = map->first_of_rank,
-          .node_of = map->node_of,
+  return {.map = *map,
           .x = x.data,
           .scales = reinterpret_cast<const float*>(quantised_.scales.data),
           .experts = routing.experts,
@@ -247,8 +240,11 @@ void DeviceDecoder::Impl::leave_out(std::span<const RankId> ranks) {
   engine->watch().leave_out(is_left_out_);
   stage = Stage::combined;
   const device::Tag tag{OpKind::leave_out, Phase::begin, who.value()};
-  device::launch(device::Regrouping{engine->control, elsewhere_, num_regroupings_ + 1, tag.packed()}, engine->stream);
-  device::check(cudaStreamSynchronize(engine->stream), "regroup");
+  device::launch(device::Regrouping{engine->control, elsewhere_, num_regroupings_ + 1, tag.packed(), furthest_round_},
+                 engine->stream);
+  std::uint64_t round = 0;
+  engine->copy_when_idle(&round, furthest_round_, sizeof(round), "regroup");
+  num_regroupings_ = round - 1;
   device::throw_if_faulty(engine->page().fault, engine->watch(), RankId(engine->self), 2 * *engine->options.deadline);
   ++num_regroupings_;
 }

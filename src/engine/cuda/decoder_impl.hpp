@@ -64,6 +64,7 @@ struct DeviceDecoder::Impl {
   device::Control elsewhere_{};  // where ranks regroup
   std::shared_ptr<std::byte> elsewhere_block_;
   std::shared_ptr<std::byte> elsewhere_own_;
+  unsigned long long* furthest_round_ = nullptr;  // device
   std::vector<bool> is_left_out_;
   std::uint64_t num_regroupings_ = 0;
 

@@ -1,7 +1,6 @@
 #include "shunt/device_heap.hpp"
 
 #include <cuda_runtime_api.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -10,6 +9,7 @@
 
 #include "core/cuda/check.hpp"
 #include "core/fail.hpp"
+#include "core/process_id.hpp"
 #include "engine/cuda/heap_impl.hpp"
 #include "engine/cuda/on_device.hpp"
 #include "engine/cuda/preload.hpp"
@@ -19,7 +19,9 @@
 namespace shunt {
 namespace {
 
-constexpr std::int32_t kDefaultConnections = 8;  // of CUDA_DEVICE_MAX_CONNECTIONS
+// Of CUDA_DEVICE_MAX_CONNECTIONS.
+constexpr std::int32_t kDefaultConnections = 8;
+constexpr std::int32_t kMostConnections = 32;
 
 std::int32_t current_device(std::int32_t wanted) {
   int count = 0;
@@ -34,10 +36,10 @@ std::int32_t current_device(std::int32_t wanted) {
 /// Streams of a process share its connections to a device, in which whoever waits holds up what comes later.
 void check_connections(World& world, std::int32_t device) {
   struct Home {
-    pid_t process;
+    ProcessId process;
     std::int32_t device;
   };
-  const Home mine{getpid(), device};
+  const Home mine{ProcessId::own(), device};
   std::int32_t beside = 0;
   for (const auto& bytes : world.all_gather(std::as_bytes(std::span(&mine, 1)))) {
     Home other;
@@ -45,12 +47,15 @@ void check_connections(World& world, std::int32_t device) {
     beside += other.process == mine.process && other.device == mine.device;
   }
   const char* set = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
-  const std::int32_t connections = set ? std::atoi(set) : kDefaultConnections;
+  const std::int32_t connections = set ? std::min(std::atoi(set), kMostConnections) : kDefaultConnections;
+  if (beside > kMostConnections)
+    fail(ErrorCode::unsupported, "device heap: {} ranks of this process share device {}, which serves at most {}",
+         beside, device, kMostConnections);
   if (beside > connections)
     fail(ErrorCode::unsupported,
          "device heap: {} ranks of this process share device {} and its {} connections, and would wait for each other "
-         "forever; set CUDA_DEVICE_MAX_CONNECTIONS to {} or more, at most 32, before CUDA starts",
-         beside, device, connections, beside);
+         "forever; set CUDA_DEVICE_MAX_CONNECTIONS to {} or more, at most {}, before CUDA starts",
+         beside, device, connections, beside, kMostConnections);
 }
 
 template <class T>

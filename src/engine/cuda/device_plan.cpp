@@ -133,7 +133,6 @@ DevicePlan DeviceEngine::plan(const DeviceRouting& routing, const ExpertMap& map
   device::launch(device::Place{.routing = view,
                                .map = *plan->map,
                                .shape = plan->shape,
-                               .rules = rules,
                                .plan = plan->arrays,
                                .unique_maps = engine.control.shown,
                                .flat = engine.options.reduction == Reduction::flat,

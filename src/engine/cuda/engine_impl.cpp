@@ -16,6 +16,9 @@
 namespace shunt {
 namespace {
 
+/// Maps whose tables are kept without a plan that uses them.
+constexpr std::size_t kMostMaps = 16;
+
 class PendingOperation final : public DevicePending {
  public:
   PendingOperation(std::shared_ptr<const DeviceEngine::Impl> engine, device::Events::Event event, std::uint64_t work)
@@ -165,9 +168,7 @@ void DeviceEngine::Impl::make_control(World& world) {
   control.deadline_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(*options.deadline).count());
 }
 
-bool DeviceEngine::Impl::has_failed() const {
-  return *static_cast<const volatile std::uint32_t*>(&page_->fault.cause) != device::FaultRecord::none;
-}
+bool DeviceEngine::Impl::has_failed() const { return device::cause_of(page_->fault) != device::FaultRecord::none; }
 
 void DeviceEngine::Impl::keep_what_peers_may_write() const noexcept {
   device::SymmetricHeap& memory = heap->memory;
@@ -242,8 +243,7 @@ void DeviceEngine::Impl::meet(device::Tag tag, device::MeetingPart part) const {
 }
 
 std::shared_ptr<const device::MapTables> DeviceEngine::Impl::tables_of(const ExpertMap& map) {
-  auto& known = maps_[map.hash()];
-  if (known) return known;
+  if (const auto known = maps_.find(map.hash()); known != maps_.end()) return known->second;
   if (is_capturing())
     fail(ErrorCode::invalid_argument,
          "rank {}: plan: this map is new to the engine; plan with it once before it is captured", self);
@@ -251,9 +251,10 @@ std::shared_ptr<const device::MapTables> DeviceEngine::Impl::tables_of(const Exp
   const std::size_t bytes = words.words().size() * sizeof(std::int32_t);
   const auto block = heap->allocate(bytes);
   copy_when_idle(block.get(), words.words().data(), bytes, "tell the device of a map");
+  // The stream is idle: tables without a plan are used by nobody.
+  if (maps_.size() >= kMostMaps) std::erase_if(maps_, [](const auto& known) { return known.second.use_count() == 1; });
   const auto tables = std::make_shared<device::MapTables>(words.at(reinterpret_cast<std::int32_t*>(block.get())));
-  known = {tables.get(), [tables, block](const device::MapTables*) {}};
-  return known;
+  return maps_[map.hash()] = {tables.get(), [tables, block](const device::MapTables*) {}};
 }
 
 const DevicePlanData& DeviceEngine::Impl::check_plan(const DevicePlan& plan, std::string_view operation) const {
@@ -303,6 +304,7 @@ auto DeviceEngine::Impl::with_room(const Make& make) const {
   device::check(cudaStreamSynchronize(stream), "wait for room");
   throw_if_faulty();
   resting->complete(work_);
+  work_ = resting->begin_work();  // what asks for room has not been put on the stream yet
   return make();
 }
 

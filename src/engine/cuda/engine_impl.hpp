@@ -103,6 +103,10 @@ struct DeviceEngine::Impl : std::enable_shared_from_this<DeviceEngine::Impl> {
   std::shared_ptr<device::Events> events = std::make_shared<device::Events>();
   std::shared_ptr<device::RestingBlocks> resting;
 
+  /// Ranks that come late, after this one has given up or left them out, find all they waited for and write where they
+  /// were told to.
+  void keep_what_peers_may_write() const noexcept;
+
  private:
   /// A mark on the stream, and the last work before it.
   struct Mark {
@@ -111,16 +115,14 @@ struct DeviceEngine::Impl : std::enable_shared_from_this<DeviceEngine::Impl> {
   };
 
   void make_control(World& world);
-  /// Ranks that come late, after this one has given up, find all they waited for and write where they were told to.
-  void keep_what_peers_may_write() const noexcept;
   [[nodiscard]] Tensor staging(std::string_view operation, DType dtype, std::int64_t rows, std::int64_t cols) const;
   /// Calls make(); if there is no room, once more when the stream has passed all that rests.
   template <class Make>
   auto with_room(const Make& make) const;
   void give_back_what_is_over(const device::Events::Event& now);
 
-  std::uint64_t work_ = 0;  // the last that was begun
-  Mark probe_;              // no event: nobody looks
+  mutable std::uint64_t work_ = 0;  // the last that was begun; making room begins anew
+  Mark probe_;                      // no event: nobody looks
   std::shared_ptr<HostPage> page_;
   std::unique_ptr<device::Watchdog::Watch> watch_;
   std::shared_ptr<std::byte> control_block_;  // what peers write

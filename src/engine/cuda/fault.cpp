@@ -14,10 +14,15 @@ std::string describe(const BadEntry& entry) {
 
 }  // namespace
 
+FaultRecord::Cause cause_of(const FaultRecord& record) {
+  // The acquire's partner is the fence before the cause in report().
+  const std::atomic_ref cause(const_cast<std::uint32_t&>(record.cause));
+  return static_cast<FaultRecord::Cause>(cause.load(std::memory_order_acquire));
+}
+
 void throw_if_faulty(const FaultRecord& record, const Watchdog::Watch& watch, RankId self,
                      std::chrono::milliseconds deadline) {
-  // The acquire's partner is the fence before the cause in report().
-  const std::uint32_t cause = std::atomic_ref(const_cast<std::uint32_t&>(record.cause)).load(std::memory_order_acquire);
+  const FaultRecord::Cause cause = cause_of(record);
   if (cause == FaultRecord::none) return;
   const Tag tag = Tag::unpack(record.tag);
   const std::string_view operation = to_string(tag.kind);
@@ -39,7 +44,9 @@ void throw_if_faulty(const FaultRecord& record, const Watchdog::Watch& watch, Ra
            operation, record.seen, record.expected);
     case FaultRecord::routing:
       fail(ErrorCode::invalid_argument, "rank {}: {}: {}", self, operation, describe(BadEntry::unpack(record.seen)));
-    default: fail(ErrorCode::internal, "rank {}: {}: fault {} is not known", self, operation, cause);
+    default:
+      fail(ErrorCode::internal, "rank {}: {}: fault {} is not known", self, operation,
+           static_cast<std::uint32_t>(cause));
   }
 }
 

@@ -9,6 +9,9 @@
 
 namespace shunt::device {
 
+/// Reads the cause as the device may be writing it; the rest of the record is complete unless it is `none`.
+FaultRecord::Cause cause_of(const FaultRecord& record);
+
 /// Reads the record as the device may be writing it: returns unless it is complete. The watch knows why ranks are lost.
 void throw_if_faulty(const FaultRecord& record, const Watchdog::Watch& watch, RankId self,
                      std::chrono::milliseconds deadline);

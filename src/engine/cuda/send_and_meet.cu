@@ -29,7 +29,7 @@ void launch(const SendAndMeet& work, cudaStream_t stream) {
   const SendPadded& send = work.send;
   const RowGeometry rows = row_geometry(send.row_bytes, reinterpret_cast<std::uintptr_t>(send.x));
   const auto blocks = static_cast<unsigned>(send.num_blocks());
-  const auto bytes = static_cast<unsigned>(send.num_physical) * 4;
+  const auto bytes = static_cast<unsigned>(send.map.num_physical) * 4;
   for_width(rows.access_bytes, [&](auto word) {
     send_and_meet_kernel<decltype(word)><<<blocks, rows.threads, bytes, stream>>>(work, rows.num_accesses);
   });

@@ -10,7 +10,7 @@
 
 namespace shunt::device {
 
-/// A block per segment, in their order. Segments whose token is −1 are passed over.
+/// Blocks in the order of segments. Segments whose token is −1 are passed over.
 struct CopyRows {
   const std::byte* x;         ///< [tokens, row_bytes]
   std::byte* const* out;      ///< [ranks], device: where each rank's rows begin, aligned to 256 bytes
@@ -18,8 +18,8 @@ struct CopyRows {
   std::int64_t num_segments;  ///< with those that are passed over
   std::size_t row_bytes;
   const std::uint32_t* stop;  ///< device: nothing is done where it is set
-  /// Lists of segments, each with those that are passed over at its end: a block takes so many of a list, one after the
-  /// other, as blocks without a row cost time too.
+  /// Segments may come in lists, whose first −1 ends them. A block takes so many of a list, one after the other, as
+  /// blocks without a row cost time too.
   std::int32_t list_length = 1;
   std::int32_t segments_per_block = 1;
 };

@@ -20,9 +20,9 @@ struct ExpertCopy {
 
 /// The copy that serves (token, expert).
 __device__ inline ExpertCopy copy_for(const SendPadded& send, std::int32_t token, std::int32_t expert) {
-  const std::int32_t physical = choose_copy(send, expert, [&] { return send.self + token; });
+  const std::int32_t physical = choose_copy(send.map, expert, [&] { return send.self + token; });
   if (physical < 0) return {-1, -1, nullptr};
-  const std::int32_t rank = send.rank_of[physical];
+  const std::int32_t rank = send.map.rank_of[physical];
   return {physical, rank, send.rows[rank]};
 }
 
@@ -50,9 +50,11 @@ struct PaddedChoices {
     rows[choice] = copy.rows;
     key[choice] = -1;
     if (!copy) return;
-    key[choice] = send.key_of[copy.physical];
-    num_copies[choice] = send.only_copy[expert] >= 0 ? 1 : send.copies_begin[expert + 1] - send.copies_begin[expert];
-    slot[choice] = ((copy.physical - send.first_of_rank[copy.rank]) * send.num_ranks + send.self) * send.max_tokens;
+    key[choice] = send.map.key_of[copy.physical];
+    num_copies[choice] =
+        send.map.only_copy[expert] >= 0 ? 1 : send.map.copies_begin[expert + 1] - send.map.copies_begin[expert];
+    slot[choice] =
+        ((copy.physical - send.map.first_of_rank[copy.rank]) * send.map.num_ranks + send.self) * send.max_tokens;
   }
 
   /// An earlier token made the same choice, so if it has the same copy, its row stands before.
@@ -72,7 +74,7 @@ struct PaddedChoices {
     Term* const terms = send.terms + token * send.topk;
     if (choice >= all) terms[choice].rank = -1;
     if (key[choice] < 0) return;
-    const auto node = [&](std::int32_t of_rank) { return send.node_of[of_rank]; };
+    const auto node = [&](std::int32_t of_rank) { return send.map.node_of[of_rank]; };
     const std::int32_t here = rank[choice];
     const Closes closes = next < 0 || node(rank[next]) != node(here)
                               ? (node(here) == node(send.self) ? Closes::node : Closes::remote_node)
@@ -105,12 +107,12 @@ __device__ void send_token(const SendPadded& send, std::int32_t token, std::int3
       earlier[i] = entry < num_earlier ? send.experts[entry] : -1;
     }
   };
-  const auto is_expert = [&](std::int32_t expert) { return expert >= 0 && expert < send.num_experts; };
+  const auto is_expert = [&](std::int32_t expert) { return expert >= 0 && expert < send.map.num_experts; };
 
   const std::int32_t first = threadIdx.x < send.topk ? send.experts[num_earlier + threadIdx.x] : -1;
   load_earlier(threadIdx.x);
   load_words(threadIdx.x);
-  for (std::int32_t expert = threadIdx.x; expert < send.num_experts; expert += blockDim.x) choice_of[expert] = -1;
+  for (std::int32_t expert = threadIdx.x; expert < send.map.num_experts; expert += blockDim.x) choice_of[expert] = -1;
   __syncthreads();
   for (std::int32_t choice = threadIdx.x; choice < send.topk; choice += blockDim.x) {
     const std::int32_t named = choice == threadIdx.x ? first : send.experts[num_earlier + choice];
@@ -156,7 +158,7 @@ __device__ void send_token(const SendPadded& send, std::int32_t token, std::int3
 /// Called by a whole block; `histogram` has a word per physical expert. Tells every rank that takes part; those that
 /// are left out have sent nothing to this one. `stop` as in send_token().
 __device__ inline void tell_counts(const SendPadded& send, std::int32_t* histogram, std::uint32_t stop) {
-  for (std::int32_t expert = threadIdx.x; expert < send.num_physical; expert += blockDim.x) histogram[expert] = 0;
+  for (std::int32_t expert = threadIdx.x; expert < send.map.num_physical; expert += blockDim.x) histogram[expert] = 0;
   __syncthreads();
   for (std::int32_t entry = threadIdx.x; entry < send.num_tokens * send.topk; entry += blockDim.x) {
     const std::int32_t expert = send.experts[entry];
@@ -165,14 +167,14 @@ __device__ inline void tell_counts(const SendPadded& send, std::int32_t* histogr
   }
   __syncthreads();
   if (stop != 0) return;
-  for (std::int32_t expert = threadIdx.x; expert < send.num_physical; expert += blockDim.x) {
-    const std::int32_t rank = send.rank_of[expert];
-    const std::int32_t local = expert - send.first_of_rank[rank];
-    if (send.rows[rank]) send.counts[rank][local * send.num_ranks + send.self] = histogram[expert];
+  for (std::int32_t expert = threadIdx.x; expert < send.map.num_physical; expert += blockDim.x) {
+    const std::int32_t rank = send.map.rank_of[expert];
+    const std::int32_t local = expert - send.map.first_of_rank[rank];
+    if (send.rows[rank]) send.counts[rank][local * send.map.num_ranks + send.self] = histogram[expert];
   }
-  const std::int32_t num_local = send.first_of_rank[send.self + 1] - send.first_of_rank[send.self];
-  for (std::int32_t run = threadIdx.x; run < num_local * send.num_ranks; run += blockDim.x)
-    if (!send.rows[run % send.num_ranks]) send.counts[send.self][run] = 0;
+  const std::int32_t num_local = send.map.first_of_rank[send.self + 1] - send.map.first_of_rank[send.self];
+  for (std::int32_t run = threadIdx.x; run < num_local * send.map.num_ranks; run += blockDim.x)
+    if (!send.rows[run % send.map.num_ranks]) send.counts[send.self][run] = 0;
 }
 
 }  // namespace shunt::device

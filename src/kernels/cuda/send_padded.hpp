@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/cuda/map_tables.hpp"
 #include "core/cuda/segment.hpp"
 
 namespace shunt::device {
@@ -12,18 +13,7 @@ namespace shunt::device {
 /// A block per token finds its slots by looking at the tokens before, while its row is on its way; one block more
 /// counts rows for the receivers. The counts of sources that are left out are set to 0.
 struct SendPadded {
-  // The expert map; see plan/cuda/map_tables.hpp.
-  std::int32_t num_experts;
-  std::int32_t num_physical;
-  std::int32_t num_ranks;
-  const std::int32_t* only_copy;
-  const std::int32_t* copies_begin;
-  const std::int32_t* copies;
-  const std::int32_t* rank_of;
-  const std::int32_t* key_of;
-  const std::int32_t* first_of_rank;
-  const std::int32_t* node_of;
-
+  MapTables map;
   const std::byte* x;           ///< [tokens, row_bytes]
   const float* scales;          ///< [tokens, num_scales]: of fp8 x
   const std::int32_t* experts;  ///< [tokens, topk]; dropped where out of range, or named before

@@ -6,21 +6,22 @@ namespace shunt::device {
 namespace {
 
 constexpr int kThreads = 512;
+constexpr std::int32_t kNone = 0x7fff'ffff;
 
 __global__ void __launch_bounds__(kThreads) count_kernel(RoutingView routing, MapTables map, PlanArrays plan) {
   extern __shared__ std::uint32_t bits[];
   __shared__ std::int32_t bad_entry;
   Tile tile(routing, map, bits);
   tile.clear();
-  if (threadIdx.x == 0) bad_entry = -1;
+  if (threadIdx.x == 0) bad_entry = kNone;
   __syncthreads();
   tile.for_entries([&](const Tile::Entry& entry) {
-    if (entry.expert < 0 ? entry.named != -1 : !tile.mark(entry)) atomicMax(&bad_entry, entry.index);
+    if (entry.expert < 0 ? entry.named != -1 : !tile.mark(entry)) atomicMin(&bad_entry, entry.index);
   });
   __syncthreads();
   for (std::int32_t column = threadIdx.x; column < map.num_columns(); column += blockDim.x)
     plan.tile_counts[std::int64_t{blockIdx.x} * map.num_columns() + column] = tile.count(column);
-  if (threadIdx.x == 0) plan.bad_entry[blockIdx.x] = bad_entry;
+  if (threadIdx.x == 0) plan.bad_entry[blockIdx.x] = bad_entry == kNone ? -1 : bad_entry;
 }
 
 }  // namespace

@@ -111,7 +111,7 @@ class Placement {
       const std::int32_t in_tile = tile_.rank_in_column(expert, entry);
       const std::int32_t nth = before_tile(expert) + in_tile;
       const std::int32_t slot = place_.plan.first_slot[expert] + nth;
-      const bool has_room = nth < place_.plan.kept[expert] && (kUnique || slot < place_.rules.max_rows);
+      const bool has_room = nth < place_.plan.kept[expert];
       slot_[entry] = slot;
       if (!kUnique)
         segments()[first_[expert] + in_tile] =

@@ -6,7 +6,6 @@
 #include "plan/cuda/map_tables.hpp"
 #include "plan/cuda/plan_arrays.hpp"
 #include "plan/cuda/routing_view.hpp"
-#include "plan/cuda/slot_rules.hpp"
 
 namespace shunt::device {
 
@@ -14,7 +13,6 @@ struct Place {
   RoutingView routing;
   MapTables map;
   PlanShape shape;
-  SlotRules rules;
   PlanArrays plan;
   std::byte* const* unique_maps;  ///< [ranks], device: `token_unique`: every rank's UniqueMaps
   bool flat;                      ///< rows are summed without partial sums

@@ -41,7 +41,7 @@ struct PlanArrays {
   // As a source.
   std::uint32_t* tile_counts;  ///< [tiles, columns]; once all have counted, what earlier tiles hold
   std::int32_t* first_slot;    ///< [physical experts]: of this rank's first row
-  std::int32_t* kept;          ///< [physical experts]: how many of this rank's rows are accepted
+  std::int32_t* kept;          ///< [physical experts]: how many of this rank's rows there is room for
   std::int32_t* first_unique;  ///< [ranks]
   Segment* segments;           ///< [segments]
   Term* terms;                 ///< [tokens, topk]

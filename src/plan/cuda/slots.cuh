@@ -51,9 +51,9 @@ __device__ PlanSizes derive_slots(const PlanShape& shape, const MapTables& map, 
                                   const PlanArrays& plan) {
   using Scan = cub::BlockScan<RunningRows, kThreads>;
   __shared__ typename Scan::TempStorage scan;
-  __shared__ long long expert_rows, unique_rows;  // of this rank
-  __shared__ int most_rows;                       // of any rank
-  if (threadIdx.x == 0) expert_rows = unique_rows = most_rows = 0;
+  __shared__ long long expert_rows, unique_rows;     // of this rank
+  __shared__ long long most_rows, most_expert_rows;  // of any rank
+  if (threadIdx.x == 0) expert_rows = unique_rows = most_rows = most_expert_rows = 0;
   __syncthreads();
 
   // How many rows a column has before this rank's, with them, and in all.
@@ -74,16 +74,13 @@ __device__ PlanSizes derive_slots(const PlanShape& shape, const MapTables& map, 
   const auto accepted = [&](long long rows) {
     return static_cast<std::int32_t>(min(rows, static_cast<long long>(rules.capacity)));
   };
-  const auto note_rows_of_rank = [&](long long rows) {
-    atomicMax(&most_rows, static_cast<int>(min(rows, 0x7fff'ffffll)));
-  };
 
   // Ranks from the last thread down, as the first threads have experts.
   for (std::int32_t rank = kThreads - 1 - threadIdx.x; rank < map.num_ranks; rank += kThreads) {
     const Sums tokens = sums_of(shape.num_physical + rank);
     plan.first_unique[rank] = static_cast<std::int32_t>(tokens.before);
     if (rank == self) unique_rows = tokens.all;
-    if (shape.unique) note_rows_of_rank(tokens.all);
+    if (shape.unique) atomicMax(&most_rows, tokens.all);
   }
 
   // Each thread a run of experts, twice: to add their rows up, and to tell where they begin.
@@ -99,17 +96,20 @@ __device__ PlanSizes derive_slots(const PlanShape& shape, const MapTables& map, 
   RunningRows before;
   Scan(scan).ExclusiveScan(run, before, RunningRows(), RunningRows::Add());
 
-  const long long most = shape.unique ? 0x7fff'ffffll : rules.max_rows;
+  constexpr long long kMost = 0x7fff'ffffll;
+  const long long most = shape.unique ? kMost : rules.max_rows;
   long long begin = before.rows;
   for (std::int32_t expert = first; expert < last; ++expert) {
     const Sums asked = sums_of(expert);
     const std::int32_t rank = map.rank_of[expert];
     if (starts_rank(expert)) begin = 0;
     const long long end = begin + rules.aligned(accepted(asked.all));
-    plan.first_slot[expert] = static_cast<std::int32_t>(begin) + accepted(asked.before);
-    plan.kept[expert] = accepted(asked.with_own) - accepted(asked.before);
+    const long long first_slot = min(begin + accepted(asked.before), most);
+    plan.first_slot[expert] = static_cast<std::int32_t>(first_slot);
+    plan.kept[expert] = static_cast<std::int32_t>(
+        min(static_cast<long long>(accepted(asked.with_own) - accepted(asked.before)), most - first_slot));
     const bool ends_rank = expert + 1 == shape.num_physical || map.rank_of[expert + 1] != rank;
-    if (ends_rank && !shape.unique) note_rows_of_rank(end);
+    if (ends_rank) atomicMax(&most_expert_rows, end);
     if (rank == self) {
       const std::int32_t local = expert - map.first_of_rank[self];
       const long long offset = min(begin, most);
@@ -122,10 +122,11 @@ __device__ PlanSizes derive_slots(const PlanShape& shape, const MapTables& map, 
   }
   __syncthreads();
   const auto clamped = [](long long rows, long long bound) { return static_cast<std::int32_t>(min(rows, bound)); };
+  const long long asked_for = shape.unique ? most_rows : most_expert_rows;
   const PlanSizes sizes{.num_rows = clamped(shape.unique ? unique_rows : expert_rows, rules.max_rows),
                         .num_expert_rows = clamped(expert_rows, most),
-                        .overflowed = most_rows > rules.max_rows,
-                        .most_rows = most_rows};
+                        .overflowed = asked_for > rules.max_rows || most_expert_rows > kMost,
+                        .most_rows = clamped(asked_for, kMost)};
   if (threadIdx.x == 0) {
     plan.expert_offsets[shape.num_local] = sizes.num_expert_rows;
     *plan.sizes = sizes;

@@ -57,8 +57,7 @@ class Tile {
         entry.named = entry.index < num_entries() ? routing_.experts[first_token_ * routing_.topk + entry.index] : -1;
       }
 #pragma unroll
-      for (Entry& entry : entries)
-        entry.expert = entry.named >= 0 && entry.named < map_.num_experts ? map_.only_copy[entry.named] : -1;
+      for (Entry& entry : entries) entry.expert = only_copy_of(map_, entry.named);
 #pragma unroll
       for (Entry& entry : entries)
         if (entry.expert < 0)

@@ -49,6 +49,7 @@ class Patience {
     if (waited < next_look_) return FaultRecord::none;
     next_look_ = waited + kBetweenLooks;
     if (waited >= control.deadline_ns) return FaultRecord::deadline;
+    if (is_faulty(control)) return FaultRecord::lost;  // another thread has told; this one's report is the second
     Signal(control.vigil.waits()).store(1, ::cuda::memory_order_relaxed);
     // The acquire's partner is the release in Watchdog::Watch::look().
     const bool is_lost = Signal(control.vigil.lost(peer)).load(::cuda::memory_order_acquire) != 0;

@@ -20,10 +20,10 @@ __device__ bool await_try(const Regrouping& regrouping, Patience& patience, std:
   FaultRecord::Cause end = FaultRecord::none;
   while (true) {
     const std::uint32_t number = signal.load(::cuda::memory_order_acquire);
-    theirs = *reinterpret_cast<const Note*>(own + control.shape.note(number, peer));
+    const Note note = *reinterpret_cast<const Note*>(own + control.shape.note(number, peer));
     ::cuda::atomic_thread_fence(::cuda::memory_order_acquire, ::cuda::thread_scope_system);
-    const bool is_whole = signal.load(::cuda::memory_order_relaxed) == number;
-    if (is_whole && theirs.second_offset == regrouping.round && theirs.tag == regrouping.tag) return true;
+    if (signal.load(::cuda::memory_order_relaxed) == number) theirs = note;
+    if (theirs.second_offset == regrouping.round && theirs.tag == regrouping.tag) return true;
     if (end != FaultRecord::none) break;
     end = patience.end(control, peer);
   }
@@ -39,7 +39,9 @@ __global__ void regrouping_kernel(const __grid_constant__ Regrouping regrouping)
   const Control& elsewhere = regrouping.elsewhere;
   const std::int32_t num_ranks = elsewhere.shape.num_ranks;
   __shared__ std::int32_t ahead;  // of this rank: the one that came to most meetings
+  __shared__ unsigned long long furthest;
   if (threadIdx.x == 0) ahead = 0;
+  if (threadIdx.x == 0) furthest = regrouping.round;
   const std::uint32_t mine = control.progress->meetings;
   const std::uint32_t number = elsewhere.progress->meetings + 1;  // of this try
   __syncthreads();
@@ -51,14 +53,16 @@ __global__ void regrouping_kernel(const __grid_constant__ Regrouping regrouping)
   Patience patience(elsewhere);
   for (std::int32_t peer = threadIdx.x; peer < num_ranks; peer += blockDim.x) {
     if (!elsewhere.blocks[peer]) continue;
-    Note theirs;
+    Note theirs{};
     if (await_try(regrouping, patience, peer, theirs))
       atomicMax(&ahead, static_cast<std::int32_t>(static_cast<std::uint32_t>(theirs.offset) - mine));
     else
       all_came = false;
+    atomicMax(&furthest, theirs.second_offset);
   }
   all_came = __syncthreads_and(all_came);
   if (threadIdx.x != 0) return;
+  *regrouping.furthest = furthest;
   control.progress->fault = all_came ? 0 : 1;
   if (all_came) control.progress->meetings = mine + static_cast<std::uint32_t>(ahead);
   elsewhere.progress->fault = 0;

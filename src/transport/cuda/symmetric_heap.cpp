@@ -1,7 +1,6 @@
 #include "transport/cuda/symmetric_heap.hpp"
 
 #include <cuda_runtime_api.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -9,13 +8,14 @@
 
 #include "core/cuda/check.hpp"
 #include "core/fail.hpp"
+#include "core/process_id.hpp"
 
 namespace shunt::device {
 namespace {
 
 /// How a peer finds a rank's heap.
 struct Address {
-  pid_t process;
+  ProcessId process;
   std::int32_t device;
   std::uint64_t bytes;
   const SharedMemory* memory;  // for threads of the same process
@@ -44,7 +44,7 @@ void reach_device(std::int32_t from, std::int32_t to, std::size_t rank) {
 }
 
 SharedMemory open_heap(const Address& address, std::int32_t device, std::size_t rank) {
-  if (address.process == getpid()) {
+  if (address.process == ProcessId::own()) {
     reach_device(device, address.device, rank);
     return *address.memory;
   }
@@ -65,7 +65,7 @@ SymmetricHeap::SymmetricHeap(std::size_t bytes, std::int32_t device, std::int32_
     : bytes_(kAlignment + align_up(bytes)), device_(device), self_(self), free_{{kAlignment, align_up(bytes)}} {
   check(cudaSetDevice(device), "choose the device");
   const SharedMemory mine = allocate_zeroed(bytes_, std::move(companion));
-  Address address{getpid(), device, bytes_, &mine, {}};
+  Address address{ProcessId::own(), device, bytes_, &mine, {}};
   check(cudaIpcGetMemHandle(&address.handle, mine.get()), "name a heap for other processes");
   const auto all = all_gather(std::as_bytes(std::span(&address, 1)));
   std::exception_ptr failure;

@@ -149,6 +149,40 @@ TEST(DeviceFault, RowsBeyondTheBoundAreDroppedIfAsked) {
   });
 }
 
+// Six experts of 2^30 rows each: slots in 32 bits would be those of other experts, or negative.
+TEST(DeviceFault, RowsBeyond32BitsAreDroppedOrAnError) {
+  SHUNT_NEEDS_DEVICE();
+  ASSERT_NO_THROW(World::spawn(1, [](World& world) {
+    const DeviceHeap heap(world, {.bytes = 16 << 20});
+    constexpr std::int32_t kExperts = 6;
+    const DeviceEngineOptions options{.hidden = 4, .dtype = f32, .max_tokens = kExperts};
+    Arena arena(1 << 16);
+    std::vector<std::int32_t> experts;
+    std::vector<float> x;
+    for (std::int32_t token = 0; token < kExperts; ++token) {
+      experts.push_back(token);
+      x.insert(x.end(), 4, static_cast<float>(1 + token));
+    }
+    const DeviceRouting routing{.experts = arena.put(experts), .num_tokens = kExperts};
+    const ExpertMap map = ExpertMap::contiguous(kExperts, 1);
+    const ConstTensor tokens = borrow(static_cast<const void*>(arena.put(x)), f32, kExperts, 4);
+    {
+      DeviceEngine engine(world, heap, options);
+      const DevicePlan plan =
+          engine.plan(routing, map, {.alignment = 1 << 30, .max_rows = 8, .overflow = Overflow::drop});
+      EXPECT_TRUE(plan.sizes().overflowed);
+      const DeviceRows rows = engine.dispatch(plan, tokens).wait();
+      const Tensor sums = engine.combine(plan, rows.rows).wait();
+      std::vector<float> expected(x.size());
+      std::fill_n(expected.begin(), 4, 1.0f);
+      EXPECT_EQ(download_as(reinterpret_cast<const float*>(sums.data), x.size(), engine.stream()), expected);
+    }
+    DeviceEngine engine(world, heap, options);
+    require_error([&] { (void)engine.plan(routing, map, {.alignment = 1 << 30}); }, ErrorCode::invalid_argument,
+                  "more than max_rows");
+  }));
+}
+
 TEST(DeviceFault, AnExpertThatDoesNotExistIsNamedByAllRanks) {
   SHUNT_NEEDS_DEVICE();
   on_ranks(3, [](World& world, SmallShuffle& shuffle) {

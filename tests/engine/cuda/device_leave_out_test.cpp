@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <optional>
 #include <thread>
 
 #include "core/cuda/captured_graph.hpp"
@@ -129,6 +130,34 @@ TEST(DeviceLeaveOut, TheNextTryMayLeaveOutMore) {
   });
 }
 
+// Rank 1 gives up before rank 3 comes. Rank 0, which came in between, goes on with rank 3 and what rank 1 had said.
+TEST(DeviceLeaveOut, WhoGaveUpTooEarlyCatchesUp) {
+  SHUNT_NEEDS_DEVICE();
+  on_ranks(kShort, [](World& world, DecodingRank& rank) {
+    const auto leave_out = [&] { rank.decoder().leave_out(std::span(&kLost, 1)); };
+    std::this_thread::sleep_for(kShort * std::vector{4, 0, 0, 8}[world.rank().index()] / 3);
+    if (world.rank().value == 1)
+      require_error(leave_out, ErrorCode::deadline, "leave_out: rank 3 did not come");
+    else if (world.rank() != kLost)
+      leave_out();
+    bool is_together = false;
+    for (int turn = 0; turn < 4 && !is_together; ++turn) {
+      world.barrier();
+      if (world.rank().value == 1) std::this_thread::sleep_for(kShort / 3);
+      std::byte has_left{1};
+      try {
+        if (world.rank() != kLost) leave_out();
+      } catch (const Error&) {
+        has_left = std::byte{0};
+      }
+      is_together = true;
+      for (const auto& said : world.all_gather(std::span(&has_left, 1))) is_together &= said.front() == std::byte{1};
+    }
+    if (!is_together) throw std::runtime_error("ranks did not come together");
+    if (world.rank() != kLost) rank.take(rest_of(3));
+  });
+}
+
 TEST(DeviceLeaveOut, RanksThatLeaveOutOthersAreTold) {
   SHUNT_NEEDS_DEVICE();
   on_ranks(kShort, [](World& world, DecodingRank& rank) {
@@ -139,6 +168,36 @@ TEST(DeviceLeaveOut, RanksThatLeaveOutOthersAreTold) {
     require_error([&] { rank.decoder().leave_out(std::span(&lost, 1)); },
                   world.rank() == other ? ErrorCode::deadline : ErrorCode::mismatch, "leave_out");
   });
+}
+
+TEST(DeviceLeaveOut, WhoComesLaterWritesNoMemoryOfOthers) {
+  SHUNT_NEEDS_DEVICE();
+  ASSERT_NO_THROW(World::spawn(kRanks, [&](World& world) {
+    const DeviceHeap heap(world, {.bytes = 16 << 20});
+    std::optional<DecodingRank> rank(std::in_place, world, heap, shape_of_test(), kShort);
+    rank->take(step_of(0));
+    world.barrier();
+    if (world.rank() == kLost) {
+      world.barrier();
+      require_error([&] { rank->take(step_of(1)); }, ErrorCode::deadline, "did not come");
+      world.barrier();
+      return;
+    }
+    rank->decoder().leave_out(std::span(&kLost, 1));
+    rank.reset();
+    std::vector<Tensor> all;
+    constexpr std::int64_t kBytes = 4096;
+    try {
+      while (true) all.push_back(heap.allocate(fp8_e4m3, 1, kBytes));
+    } catch (const Error&) {  // NOLINT: until there is no room
+    }
+    for (const Tensor& block : all) poison(block.data, kBytes, nullptr);
+    world.barrier();
+    world.barrier();
+    for (const Tensor& block : all)
+      if (download(block.data, kBytes, nullptr) != std::vector(kBytes, std::byte{0xa5}))
+        throw std::runtime_error("the rank that was left out wrote here");
+  }));
 }
 
 TEST(DeviceLeaveOut, RefusesItselfAndStrangers) {

@@ -45,6 +45,17 @@ TEST_F(RestingBlocksTest, AreGivenBackAtOnceWhenNothingIsUnderWay) {
   EXPECT_THAT(given_back_, ElementsAre(1));
 }
 
+TEST_F(RestingBlocksTest, OfWorkThatMadeRoomAreNotGivenBackWithWhatCameBefore) {
+  std::uint64_t work = blocks_->begin_work();
+  take(8).reset();
+  blocks_->complete(work);  // the stream is idle, and this work not yet on it
+  work = blocks_->begin_work();
+  take(16).reset();
+  EXPECT_THAT(given_back_, ElementsAre(1));
+  blocks_->complete(work);
+  EXPECT_THAT(given_back_, ElementsAre(1, 2));
+}
+
 TEST_F(RestingBlocksTest, MayBeUsedAtOnceByLaterWorkOfTheStream) {
   auto block = take(8);
   const std::uint64_t before = blocks_->begin_work();

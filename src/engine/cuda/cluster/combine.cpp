@@ -71,7 +71,7 @@ Run ClusterCombine::sums_for(const InFlowLists& flow) {
 }
 
 std::vector<PeerTraffic> ClusterCombine::traffic() {
-  TrafficByPeer traffic(1);
+  TrafficByPeer traffic(1, false);
   for (const InFlowLists& flow : lists().in_flows) traffic.pack(flow.peer, 0, sums_for(flow));
   for (std::size_t i = 0; i < lists().out_flows.size(); ++i) {
     const OutFlowLists& flow = lists().out_flows[i];

@@ -59,7 +59,7 @@ void ClusterCombineBackward::dot(const std::byte* x, const Term* terms, std::int
 }
 
 std::vector<PeerTraffic> ClusterCombineBackward::traffic() {
-  TrafficByPeer traffic(2);
+  TrafficByPeer traffic(2, true);
   for (const OutFlowLists& flow : lists().out_flows) add_flow(traffic, flow);
   auto* answers = reinterpret_cast<float*>(answers_.get());
   for (const InFlowLists& flow : lists().in_flows) {

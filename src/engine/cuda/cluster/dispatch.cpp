@@ -39,7 +39,7 @@ std::vector<std::byte*> ClusterDispatch::rows_by_rank(std::span<const Announceme
 }
 
 std::vector<PeerTraffic> ClusterDispatch::traffic() {
-  TrafficByPeer traffic(2);
+  TrafficByPeer traffic(2, false);
   add_run(traffic, kRows, in_.x, table());
   if (has_scales()) add_run(traffic, kScales, in_.scales, scales_table());
   return traffic.take();

@@ -34,7 +34,7 @@ class ClusterDispatch final : public ClusterShuffle {
   void launch_near() override;
 
  private:
-  [[nodiscard]] bool has_scales() const { return in_.scales.cols > 0; }
+  [[nodiscard]] bool has_scales() const { return in_.x.dtype == fp8_e4m3; }
   /// In the table, after the rows.
   [[nodiscard]] std::byte** scales_table() const { return table() + plan().topology.num_ranks(); }
   void add_run(TrafficByPeer& traffic, std::size_t index, const ConstTensor& x, std::byte* const* out);

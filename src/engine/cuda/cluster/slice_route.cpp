@@ -1,12 +1,18 @@
 #include "engine/cuda/cluster/slice_route.hpp"
 
 #include <algorithm>
+#include <limits>
 
 namespace shunt::device {
+namespace {
+
+constexpr std::size_t kAllRuns = std::numeric_limits<std::size_t>::max();
+
+}  // namespace
 
 SliceRoute::SliceRoute(Streams& streams, std::vector<PeerTraffic> traffic) {
   for (PeerTraffic& each : traffic)
-    peers_.push_back({each.peer, PackedStream(streams, each.peer, std::move(each.out)),
+    peers_.push_back({each.peer, each.answers, PackedStream(streams, each.peer, std::move(each.out)),
                       UnpackedStream(streams, each.peer, std::move(each.in))});
 }
 
@@ -14,7 +20,7 @@ Work SliceRoute::pump(Lane& lane) {
   bool moved = false;
   for (Peer& peer : peers_) {
     moved |= peer.in.pump(lane);
-    moved |= peer.out.pump(lane, peer.in.current_run() + 1);
+    moved |= peer.out.pump(lane, peer.answers ? peer.in.current_run() + 1 : kAllRuns);
   }
   return moved ? Work::moved : Work::idle;
 }

@@ -21,6 +21,7 @@ class SliceRoute final : public FarRoute {
  private:
   struct Peer {
     RankId rank;
+    bool answers;  // as in PeerTraffic
     PackedStream out;
     UnpackedStream in;
   };

@@ -18,18 +18,21 @@ struct Run {
   std::function<void(std::int64_t first, std::int64_t count, std::byte* memory)> launch = {};
 };
 
-/// With one far rank. Both ends know from the plan how much it is. Packing a run reads what runs of smaller index have
-/// unpacked, and nothing else that comes from far ranks: so run i is packed when those are launched.
+/// With one far rank. Both ends know from the plan how much it is.
 struct PeerTraffic {
   RankId peer;
   std::vector<Run> out;
   std::vector<Run> in;
+  /// Packing a run reads what runs of smaller index have unpacked, and nothing else that comes from far ranks: so run i
+  /// is packed when those are launched. Else packing needs nothing of what comes.
+  bool answers = false;
 };
 
 /// Collects what flows contribute; a far rank may be the other end of two.
 class TrafficByPeer {
  public:
-  explicit TrafficByPeer(std::size_t num_runs) : num_runs_(num_runs) {}
+  /// `answers` as in PeerTraffic.
+  TrafficByPeer(std::size_t num_runs, bool answers) : num_runs_(num_runs), answers_(answers) {}
 
   void pack(RankId peer, std::size_t index, Run run) { with(peer).out[index] = std::move(run); }
   void unpack(RankId peer, std::size_t index, Run run) { with(peer).in[index] = std::move(run); }
@@ -39,10 +42,11 @@ class TrafficByPeer {
   PeerTraffic& with(RankId peer) {
     for (PeerTraffic& known : peers_)
       if (known.peer == peer) return known;
-    return peers_.emplace_back(PeerTraffic{peer, std::vector<Run>(num_runs_), std::vector<Run>(num_runs_)});
+    return peers_.emplace_back(PeerTraffic{peer, std::vector<Run>(num_runs_), std::vector<Run>(num_runs_), answers_});
   }
 
   std::size_t num_runs_;
+  bool answers_;
   std::vector<PeerTraffic> peers_;
 };
 
