@@ -18,8 +18,10 @@ struct DeviceHeapOptions {
 };
 
 /// Allocated once, so that nothing is allocated while ranks wait for each other. A cheap handle; copies share a heap,
-/// and a rank's memory lives until the last rank of its process has let go of it: a rank may end while others still wait
-/// for it. (What callers free themselves, cudaFree frees when the device is idle, and so when those have given up.)
+/// and a rank's memory lives until the last rank of its process has let go of it: a rank may end while others still
+/// wait for it. (What callers free themselves, cudaFree frees when the device is idle, and so when those have given
+/// up.) Ranks that are processes let go of a heap together, after World::barrier(): CUDA frees what others still
+/// address.
 class DeviceHeap {
  public:
   struct Impl;
