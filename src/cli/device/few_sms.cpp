@@ -18,7 +18,7 @@ constexpr std::int32_t kTimesStored = 8;
 constexpr std::int64_t kGemmSize = 8192;
 constexpr int kGemmsAlone = 60;  // about as long as beside the shuffle, as clocks fall under load
 constexpr int kPairs = 8;        // so that many products fit beside them
-constexpr int kRounds = 3;       // of all that is measured side by side
+constexpr int kRounds = 5;
 
 std::int32_t count_seen(World& world, cudaStream_t stream) {
   const std::vector<std::uint32_t> mine = sms_of(stream);
@@ -55,17 +55,12 @@ void FewSms::measure_stores(Timings& timings, std::byte* buffer, std::size_t byt
   });
 }
 
+// Everything in every round, so that all of it meets the same clocks: under load they fall for seconds.
 void FewSms::measure_gemm(DeviceSystem& system) {
   if (!Gemm::is_available()) return;
   const bool multiplies = world_.rank().value == 0;
-  std::unique_ptr<Gemm> gemm;
-  if (multiplies) {
-    gemm = std::make_unique<Gemm>(kGemmSize);
-    result_.gemm_ms = GemmSeries(*gemm, count_all(), nullptr, kGemmsAlone).run();
-  }
+  const std::unique_ptr<Gemm> gemm = multiplies ? std::make_unique<Gemm>(kGemmSize) : nullptr;
   const auto rest = partition_.stream_on_rest();
-  if (multiplies) result_.gemm_on_rest_ms = GemmSeries(*gemm, partition_.num_rest(), rest.get(), kGemmsAlone).run();
-
   const auto shuffle = [&] {
     for (int pair = 0; pair < kPairs; ++pair) {
       system.dispatch();
@@ -73,27 +68,34 @@ void FewSms::measure_gemm(DeviceSystem& system) {
     }
   };
   Timings timings;
-  for (int round = 0; round < kRounds; ++round) clock_.time(timings, "alone", shuffle);
-  std::vector<double> products;
+  std::vector<double> on_all, on_rest, beside;
+  const auto add = [](std::vector<double>& products, const std::vector<double>& more) {
+    products.insert(products.end(), more.begin(), more.end());
+  };
   for (int round = 0; round < kRounds; ++round) {
-    std::unique_ptr<GemmSeries> beside;
     if (multiplies) {
-      const double enough = timings.median("alone") / result_.gemm_on_rest_ms + 2;
-      beside = std::make_unique<GemmSeries>(*gemm, partition_.num_rest(), rest.get(), static_cast<int>(enough));
+      add(on_all, GemmSeries(*gemm, count_all(), nullptr, kGemmsAlone).run());
+      add(on_rest, GemmSeries(*gemm, partition_.num_rest(), rest.get(), kGemmsAlone).run());
+    }
+    clock_.time(timings, "alone", shuffle);
+    std::unique_ptr<GemmSeries> series;
+    if (multiplies) {
+      const double enough = timings.median("alone") / GemmSeries::median(on_rest) + 2;
+      series = std::make_unique<GemmSeries>(*gemm, partition_.num_rest(), rest.get(), static_cast<int>(enough));
     }
     clock_.time(timings, "beside", [&] {
-      if (multiplies) beside->launch_after(stream_);
+      if (multiplies) series->launch_after(stream_);
       shuffle();
-      if (multiplies) beside->count_until(stream_);
+      if (multiplies) series->count_until(stream_);
     });
-    if (!multiplies) continue;
-    const auto counted = beside->wait();
-    products.insert(products.end(), counted.begin(), counted.end());
+    if (multiplies) add(beside, series->wait());
   }
   timings.take_slowest(world_);
   result_.pair_ms = timings.median("alone") / kPairs;
   result_.pair_beside_gemm_ms = timings.median("beside") / kPairs;
-  if (multiplies) result_.gemm_beside_ms = GemmSeries::median(products);
+  result_.gemm_ms = GemmSeries::median(on_all);
+  result_.gemm_on_rest_ms = GemmSeries::median(on_rest);
+  result_.gemm_beside_ms = GemmSeries::median(beside);
 }
 
 FewSmsResult FewSms::summarise(const Timings& timings, std::size_t stored_bytes, const SystemResult& shunt,

@@ -18,8 +18,8 @@ class GemmSeries {
   GemmSeries(const GemmSeries&) = delete;
   GemmSeries& operator=(const GemmSeries&) = delete;
 
-  /// All of them, after some that are not timed. The median, in milliseconds.
-  double run();
+  /// All of them, after some that are not timed. Their times, in milliseconds.
+  std::vector<double> run();
 
   /// Puts them on their stream, to start when `stream` has come here.
   void launch_after(cudaStream_t stream);
