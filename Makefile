@@ -21,7 +21,7 @@ test: build ## build, run every test, close with the counts
 	@tools/run_tests release
 
 bench: build ## run the micro benchmarks, then a shuffle against its baselines
-	@for program in build/release/bin/bench_*; do echo "$$program"; "$$program" || exit; done
+	@build/release/bin/bench_kernels
 	@tools/demo
 
 asan: build/asan/build.ninja ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer

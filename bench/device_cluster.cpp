@@ -171,17 +171,19 @@ void measure(World& world, const Arguments& arguments) {
 int main(int argc, char** argv) {
   shunt::Arguments arguments;
   CLI::App app("Shuffles between nodes of GPUs");
-  app.add_option("--ranks", arguments.ranks)->check(CLI::PositiveNumber);
-  app.add_option("--nodes", arguments.nodes)->check(CLI::PositiveNumber);
-  app.add_option("--tokens", arguments.tokens)->check(CLI::PositiveNumber);
-  app.add_option("--hidden", arguments.hidden)->check(CLI::PositiveNumber);
-  app.add_option("--experts", arguments.experts)->check(CLI::PositiveNumber);
-  app.add_option("--topk", arguments.topk)->check(CLI::Range(1, shunt::Routing::kMaxTopK));
-  app.add_option("--iterations", arguments.iterations)->check(CLI::PositiveNumber);
-  app.add_option("--batch-bytes", arguments.batch_bytes);
-  app.add_option("--batches", arguments.batches);
-  app.add_flag("--nccl", arguments.nccl, "by NCCL instead of the world's network");
-  app.add_flag("--host", arguments.host, "rows in host memory: what Engine makes of the same network");
+  app.option_defaults()->always_capture_default();
+  app.add_option("--ranks", arguments.ranks, "Threads that share the GPU, unless a launcher started this process")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--nodes", arguments.nodes, "That the ranks are spread over")->check(CLI::PositiveNumber);
+  app.add_option("--tokens", arguments.tokens, "Per rank")->check(CLI::PositiveNumber);
+  app.add_option("--hidden", arguments.hidden, "Elements per row, bf16")->check(CLI::PositiveNumber);
+  app.add_option("--experts", arguments.experts, "Spread evenly over the ranks")->check(CLI::PositiveNumber);
+  app.add_option("--topk", arguments.topk, "Experts per token")->check(CLI::Range(1, shunt::Routing::kMaxTopK));
+  app.add_option("--iterations", arguments.iterations, "Timed repetitions")->check(CLI::PositiveNumber);
+  app.add_option("--batch-bytes", arguments.batch_bytes, "DeviceClusterOptions::batch_bytes");
+  app.add_option("--batches", arguments.batches, "DeviceClusterOptions::num_batches");
+  auto* const nccl = app.add_flag("--nccl", arguments.nccl, "By NCCL instead of the world's network");
+  app.add_flag("--host", arguments.host, "Rows in host memory: what Engine makes of the same network")->excludes(nccl);
   CLI11_PARSE(app, argc, argv);
   try {
     if (arguments.topk > arguments.experts)

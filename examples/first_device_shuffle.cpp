@@ -23,6 +23,7 @@ void shuffle_once(shunt::World& world) {
   auto map = shunt::ExpertMap::contiguous(16, world.size());
 
   auto x = upload(heap, shunt::f32, std::vector<float>(2 * 8, 1.0f), 2, 8);  // two tokens of this rank
+  // Words of four bytes: there is no integer dtype.
   auto experts = upload(heap, shunt::f32, std::vector<std::int32_t>{0, 5, 15, -1}, 2, 2);
   auto weights = upload(heap, shunt::f32, std::vector<float>{0.25f, 0.75f, 0.5f, 0.0f}, 2, 2);
 

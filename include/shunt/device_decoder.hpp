@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "shunt/device_engine.hpp"
@@ -47,6 +48,10 @@ class DeviceDecoder {
   /// Tells the others that expert_out() is written.
   void combine_send(Stream stream = nullptr);
   [[nodiscard]] DeviceTicket<Tensor> combine_receive(const DeviceCombineOptions& options = {});
+
+  /// The rank that did not come, or is lost, where that is the fault of the last Error, also of leave_out(): one of
+  /// those to leave out.
+  [[nodiscard]] std::optional<RankId> missing() const;
 
   /// Goes on without these ranks, be they lost, slow or no longer needed, and without those that were left out before.
   /// What routings send to a copy of an expert there is dropped, as if it were −1; nobody writes to these ranks' memory

@@ -59,6 +59,7 @@ struct Arguments {
   const CLI::Option* tokens = nullptr;
   const CLI::Option* layout_option = nullptr;
   const CLI::Option* graph = nullptr;
+  const CLI::Option* systems = nullptr;
   std::string dtype = "bf16";
   std::string layout = "expert_major";
   std::string progress = "auto";
@@ -133,6 +134,14 @@ void choose_low_latency(Arguments& arguments) {
   if (arguments.layout_option->count() == 0) arguments.layout = "padded";
 }
 
+/// What --device cuda stands for.
+void choose_device(Arguments& arguments) {
+  if (arguments.config.world == "env")
+    fail(ErrorCode::invalid_argument, "--world env: expected none with --device cuda, whose ranks are threads");
+  arguments.config.world = "inproc";
+  if (arguments.systems->count() == 0) arguments.config.systems = {"shunt", "unfused"};
+}
+
 void run(Arguments& arguments) {
   ShuffleConfig& config = arguments.config;
   if (config.low_latency) choose_low_latency(arguments);
@@ -141,11 +150,9 @@ void run(Arguments& arguments) {
   config.progress = arguments.progress == "on" || (arguments.progress == "auto" && isatty(STDERR_FILENO));
   if (config.world == "env" && config.device == "cpu") return run_under_launcher(arguments);
 
-  if (config.device != "cpu") {
-    config.world = "inproc";
-    prepare_device(config);
-  }
+  if (config.device != "cpu") choose_device(arguments);
   check(config);
+  if (config.device != "cpu") prepare_device();
   SpawnOptions options;
   options.topology = config.topology();
   if (config.world == "shm") {
@@ -190,9 +197,11 @@ void add_bench_shuffle(CLI::App& bench) {
   verb->add_flag("--low-latency", config.low_latency,
                  "With --device cuda: also time dispatch and combine apart in a graph of pairs; unless given "
                  "otherwise, --layout padded --tokens 128 --graph 20");
-  verb->add_option("--systems", config.systems, "Of shunt, mpi_alltoallv, unfused, wire and rotation; shunt always")
-      ->delimiter(',')
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  arguments->systems = verb->add_option("--systems", config.systems,
+                                        "Of shunt, mpi_alltoallv, unfused, wire and rotation; shunt always; on devices "
+                                        "of shunt and unfused")
+                           ->delimiter(',')
+                           ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   verb->add_option("--iterations", config.iterations, "Timed repetitions");
   verb->add_option("--warmup", config.warmup, "Repetitions before them");
   verb->add_option("--seed", config.seed, "Of routings and rows");

@@ -45,8 +45,7 @@ void check_room_to_wait(const ShuffleConfig& config) {
   device::check(cudaGetDevice(&device), "look up the current device");
   device::check(cudaDeviceGetAttribute(&threads_per_sm, cudaDevAttrMaxThreadsPerMultiProcessor, device),
                 "look at a device");
-  const std::int32_t least =
-      least_sms(config.ranks, config.layout == Layout::padded ? kMostThreads : kThreadsOfPlans, threads_per_sm);
+  const std::int32_t least = least_sms(config.ranks, kThreadsOfPlans, threads_per_sm);
   if (config.sms < least)
     fail(ErrorCode::invalid_argument, "--sms {}: {} ranks that wait for each other need {}", config.sms, config.ranks,
          least);
@@ -353,14 +352,11 @@ ShuffleResult measure_on_device(World& world, const ShuffleConfig& config) {
   return DeviceBenchmark(world, config).run();
 }
 
-void prepare_device(const ShuffleConfig& config) {
+void prepare_device() {
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   int count = 0;
   device::check(cudaGetDeviceCount(&count), "find a device");
-  constexpr std::int32_t kMostRanks = 32;
-  if (config.ranks > kMostRanks)
-    fail(ErrorCode::unsupported, "--device cuda: at most {} ranks share a device", kMostRanks);
 }
 
 }  // namespace shunt::cli

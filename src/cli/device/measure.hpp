@@ -11,7 +11,8 @@ namespace shunt::cli {
 /// turn, iteration by iteration. Throws Error(unsupported) in builds without CUDA.
 ShuffleResult measure_on_device(World& world, const ShuffleConfig& config);
 
-/// Before CUDA starts: lets as many ranks wait for each other on one device as there are.
-void prepare_device(const ShuffleConfig& config);
+/// Throws Error(unsupported) where there is no device, or in builds without CUDA. Lets as many ranks wait for each
+/// other on one device as there are, if CUDA has not started yet.
+void prepare_device();
 
 }  // namespace shunt::cli

@@ -3,13 +3,11 @@
 
 namespace shunt::cli {
 
-ShuffleResult measure_on_device(World&, const ShuffleConfig& config) {
-  prepare_device(config);
+ShuffleResult measure_on_device(World&, const ShuffleConfig&) {
+  prepare_device();
   return {};
 }
 
-void prepare_device(const ShuffleConfig&) {
-  fail(ErrorCode::unsupported, "--device cuda: this build has no CUDA (SHUNT_CUDA)");
-}
+void prepare_device() { fail(ErrorCode::unsupported, "--device cuda: this build has no CUDA (SHUNT_CUDA)"); }
 
 }  // namespace shunt::cli

@@ -45,10 +45,16 @@ void ShuffleConfig::check() const {
     demand(system == "shunt" || system == "mpi_alltoallv" || system == "unfused" || system == "wire" ||
                system == "rotation",
            "--systems", fmt::format("shunt, mpi_alltoallv, unfused, wire or rotation, not '{}'", system));
+  constexpr std::int32_t kMostRanksOnDevice = 32;
+  demand(device == "cpu" || ranks <= kMostRanksOnDevice, "--ranks",
+         fmt::format("at most {} with --device cuda", kMostRanksOnDevice));
+  for (const std::string& system : systems)
+    demand(device == "cpu" || system == "shunt" || system == "unfused", "--systems",
+           fmt::format("shunt or unfused with --device cuda, not '{}'", system));
   demand(!low_latency || (device != "cpu" && graph > 0), "--low-latency", "--device cuda, and --graph not 0");
   demand(graph >= 0 && (graph == 0 || device != "cpu"), "--graph", "at least 0, and --device cuda");
   demand(sms >= 0 && (sms == 0 || (device != "cpu" && layout != Layout::padded)), "--sms",
-         "at least 0, --device cuda and another layout than padded");
+         "at least 0, --device cuda, and neither --layout padded nor --low-latency without another layout");
   demand(wants("shunt"), "--systems", "shunt among them, as the others are compared with it");
 }
 

@@ -43,13 +43,14 @@ double estimate_memory_bytes(const ShuffleConfig& config) {
   // Rows and the experts' outputs of shunt, tokens and results; a baseline has both once per kind of store, and buffers
   // to send from and to receive into.
   double rows = 2 * rows_of_shunt(config) + 2 * tokens;
-  if (config.wants("mpi_alltoallv") && config.world != "inproc") rows += 6 * copies + 2 * tokens;
-  if (config.wants("unfused")) rows += 6 * copies + 2 * tokens;
+  const bool is_on_host = config.device == "cpu";  // else outputs are verified here, one system after the other
+  if (is_on_host && config.wants("mpi_alltoallv") && config.world != "inproc") rows += 6 * copies + 2 * tokens;
+  if (is_on_host && config.wants("unfused")) rows += 6 * copies + 2 * tokens;
 
   // Every rank knows every rank's routing and counts.
   const double routing = ranks * copies * (sizeof(std::int32_t) + sizeof(float)) + copies * kBytesPerCopy;
   const double experts = ranks * config.experts * (kBytesPerExpert + ranks * 4 * sizeof(std::int32_t));
-  const double ceilings = ranks * static_cast<double>(Ceilings::bytes_per_rank(config.ranks));
+  const double ceilings = is_on_host ? ranks * static_cast<double>(Ceilings::bytes_per_rank(config.ranks)) : 0;
   return rows * row_bytes + routing + experts + ceilings + ranks * (kBytesPerRank + ranks * kBytesPerPair);
 }
 
@@ -58,9 +59,11 @@ void check_memory(const ShuffleConfig& config) {
   const double available = available_memory_bytes();
   if (needed > available)
     fail(ErrorCode::invalid_argument,
-         "{} would take about {:.1f} GiB, of which {:.1f} are available: lower --tokens, --hidden, --topk, "
-         "--experts or --ranks, or name fewer --systems",
-         plural(config.ranks_here(), "rank"), gib(needed), gib(available));
+         "{} would take about {:.1f} GiB of host memory, of which {:.1f} are available: lower --tokens, --hidden, "
+         "--topk, "
+         "--experts or --ranks{}",
+         plural(config.ranks_here(), "rank"), gib(needed), gib(available),
+         config.systems.size() > 1 ? ", or name fewer --systems" : "");
 }
 
 }  // namespace shunt::cli

@@ -33,7 +33,7 @@ void print_few_sms(const ShuffleConfig& config, const FewSmsResult& few) {
       config.sms, few.sms_seen, few.store_gbps, few.store_gbps / config.sms, few.limit_gbps, few.dispatch_share,
       few.combine_share, few.dispatch_kernel_share, few.combine_kernel_share);
   if (few.gemm_ms == 0)
-    fmt::print("  no GEMM was measured beside it: this build has no cuBLASLt\n");
+    fmt::print("  no GEMM was measured beside it: no cuBLASLt was found here\n");
   else
     fmt::print(
         "  GEMM of 8192: {:.3f} ms, on the other multiprocessors {:.3f}, beside the shuffle {:.3f} ({:+.1f} %);\n"

@@ -13,10 +13,16 @@ namespace shunt::device {
 inline void check(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
   (void)cudaGetLastError();  // errors that don't end the context are reported once
+  int driver = 0;
+  const bool has_no_driver =
+      status == cudaErrorInsufficientDriver && cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0;
+  const char* const why = has_no_driver ? "there is no NVIDIA driver on this machine" : cudaGetErrorString(status);
   const char* const hint = status == cudaErrorInitializationError
                                ? " (a process that was forked by one that had used CUDA can't use it)"
                                : "";
-  throw Error(ErrorCode::system, std::string("CUDA: can't ") + what + ": " + cudaGetErrorString(status) + hint);
+  const bool has_no_device = status == cudaErrorInsufficientDriver || status == cudaErrorNoDevice;
+  throw Error(has_no_device ? ErrorCode::unsupported : ErrorCode::system,
+              std::string("CUDA: can't ") + what + ": " + why + hint);
 }
 
 }  // namespace shunt::device

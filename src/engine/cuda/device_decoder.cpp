@@ -1,6 +1,7 @@
 #include "shunt/device_decoder.hpp"
 
 #include "engine/cuda/decoder_impl.hpp"
+#include "engine/cuda/fault.hpp"
 #include "engine/cuda/on_device.hpp"
 
 namespace shunt {
@@ -59,6 +60,13 @@ void DeviceDecoder::combine_send(Stream stream) {
 DeviceTicket<Tensor> DeviceDecoder::combine_receive(const DeviceCombineOptions& options) {
   impl_->check_stage("combine_receive", Stage::told);
   return impl_->receive(options, MeetingPart::waiting);
+}
+
+std::optional<RankId> DeviceDecoder::missing() const {
+  const device::FaultRecord& fault = impl_->engine->page().fault;
+  const device::FaultRecord::Cause cause = device::cause_of(fault);
+  if (cause != device::FaultRecord::deadline && cause != device::FaultRecord::lost) return std::nullopt;
+  return RankId(fault.peer);
 }
 
 void DeviceDecoder::leave_out(std::span<const RankId> ranks) { impl_->leave_out(ranks); }

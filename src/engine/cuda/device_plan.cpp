@@ -42,7 +42,7 @@ void check_request(const DeviceRouting& routing, const ExpertMap& map, const Dev
   demand(options.capacity >= 0, fmt::format("capacity is {}, expected at least 0", options.capacity));
   demand(options.max_rows >= 0 && options.max_rows <= kMostRows,
          fmt::format("max_rows is {}, expected 0 to {}", options.max_rows, kMostRows));
-  demand(options.layout != Layout::padded, "padded is not made by plan");
+  demand(options.layout != Layout::padded, "padded is not made by plan; use DeviceDecoder");
   const bool unique = options.layout == Layout::token_unique;
   demand(!unique || engine.reduction == Reduction::tree, "token_unique sums per rank; flat needs expert_major");
   demand(!unique || options.overflow == Overflow::fault, "dropping rows needs expert_major");

@@ -28,7 +28,7 @@ void throw_if_faulty(const FaultRecord& record, const Watchdog::Watch& watch, Ra
   const std::string_view operation = to_string(tag.kind);
   switch (cause) {
     case FaultRecord::deadline:
-      fail(ErrorCode::deadline, "rank {}: {}: rank {} did not come within {} ms; it has come to {} of {} meetings",
+      fail(ErrorCode::deadline, "rank {}: {}: rank {} did not come within {} ms; it has met this rank {} of {} times",
            self, operation, record.peer, deadline.count(), record.seen, record.expected);
     case FaultRecord::lost: watch.throw_loss(RankId(record.peer), operation);
     case FaultRecord::mismatch: {

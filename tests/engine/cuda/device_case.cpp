@@ -16,23 +16,24 @@ void throw_unless(bool holds, const std::string& what) {
 class DeviceRank {
  public:
   DeviceRank(World& world, const DeviceHeap& heap, Arena& arena, const ShuffleCase& all, const DeviceCaseOptions& run)
-      : world_(world), heap_(heap), arena_(arena), case_(all), engine_(world, heap, options_of(all, run)) {
-    arena_.reset();
-    const RankRouting& routing = all.routing.ranks[rank()];
+      : world_(world), heap_(heap), arena_(arena), case_(all), run_(run), engine_(world, heap, options_of(all, run)) {}
+
+  void plan() {
+    const RankRouting& routing = case_.routing.ranks[rank()];
     const auto* experts = put(std::as_bytes(std::span(routing.experts)));
     const auto* weights = routing.weights.empty() ? nullptr : put(std::as_bytes(std::span(routing.weights)));
-    DevicePlanOptions options{.layout = all.routing.options.layout,
-                              .alignment = all.routing.options.alignment,
-                              .capacity = all.routing.options.capacity};
-    if (run.spare_rows) {
-      for (const PlanData& plan : all.expected.plans) options.max_rows = std::max(options.max_rows, plan.num_rows());
-      options.max_rows = std::max<std::int64_t>(options.max_rows + *run.spare_rows, 1);
+    DevicePlanOptions options{.layout = case_.routing.options.layout,
+                              .alignment = case_.routing.options.alignment,
+                              .capacity = case_.routing.options.capacity};
+    if (run_.spare_rows) {
+      for (const PlanData& plan : case_.expected.plans) options.max_rows = std::max(options.max_rows, plan.num_rows());
+      options.max_rows = std::max<std::int64_t>(options.max_rows + *run_.spare_rows, 1);
     }
     plan_ = engine_.plan({.experts = reinterpret_cast<const std::int32_t*>(experts),
                           .weights = reinterpret_cast<const float*>(weights),
-                          .num_tokens = static_cast<std::int64_t>(routing.experts.size()) / all.routing.topk,
-                          .topk = all.routing.topk},
-                         all.routing.map, options);
+                          .num_tokens = static_cast<std::int64_t>(routing.experts.size()) / case_.routing.topk,
+                          .topk = case_.routing.topk},
+                         case_.routing.map, options);
   }
 
   void check_plan() const {
@@ -155,6 +156,7 @@ class DeviceRank {
   const DeviceHeap& heap_;
   Arena& arena_;
   const ShuffleCase& case_;
+  const DeviceCaseOptions& run_;
   DeviceEngine engine_;
   DevicePlan plan_;
 };
@@ -167,9 +169,10 @@ void run_device_case(World& world, const DeviceHeap& heap, Arena& arena, const S
                      const DeviceCaseOptions& options) {
   try {
     DeviceRank rank(world, heap, arena, all, options);
-    rank.check_plan();
     for (int repeat = 0; repeat < options.repeats; ++repeat) {
       arena.reset();
+      rank.plan();
+      rank.check_plan();
       rank.check_dispatch();
       rank.check_pull(true);
       rank.check_pull(false);

@@ -16,7 +16,7 @@ struct DeviceCaseOptions {
   std::optional<std::int64_t> spare_rows = std::nullopt;
   /// As in DeviceEngineOptions.
   std::int32_t sms = 0;
-  /// Of the operations, with one plan.
+  /// Of a plan and the operations with it.
   int repeats = 1;
 };
 

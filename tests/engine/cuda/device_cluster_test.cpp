@@ -1,6 +1,7 @@
 // Devices between nodes: every operation against the reference, bit for bit; and what happens when a rank is missing.
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -217,6 +218,7 @@ TEST(DeviceClusterFault, ARankThatNeverComesIsAnErrorOnAllRanksAndTheDeviceStays
     try {
       trip.run();
     } catch (const Error& error) {
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("rank 2"));
       num_errors += error.code() == ErrorCode::deadline;
     }
   };

@@ -2,8 +2,13 @@
 #include <gtest/gtest.h>
 
 #include "engine/cuda/device_case.hpp"
+#include "kernels/cuda/bulk_copy_rows.hpp"
 #include "shunt/error.hpp"
 #include "support/seeds.hpp"
+
+#define SHUNT_NEEDS_BULK_COPIES() \
+  SHUNT_NEEDS_DEVICE();           \
+  if (!device::has_bulk_copies()) GTEST_SKIP() << "a device without bulk copies"
 
 namespace shunt::test {
 namespace {
@@ -32,7 +37,7 @@ std::vector<ShuffleCase> draw(const Topology& topology, std::size_t count, const
 class DeviceFewSms : public ::testing::TestWithParam<std::int32_t> {};
 
 TEST_P(DeviceFewSms, GiveTheReferenceBitForBit) {
-  SHUNT_NEEDS_DEVICE();
+  SHUNT_NEEDS_BULK_COPIES();
   for (const auto& [topology, seeds] : choose_seeds(7000 + static_cast<std::uint64_t>(GetParam()), 120)) {
     std::vector<ShuffleCase> cases;
     for (const std::uint64_t seed : seeds)
@@ -44,7 +49,7 @@ TEST_P(DeviceFewSms, GiveTheReferenceBitForBit) {
 INSTANTIATE_TEST_SUITE_P(Counts, DeviceFewSms, ::testing::Values(1, 3, 20));
 
 TEST(DeviceFewSms, CutRowsThatDoNotFitIntoSharedMemory) {
-  SHUNT_NEEDS_DEVICE();
+  SHUNT_NEEDS_BULK_COPIES();
   const Topology topology = Topology::single_node(3);
   const CaseLimits limits{.experts = 12, .topk = 4, .tokens = 12};
   for (const EngineOptions& options :
@@ -54,7 +59,7 @@ TEST(DeviceFewSms, CutRowsThatDoNotFitIntoSharedMemory) {
 }
 
 TEST(DeviceFewSms, GiveTheReferenceForManyTokensAndTerms) {
-  SHUNT_NEEDS_DEVICE();
+  SHUNT_NEEDS_BULK_COPIES();
   const Topology topology = Topology::virtual_nodes(4, 2);
   const CaseLimits limits{.experts = 300, .topk = 32, .tokens = 900};
   run_all(topology, draw(topology, 6, {.hidden = 24, .dtype = bf16}, limits), {.sms = 3});
@@ -63,7 +68,7 @@ TEST(DeviceFewSms, GiveTheReferenceForManyTokensAndTerms) {
 }
 
 TEST(DeviceFewSms, GiveTheReferenceForMoreTermsThanAWarpHasLanes) {
-  SHUNT_NEEDS_DEVICE();
+  SHUNT_NEEDS_BULK_COPIES();
   const Topology topology = Topology::single_node(2);
   for (const std::int32_t topk : {33, Routing::kMaxTopK}) {
     const CaseLimits limits{.experts = 300, .topk = topk, .tokens = 20, .least_topk = topk};
@@ -72,7 +77,7 @@ TEST(DeviceFewSms, GiveTheReferenceForMoreTermsThanAWarpHasLanes) {
 }
 
 TEST(DeviceFewSms, GiveTheSameBitsAThousandTimes) {
-  SHUNT_NEEDS_DEVICE();
+  SHUNT_NEEDS_BULK_COPIES();
   const Topology topology = Topology::single_node(4);
   const ShuffleCase drawn =
       draw(topology, 1, {.hidden = 1024, .dtype = bf16}, {.experts = 16, .topk = 8, .tokens = 16})[0];
@@ -80,7 +85,7 @@ TEST(DeviceFewSms, GiveTheSameBitsAThousandTimes) {
 }
 
 TEST(DeviceFewSms, AreAtMostThoseOfTheDevice) {
-  SHUNT_NEEDS_DEVICE();
+  SHUNT_NEEDS_BULK_COPIES();
   World::spawn(1, [](World& world) {
     const DeviceHeap heap(world, {.bytes = 1 << 20});
     for (const std::int32_t sms : {-1, 100'000}) {

@@ -58,9 +58,13 @@ TEST(DeviceLeaveOut, ALostRankIsNamedByAllOthersWhichGoOnWithoutIt) {
   SHUNT_NEEDS_DEVICE();
   on_ranks(kShort, [](World& world, DecodingRank& rank) {
     if (world.rank() == kLost) return;
+    EXPECT_EQ(rank.decoder().missing(), std::nullopt);
     require_error([&] { rank.take(step_of(3)); }, ErrorCode::deadline, "rank 2 did not come");
     require_error([&] { rank.take(step_of(3)); }, ErrorCode::deadline, "rank 2 did not come");
-    rank.decoder().leave_out(std::span(&kLost, 1));
+    const std::optional<RankId> missing = rank.decoder().missing();
+    EXPECT_EQ(missing, kLost);
+    rank.decoder().leave_out(std::span(&*missing, 1));
+    EXPECT_EQ(rank.decoder().missing(), std::nullopt);
     for (std::uint64_t seed = 3; seed < 7; ++seed) rank.take(rest_of(seed));
   });
 }

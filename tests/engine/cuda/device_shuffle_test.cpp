@@ -1,7 +1,10 @@
 // Every operation on a device against the reference that the CPU engine is compared with: bit for bit.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "core/cuda/captured_graph.hpp"
 #include "engine/cuda/device_case.hpp"
+#include "support/dice.hpp"
 #include "support/seeds.hpp"
 
 namespace shunt::test {
@@ -59,6 +62,59 @@ TEST_P(DeviceShuffleOfRanks, EqualsTheReferenceBitForBit) {
 }
 INSTANTIATE_TEST_SUITE_P(Ranks, DeviceShuffleOfRanks, ::testing::Values(1, 2, 4, 7, 8, 16));
 
+// Slots don't depend on the bound: what is dropped is what stands beyond it, also in a graph.
+TEST(DeviceShuffleBounded, DropsTheRowsBeyondTheBoundAndNoOthers) {
+  SHUNT_NEEDS_DEVICE();
+  constexpr std::int64_t kTokens = 300;
+  constexpr std::int64_t kHidden = 24;
+  constexpr std::int32_t kTopk = 3;
+  ASSERT_NO_THROW(World::spawn(3, [](World& world) {
+    const DeviceHeap heap(world, {.bytes = 16 << 20});
+    DeviceEngine engine(world, heap, {.hidden = kHidden, .dtype = f32, .max_tokens = kTokens});
+    std::mt19937_64 generator(world.rank().index());
+    Dice dice(generator);
+    std::vector<std::int32_t> experts;
+    std::vector<float> values;
+    for (std::int64_t token = 0; token < kTokens; ++token) {
+      const auto order = dice.permutation(12);
+      experts.insert(experts.end(), order.begin(), order.begin() + kTopk);
+      for (std::int64_t col = 0; col < kHidden; ++col) values.push_back(dice.weight());
+    }
+    Arena arena(1 << 20);
+    const DeviceRouting routing{.experts = arena.put(experts), .num_tokens = kTokens, .topk = kTopk};
+    const ConstTensor x = borrow(static_cast<const void*>(arena.put(values)), f32, kTokens, kHidden);
+    const ExpertMap map = ExpertMap::contiguous(12, 3);
+    world.barrier();
+    const auto download_rows = [&](const Tensor& rows, std::int64_t count) {
+      return download(rows.data, static_cast<std::size_t>(count) * rows.row_bytes(), engine.stream());
+    };
+    const DevicePlan exact = engine.plan(routing, map, {.alignment = 4});
+    constexpr std::int64_t kBound = 601;  // in the middle of a block of padding or of an expert, of 900 rows on average
+    const auto expected = download_rows(engine.dispatch(exact, x).wait().rows, kBound);
+
+    const DevicePlanOptions bounded{.alignment = 4, .max_rows = kBound, .overflow = Overflow::drop};
+    const Tensor rows = heap.allocate(f32, kBound, kHidden);
+    DevicePlan plan = engine.plan(routing, map, bounded);
+    poison(rows.data, rows.bytes(), engine.stream());
+    (void)engine.dispatch(plan, x, {.out = rows}).wait();
+    EXPECT_TRUE(plan.sizes().overflowed);
+    EXPECT_TRUE(download_rows(rows, kBound) == expected);
+
+    const device::CapturedGraph graph(engine.stream(), [&] {
+      plan = engine.plan(routing, map, bounded);
+      (void)engine.dispatch(plan, x, {.out = rows});
+    });
+    for (int turn = 0; turn < 3; ++turn) {
+      poison(rows.data, rows.bytes(), engine.stream());
+      world.barrier();
+      graph.replay();
+      device::check(cudaStreamSynchronize(engine.stream()), "replay");  // before a copy may stand behind it
+      EXPECT_TRUE(download_rows(rows, kBound) == expected);
+      world.barrier();
+    }
+  }));
+}
+
 TEST(DeviceShuffle, EqualsTheReferenceOverManyTilesOfTokens) {
   SHUNT_NEEDS_DEVICE();
   const Topology topology = Topology::single_node(3);
@@ -90,7 +146,11 @@ TEST_P(DeviceRepeats, GiveTheSameBitsAThousandTimes) {
 }
 INSTANTIATE_TEST_SUITE_P(Thousand, DeviceRepeats,
                          ::testing::Combine(::testing::Values(f32, bf16, f16, fp8_e4m3),
-                                            ::testing::Values(Layout::expert_major, Layout::token_unique)));
+                                            ::testing::Values(Layout::expert_major, Layout::token_unique)),
+                         [](const auto& parameter) {
+                           return fmt::format("{}_{}", to_string(std::get<DType>(parameter.param)),
+                                              to_string(std::get<Layout>(parameter.param)));
+                         });
 
 }  // namespace
 }  // namespace shunt::test

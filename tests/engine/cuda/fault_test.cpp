@@ -47,7 +47,7 @@ TEST(DeviceFaultRecord, ARankThatDoesSomethingElseIsNamed) {
 
 TEST(DeviceFaultRecord, ARankThatDoesNotComeIsNamed) {
   ASSERT_NO_THROW(require_thrown({FaultRecord::deadline, 2, kPlan.packed(), 7, 6}, ErrorCode::deadline,
-                                 "rank 2 did not come within 300 ms; it has come to 6 of 7 meetings"));
+                                 "rank 2 did not come within 300 ms; it has met this rank 6 of 7 times"));
 }
 
 }  // namespace

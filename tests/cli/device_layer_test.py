@@ -1,4 +1,4 @@
-"""`shunt bench layer` as a user meets it. Usage: layer_test.py PATH_TO_SHUNT [unittest arguments]"""
+"""`shunt bench layer` as a user meets it. Usage: device_layer_test.py PATH_TO_SHUNT [unittest arguments]"""
 import json
 import os
 import subprocess
@@ -84,4 +84,6 @@ class OnDevice(unittest.TestCase):
 if __name__ == "__main__":
     result = unittest.main(exit=False).result
     has_run = result.testsRun > len(result.skipped)
+    for _, reason in result.skipped:
+        print(f"skipped: {reason}")
     sys.exit(not result.wasSuccessful() if has_run else SKIPPED)

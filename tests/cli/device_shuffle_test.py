@@ -1,0 +1,97 @@
+"""`shunt bench shuffle --device cuda` as a user meets it. Usage: device_shuffle_test.py PATH_TO_SHUNT [unittest arguments]"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SHUNT = sys.argv.pop(1)
+SKIPPED = 77
+SMALL = ["--device", "cuda", "--ranks", "4", "--tokens", "96", "--hidden", "256", "--experts", "32", "--topk", "4",
+         "--iterations", "2", "--warmup", "1"]
+
+
+def bench_shuffle(*arguments):
+    return subprocess.run([SHUNT, "bench", "shuffle", *arguments], capture_output=True, text=True, timeout=120)
+
+
+def why_no_device():
+    done = bench_shuffle(*SMALL)
+    return done.stderr.strip() if done.returncode != 0 and ("has no CUDA" in done.stderr or "find a device" in done.stderr) else ""
+
+
+class Words(unittest.TestCase):
+    def test_what_can_not_be_is_said_before_a_device_is_looked_for(self):
+        for arguments, word in [(["--ranks", "0"], "--ranks"), (["--ranks", "33"], "--ranks"), (["--sms", "-1"], "--sms"),
+                                (["--graph", "-1"], "--graph"), (["--low-latency", "--graph", "0"], "--low-latency"),
+                                (["--low-latency", "--sms", "20"], "--sms"), (["--topk", "0"], "--topk"),
+                                (["--systems", "magic"], "--systems"), (["--systems", "shunt,wire"], "--systems"),
+                                (["--world", "env"], "--world env"), (["--routing", "lottery"], "lottery"),
+                                (["--json", "/nonexistent/x.json"], "/nonexistent")]:
+            with self.subTest(arguments=arguments):
+                done = bench_shuffle(*SMALL, *arguments)
+                self.assertEqual(done.returncode, 1)
+                self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+                self.assertIn(word, done.stderr)
+
+    def test_a_machine_without_a_device_is_told_so_in_one_line(self):
+        if not (why := why_no_device()):
+            self.skipTest("this machine has one")
+        self.assertEqual(why.count("\n"), 0)
+        self.assertIn("unsupported", why)
+
+
+class OnDevice(unittest.TestCase):
+    """Every run verifies all outputs before it measures."""
+
+    @classmethod
+    def setUpClass(cls):
+        if why := why_no_device():
+            raise unittest.SkipTest(why)
+
+    def measure(self, *arguments):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "shuffle.json")
+            done = bench_shuffle(*SMALL, *arguments, "--json", path)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            with open(path) as file:
+                return json.load(file)
+
+    def expect_times(self, values, names):
+        for name in names:
+            self.assertGreater(values[name], 0, name)
+
+    def test_compares_with_unfused_steps_and_a_copy(self):
+        report = self.measure("--graph", "2")
+        systems = {system["name"]: system for system in report["systems"]}
+        self.assertEqual(set(systems), {"shunt", "unfused"})
+        self.expect_times(systems["shunt"], ["plan_ms", "dispatch_ms", "combine_ms", "dispatch_kernel_ms", "combine_kernel_ms", "planned_dispatch_ms"])
+        self.expect_times(systems["unfused"], ["dispatch_ms", "combine_ms"])
+        self.expect_times(report, ["copy_ceiling_gbps", "dispatch_efficiency", "combine_efficiency", "planned_dispatch_efficiency", "pair_ms"])
+
+    def test_verifies_every_layout_and_dtype(self):
+        for layout in ["expert_major", "token_unique", "padded"]:
+            for dtype in ["f32", "bf16", "f16", "fp8_e4m3"]:
+                with self.subTest(layout=layout, dtype=dtype):
+                    self.measure("--layout", layout, "--dtype", dtype, "--systems", "shunt")
+
+    def test_times_each_way_of_few_tokens(self):
+        for dtype in ["bf16", "fp8_e4m3"]:
+            report = self.measure("--low-latency", "--dtype", dtype, "--systems", "shunt")
+            self.expect_times(report, ["pair_ms", "graph_dispatch_ms", "graph_combine_ms"])
+            self.assertEqual(report["config"]["layout"], "padded")
+
+    def test_keeps_to_few_multiprocessors(self):
+        for layout in ["expert_major", "token_unique"]:
+            few = self.measure("--sms", "20", "--layout", layout, "--systems", "shunt")["few_sms"]
+            self.assertLessEqual(few["sms_seen"], 20)
+            self.expect_times(few, ["store_gbps", "dispatch_share", "combine_share"])
+
+
+if __name__ == "__main__":
+    result = unittest.main(exit=False).result
+    has_run = result.testsRun > len(result.skipped)
+    for _, reason in result.skipped:
+        print(f"skipped: {reason}")
+    sys.exit(not result.wasSuccessful() if has_run else SKIPPED)
