@@ -21,7 +21,7 @@ enum class ErrorCode {
 
 std::string_view to_string(ErrorCode code);
 
-/// Names rank, peer, operation and sizes in its message.
+/// Names rank, peer, operation and sizes in its message. docs/errors.md says what differs on devices.
 class Error : public std::runtime_error {
  public:
   Error(ErrorCode code, const std::string& message);

@@ -51,7 +51,7 @@ struct Announcement {
   std::uint64_t plan_hash = 0;
   std::uint64_t offset = 0;         ///< the block that peers read or write
   std::uint64_t bytes = 0;          ///< its size
-  std::uint64_t second_offset = 0;  ///< combine_backward: the expert outputs that peers read; dispatch on devices: scales
+  std::uint64_t second_offset = 0;  ///< combine_backward: expert outputs that peers read; dispatch on devices: scales
 };
 
 class Operation {
