@@ -79,9 +79,9 @@ struct DeviceGradients {
 /// Tensors are in device memory. All ranks make their engines in the same order with the same options (but for the
 /// stream and sms) and call each engine's operations in the same order. Operations are put on the engine's stream and
 /// nothing waits on the host, except in exact plans, in plans with a map that is new to the engine, where tickets are
-/// waited for, and for memory of earlier operations where the heap has no other. An engine keeps
-/// the last maps it has planned with, some words per expert in the heap. Engines that share a heap's stream wait for
-/// each other where one waits on the host, also to be destroyed.
+/// waited for, and for memory of earlier operations where the heap has no other. An engine keeps the last maps it has
+/// planned with, some words per expert in the heap. Engines that share a heap's stream wait for each other where one
+/// waits on the host, also to be destroyed.
 ///
 /// So operations can be captured in a CUDA graph, if the engine has planned with the same map before, plans have a
 /// bound and rows that peers read or write came from DeviceHeap::allocate. Capture with
