@@ -17,6 +17,10 @@ NOT_BUILT = '<testcase status="notrun"><skipped message="Unable to find executab
 class RunTests(unittest.TestCase):
     def run_tests(self, *cases, ctest_status=0):
         """(exit status, last line) of run_tests where ctest reports these cases."""
+        status, lines = self.all_lines(*cases, ctest_status=ctest_status)
+        return status, lines[-1]
+
+    def all_lines(self, *cases, ctest_status=0):
         with tempfile.TemporaryDirectory() as folder:
             tree = pathlib.Path(folder)
             (tree / "tools").mkdir()
@@ -27,10 +31,19 @@ class RunTests(unittest.TestCase):
             ctest.chmod(0o755)
             run = subprocess.run([tree / "tools" / "run_tests", "release"], capture_output=True, text=True,
                                  env={**os.environ, "PATH": f"{tree}:{os.environ['PATH']}"})
-            return run.returncode, run.stdout.splitlines()[-1]
+            return run.returncode, run.stdout.splitlines()
 
     def test_counts_each_outcome(self):
         self.assertEqual(self.run_tests(PASSED, PASSED, SKIPPED), (0, "2 passed, 0 failed, 1 skipped"))
+
+    def test_tells_why_tests_were_skipped(self):
+        def skipped(said):
+            return SKIPPED.replace("</testcase>", f"<system-out>{said}</system-out></testcase>")
+
+        _, lines = self.all_lines(PASSED, skipped("a.cpp:7: Skipped\nno GPU\n\nbye"), skipped("b.cpp:9: Skipped\nno GPU"),
+                                  skipped("OK\nskipped: no driver"), skipped("the last line"), SKIPPED)
+        self.assertEqual(lines[0], "2 skipped: no GPU")
+        self.assertEqual(set(lines[1:-1]), {"1 skipped: no driver", "1 skipped: the last line", "1 skipped: no reason given"})
 
     def test_fails_where_a_test_failed(self):
         self.assertEqual(self.run_tests(PASSED, FAILED), (1, "1 passed, 1 failed, 0 skipped"))

@@ -21,10 +21,13 @@ void finish(Stream stream) { device::check(cudaStreamSynchronize(stream), "wait 
 }  // namespace
 
 std::string why_no_device() {
-  int count = 0;
-  const cudaError_t status = cudaGetDeviceCount(&count);
-  if (status != cudaSuccess) return std::string("no CUDA device: ") + cudaGetErrorString(status);
-  return count > 0 ? "" : "no CUDA device";
+  try {
+    int count = 0;
+    device::check(cudaGetDeviceCount(&count), "find a device");
+    return count > 0 ? "" : "no CUDA device";
+  } catch (const Error& error) {
+    return error.what();
+  }
 }
 
 bool forked_ranks_have_device() {
