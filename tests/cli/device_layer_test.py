@@ -1,29 +1,14 @@
 """`shunt bench layer` as a user meets it. Usage: device_layer_test.py PATH_TO_SHUNT [unittest arguments]"""
-import json
-import os
-import subprocess
-import sys
-import tempfile
 import unittest
 
-SHUNT = sys.argv.pop(1)
-SKIPPED = 77
-SMALL = ["--tokens", "60", "--hidden", "64", "--ffn", "48", "--experts", "14", "--topk", "3", "--iterations", "2", "--warmup", "1"]
+from device_bench import Bench, BenchOnDevice, main
 
-
-def bench_layer(*arguments):
-    return subprocess.run([SHUNT, "bench", "layer", *arguments], capture_output=True, text=True, timeout=120)
-
-
-def why_no_layer():
-    """What keeps this build or this machine from computing a layer; empty if nothing does."""
-    done = bench_layer(*SMALL)
-    return done.stderr.strip() if done.returncode != 0 and ("this build has no" in done.stderr or "find a device" in done.stderr) else ""
+LAYER = Bench("layer", ["--tokens", "60", "--hidden", "64", "--ffn", "48", "--experts", "14", "--topk", "3", "--iterations", "2", "--warmup", "1"])
 
 
 class Words(unittest.TestCase):
     def test_help_teaches_layouts_and_figures(self):
-        text = bench_layer("--help").stdout
+        text = LAYER.run("--help").stdout
         for word in ["--device cuda", "--ffn", "--chunks", "--verify", "token_unique", "SwiGLU", "dense", "largest error", "--graph"]:
             self.assertIn(word, text)
 
@@ -31,34 +16,23 @@ class Words(unittest.TestCase):
         for option, value in [("--hidden", "60"), ("--ffn", "47"), ("--ffn", "0"), ("--experts", "1"), ("--chunks", "-1"), ("--verify", "0"),
                               ("--tokens", "0"), ("--layout", "padded"), ("--dtype", "fp8_e4m3"), ("--device", "cpu"), ("--routing", "none")]:
             with self.subTest(option=option):
-                done = bench_layer("--topk", "1", option, value)
+                done = LAYER.run("--topk", "1", option, value)
                 self.assertNotEqual(done.returncode, 0)
                 self.assertIn(option, done.stderr)
 
     def test_an_unwritable_file_is_noticed_first(self):
-        done = bench_layer(*SMALL, "--json", "/nonexistent/x.json")
+        done = LAYER.run(*LAYER.small, "--json", "/nonexistent/x.json")
         self.assertEqual(done.returncode, 1)
         self.assertIn("/nonexistent", done.stderr)
 
     def test_a_machine_that_can_not_is_told_why_in_one_line(self):
-        if not (why := why_no_layer()):
+        if not (why := LAYER.why_not()):
             self.skipTest("this machine can")
         self.assertEqual(why.count("\n"), 0)
 
 
-class OnDevice(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        if why := why_no_layer():
-            raise unittest.SkipTest(why)
-
-    def measure(self, *arguments):
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "layer.json")
-            done = bench_layer(*SMALL, *arguments, "--json", path)
-            self.assertEqual(done.returncode, 0, done.stderr)
-            with open(path) as file:
-                return json.load(file)
+class OnDevice(BenchOnDevice):
+    bench = LAYER
 
     def test_gives_every_token_what_the_host_computes(self):
         for ranks, dtypes in [("1", ["f32", "f16"]), ("2", ["bf16", "f32"]), ("4", ["f16", "bf16"]), ("7", ["f32", "f32"])]:
@@ -82,8 +56,4 @@ class OnDevice(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    result = unittest.main(exit=False).result
-    has_run = result.testsRun > len(result.skipped)
-    for _, reason in result.skipped:
-        print(f"skipped: {reason}")
-    sys.exit(not result.wasSuccessful() if has_run else SKIPPED)
+    main()

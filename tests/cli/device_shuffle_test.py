@@ -1,24 +1,10 @@
 """`shunt bench shuffle --device cuda` as a user meets it. Usage: device_shuffle_test.py PATH_TO_SHUNT [unittest arguments]"""
-import json
-import os
-import subprocess
-import sys
-import tempfile
 import unittest
 
-SHUNT = sys.argv.pop(1)
-SKIPPED = 77
-SMALL = ["--device", "cuda", "--ranks", "4", "--tokens", "96", "--hidden", "256", "--experts", "32", "--topk", "4",
-         "--iterations", "2", "--warmup", "1"]
+from device_bench import Bench, BenchOnDevice, main
 
-
-def bench_shuffle(*arguments):
-    return subprocess.run([SHUNT, "bench", "shuffle", *arguments], capture_output=True, text=True, timeout=120)
-
-
-def why_no_device():
-    done = bench_shuffle(*SMALL)
-    return done.stderr.strip() if done.returncode != 0 and ("has no CUDA" in done.stderr or "find a device" in done.stderr) else ""
+SHUFFLE = Bench("shuffle", ["--device", "cuda", "--ranks", "4", "--tokens", "96", "--hidden", "256", "--experts", "32", "--topk", "4",
+                            "--iterations", "2", "--warmup", "1"])
 
 
 class Words(unittest.TestCase):
@@ -30,33 +16,21 @@ class Words(unittest.TestCase):
                                 (["--world", "env"], "--world env"), (["--routing", "lottery"], "lottery"),
                                 (["--json", "/nonexistent/x.json"], "/nonexistent")]:
             with self.subTest(arguments=arguments):
-                done = bench_shuffle(*SMALL, *arguments)
+                done = SHUFFLE.run(*SHUFFLE.small, *arguments)
                 self.assertEqual(done.returncode, 1)
                 self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
                 self.assertIn(word, done.stderr)
 
     def test_a_machine_without_a_device_is_told_so_in_one_line(self):
-        if not (why := why_no_device()):
+        if not (why := SHUFFLE.why_not()):
             self.skipTest("this machine has one")
         self.assertEqual(why.count("\n"), 0)
         self.assertIn("unsupported", why)
 
 
-class OnDevice(unittest.TestCase):
+class OnDevice(BenchOnDevice):
     """Every run verifies all outputs before it measures."""
-
-    @classmethod
-    def setUpClass(cls):
-        if why := why_no_device():
-            raise unittest.SkipTest(why)
-
-    def measure(self, *arguments):
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "shuffle.json")
-            done = bench_shuffle(*SMALL, *arguments, "--json", path)
-            self.assertEqual(done.returncode, 0, done.stderr)
-            with open(path) as file:
-                return json.load(file)
+    bench = SHUFFLE
 
     def expect_times(self, values, names):
         for name in names:
@@ -90,8 +64,4 @@ class OnDevice(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    result = unittest.main(exit=False).result
-    has_run = result.testsRun > len(result.skipped)
-    for _, reason in result.skipped:
-        print(f"skipped: {reason}")
-    sys.exit(not result.wasSuccessful() if has_run else SKIPPED)
+    main()

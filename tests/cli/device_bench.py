@@ -1,0 +1,55 @@
+"""What tests of a benchmark on a device share."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SHUNT = sys.argv.pop(1)
+SKIPPED = 77
+
+
+class Bench:
+    """One verb of `shunt bench`, with options that make it small."""
+
+    def __init__(self, verb, small):
+        self.verb = verb
+        self.small = small
+
+    def run(self, *arguments):
+        return subprocess.run([SHUNT, "bench", self.verb, *arguments], capture_output=True, text=True, timeout=120)
+
+    def why_not(self):
+        """What keeps this build or this machine from it; empty if nothing does."""
+        done = self.run(*self.small)
+        says_why = "this build has no" in done.stderr or "find a device" in done.stderr
+        return done.stderr.strip() if done.returncode != 0 and says_why else ""
+
+
+class BenchOnDevice(unittest.TestCase):
+    """Skipped where there is no device. A subclass says which benchmark."""
+    bench = None
+
+    @classmethod
+    def setUpClass(cls):
+        if why := cls.bench.why_not():
+            raise unittest.SkipTest(why)
+
+    def measure(self, *arguments):
+        """The report of a benchmark that must succeed."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "report.json")
+            done = self.bench.run(*self.bench.small, *arguments, "--json", path)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            with open(path) as file:
+                return json.load(file)
+
+
+def main():
+    """Says why tests were skipped, and exits as ctest expects where all were."""
+    result = unittest.main(module="__main__", exit=False).result
+    has_run = result.testsRun > len(result.skipped)
+    for _, reason in result.skipped:
+        print(f"skipped: {reason}")
+    sys.exit(not result.wasSuccessful() if has_run else SKIPPED)
