@@ -72,7 +72,7 @@ Plan Engine::plan(const Routing& routing, const ExpertMap& map, const PlanOption
 Ticket<Rows> Engine::dispatch(const Plan& plan, const ConstTensor& x, const DispatchOptions& options) {
   Impl& engine = *impl_;
   const PlanData& data = engine.check_plan(plan, "dispatch");
-  engine.check_dispatch_input(data, x, options.scales);
+  engine.checks().dispatch_input(data.num_tokens, x, options.scales);
 
   const RowFormat format = engine.row_format(data.options.layout);
   const RowBlock shape = Dispatch::block_of(data, format, data.self);

@@ -86,33 +86,6 @@ const PlanData& Engine::Impl::check_plan(const Plan& plan, std::string_view oper
   return *plan.data();
 }
 
-void Engine::Impl::check_tensor(std::string_view operation, std::string_view name, const ConstTensor& tensor,
-                                DType dtype, std::int64_t rows) const {
-  if (tensor.dtype != dtype)
-    fail(ErrorCode::invalid_argument, "rank {}: {}: {} is {}, expected {}", rank(), operation, name,
-         to_string(tensor.dtype), to_string(dtype));
-  if (tensor.rows != rows || tensor.cols != options.hidden)
-    fail(ErrorCode::invalid_argument, "rank {}: {}: {} is [{}, {}], expected [{}, {}]", rank(), operation, name,
-         tensor.rows, tensor.cols, rows, options.hidden);
-  if (tensor.rows > 0 && !tensor.data)
-    fail(ErrorCode::invalid_argument, "rank {}: {}: {} has no data", rank(), operation, name);
-}
-
-void Engine::Impl::check_dispatch_input(const PlanData& plan, const ConstTensor& x, const ConstTensor& scales) const {
-  const bool quantises = options.dtype == fp8_e4m3 && x.dtype != fp8_e4m3;
-  check_tensor("dispatch", "x", x, quantises ? x.dtype : options.dtype, plan.num_tokens);
-  if (x.dtype != fp8_e4m3) {
-    if (is_given(scales))
-      fail(ErrorCode::invalid_argument, "rank {}: dispatch: scales given, but x is {}", rank(), to_string(x.dtype));
-    return;
-  }
-  const auto blocks = static_cast<std::int64_t>(scales_per_row(static_cast<std::size_t>(options.hidden)));
-  if ((!scales.data && plan.num_tokens > 0) || scales.dtype != f32 || scales.rows != plan.num_tokens ||
-      (scales.cols != blocks && plan.num_tokens > 0))
-    fail(ErrorCode::invalid_argument, "rank {}: dispatch: fp8 x needs f32 scales [{}, {}], got {} [{}, {}]", rank(),
-         plan.num_tokens, blocks, to_string(scales.dtype), scales.rows, scales.cols);
-}
-
 void Engine::Impl::check_apart(std::string_view operation, const ConstTensor& input, const Tensor& out) const {
   const std::less<const std::byte*> before;
   if (before(input.data, out.data + out.bytes()) && before(out.data, input.data + input.bytes()))

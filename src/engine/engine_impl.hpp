@@ -7,14 +7,12 @@
 
 #include "engine/row_block.hpp"
 #include "engine/shuffle.hpp"
+#include "engine/tensor_checks.hpp"
 #include "engine/world_impl.hpp"
 #include "plan/planner.hpp"
 #include "shunt/engine.hpp"
 
 namespace shunt {
-
-/// A shape without memory is a mistake to be refused, not a tensor that was left out.
-inline bool is_given(const ConstTensor& tensor) { return tensor.data || tensor.rows != 0; }
 
 struct Engine::Impl {
   Impl(const World& world, const EngineOptions& options);
@@ -29,14 +27,16 @@ struct Engine::Impl {
   [[nodiscard]] RankId rank() const { return world->group->self; }
   [[nodiscard]] EngineShape shape() const;
   [[nodiscard]] RowFormat row_format(Layout layout) const;
+  [[nodiscard]] TensorChecks checks() const { return {rank(), options.dtype, options.hidden, false}; }
 
   // Each throws Error(invalid_argument) that names rank, operation and cause.
   [[nodiscard]] const PlanData& check_plan(const Plan& plan, std::string_view operation) const;
   void check_tensor(std::string_view operation, std::string_view name, const ConstTensor& tensor, DType dtype,
-                    std::int64_t rows) const;
+                    std::int64_t rows) const {
+    checks().tensor(operation, name, tensor, dtype, rows, options.hidden);
+  }
   /// Peers read inputs while this rank writes outputs.
   void check_apart(std::string_view operation, const ConstTensor& input, const Tensor& out) const;
-  void check_dispatch_input(const PlanData& plan, const ConstTensor& x, const ConstTensor& scales) const;
 
   [[nodiscard]] Block allocate(std::size_t bytes) const { return world->fabric->allocate(bytes); }
   [[nodiscard]] std::optional<std::uint64_t> offset_of(const std::byte* data, std::size_t bytes) const {

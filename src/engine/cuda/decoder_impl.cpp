@@ -145,21 +145,6 @@ void DeviceDecoder::Impl::check_input(const DeviceRouting& routing, const ConstT
   engine->check_tensor("dispatch", "x", x, engine->has_scales() ? x.dtype : engine->options.dtype, routing.num_tokens);
 }
 
-void DeviceDecoder::Impl::quantise(const ConstTensor& x) const {
-  auto** const to = reinterpret_cast<std::byte**>(quantised_.pointers.get());
-  device::launch(device::QuantiseRows{.x = x.data,
-                                      .scales = nullptr,
-                                      .rows = to,
-                                      .row_scales = to + 1,
-                                      .terms = nullptr,
-                                      .num_tokens = x.rows,
-                                      .topk = 1,
-                                      .hidden = x.cols,
-                                      .x_dtype = x.dtype,
-                                      .stop = &engine->control.progress->fault},
-                 engine->stream);
-}
-
 device::SendPadded DeviceDecoder::Impl::sending(const DeviceRouting& routing, const ConstTensor& x) const {
   return {.map = *map,
           .x = x.data,
@@ -187,7 +172,10 @@ void DeviceDecoder::Impl::send(const DeviceRouting& routing, const ConstTensor& 
   const device::OnDevice scope(engine->device());
   engine->start_after(after);
   const device::Tag tag{OpKind::dispatch, Phase::end, hash};
-  if (engine->has_scales()) quantise(x);
+  if (engine->has_scales())
+    device::launch(device::quantise_tokens(x, reinterpret_cast<std::byte**>(quantised_.pointers.get()),
+                                           &engine->control.progress->fault),
+                   engine->stream);
   const ConstTensor& sent = engine->has_scales() ? ConstTensor(quantised_.x) : x;
   device::launch(device::SendAndMeet{sending(routing, sent), engine->control, {0, 0, tag.packed()}, part},
                  engine->stream);

@@ -48,7 +48,6 @@ struct DeviceDecoder::Impl {
   void make_room_to_quantise();
   void check_routing(const DeviceRouting& routing) const;
   void check_input(const DeviceRouting& routing, const ConstTensor& x) const;
-  void quantise(const ConstTensor& x) const;
   [[nodiscard]] device::SendPadded sending(const DeviceRouting& routing, const ConstTensor& x) const;
 
   /// [ranks], device.

@@ -26,7 +26,7 @@ DeviceTicket<DeviceRows> DeviceEngine::dispatch(const DevicePlan& plan, const Co
                                                 const DeviceDispatchOptions& options) {
   Impl& engine = *impl_;
   const DevicePlanData& data = engine.check_plan(plan, "dispatch");
-  engine.check_dispatch_input(data, x, options.scales);
+  engine.checks().dispatch_input(data.shape.num_tokens, x, options.scales);
   const Tensor out = engine.output("dispatch", options.out, engine.options.dtype, data.num_rows);
   const Tensor scales = engine.output_scales(options.out_scales, data.num_rows);
 

@@ -264,36 +264,6 @@ const DevicePlanData& DeviceEngine::Impl::check_plan(const DevicePlan& plan, std
   return *plan.data();
 }
 
-void DeviceEngine::Impl::check_tensor(std::string_view operation, std::string_view name, const ConstTensor& tensor,
-                                      DType dtype, std::int64_t rows, std::int64_t cols) const {
-  if (tensor.dtype != dtype)
-    fail(ErrorCode::invalid_argument, "rank {}: {}: {} is {}, expected {}", self, operation, name,
-         to_string(tensor.dtype), to_string(dtype));
-  if (tensor.rows != rows || tensor.cols != cols)
-    fail(ErrorCode::invalid_argument, "rank {}: {}: {} is [{}, {}], expected [{}, {}]", self, operation, name,
-         tensor.rows, tensor.cols, rows, cols);
-  if (tensor.rows > 0 && !tensor.data)
-    fail(ErrorCode::invalid_argument, "rank {}: {}: {} has no data", self, operation, name);
-  if (reinterpret_cast<std::uintptr_t>(tensor.data) % size_of(dtype) != 0)
-    fail(ErrorCode::invalid_argument, "rank {}: {}: {} is not aligned to its elements", self, operation, name);
-}
-
-void DeviceEngine::Impl::check_dispatch_input(const DevicePlanData& plan, const ConstTensor& x,
-                                              const ConstTensor& scales) const {
-  const std::int64_t num_tokens = plan.shape.num_tokens;
-  const bool quantises = has_scales() && x.dtype != fp8_e4m3;
-  check_tensor("dispatch", "x", x, quantises ? x.dtype : options.dtype, num_tokens);
-  if (x.dtype != fp8_e4m3) {
-    if (scales.data || scales.rows != 0)
-      fail(ErrorCode::invalid_argument, "rank {}: dispatch: scales given, but x is {}", self, to_string(x.dtype));
-    return;
-  }
-  if ((!scales.data && num_tokens > 0) || scales.dtype != f32 || scales.rows != num_tokens ||
-      (scales.cols != num_scales() && num_tokens > 0) || reinterpret_cast<std::uintptr_t>(scales.data) % 4 != 0)
-    fail(ErrorCode::invalid_argument, "rank {}: dispatch: fp8 x needs f32 scales [{}, {}], got {} [{}, {}]", self,
-         num_tokens, num_scales(), to_string(scales.dtype), scales.rows, scales.cols);
-}
-
 template <class Make>
 auto DeviceEngine::Impl::with_room(const Make& make) const {
   try {
@@ -328,19 +298,16 @@ Tensor DeviceEngine::Impl::staging(std::string_view operation, DType dtype, std:
   return make_tensor(dtype, rows, cols, [&](std::size_t bytes) { return allocate_hidden(bytes); });
 }
 
-Tensor DeviceEngine::Impl::output(std::string_view operation, std::string_view name, const Tensor& given, DType dtype,
-                                  std::int64_t rows, std::int64_t cols) const {
-  if (!given.data && given.rows == 0) return allocate(dtype, rows, cols);
-  check_tensor(operation, name, given, dtype, rows, cols);
+Tensor DeviceEngine::Impl::output(std::string_view operation, const Tensor& given, DType dtype,
+                                  std::int64_t rows) const {
+  if (!is_given(given)) return allocate(dtype, rows);
+  check_tensor(operation, "out", given, dtype, rows);
   return given;
 }
 
 Tensor DeviceEngine::Impl::output_scales(const Tensor& given, std::int64_t rows) const {
-  if (has_scales()) return output("dispatch", "out_scales", given, f32, rows, num_scales());
-  if (given.data || given.rows != 0)
-    fail(ErrorCode::invalid_argument, "rank {}: dispatch: out_scales given, but rows are {}", self,
-         to_string(options.dtype));
-  return {};
+  checks().out_scales(given, rows);
+  return is_given(given) || !has_scales() ? given : allocate(f32, rows, num_scales());
 }
 
 Tensor DeviceEngine::Impl::writable_by_peers(std::string_view operation, const Tensor& out) const {

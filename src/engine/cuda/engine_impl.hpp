@@ -11,6 +11,7 @@
 #include "engine/cuda/heap_impl.hpp"
 #include "engine/cuda/resting_blocks.hpp"
 #include "engine/cuda/tag.hpp"
+#include "engine/tensor_checks.hpp"
 #include "plan/cuda/map_tables.hpp"
 #include "shunt/device_engine.hpp"
 #include "transport/cuda/control.hpp"
@@ -35,10 +36,8 @@ struct DeviceEngine::Impl : std::enable_shared_from_this<DeviceEngine::Impl> {
 
   [[nodiscard]] std::int32_t device() const { return heap->memory.device(); }
   /// Rows are fp8 and have scales.
-  [[nodiscard]] bool has_scales() const { return options.dtype == fp8_e4m3; }
-  [[nodiscard]] std::int64_t num_scales() const {
-    return static_cast<std::int64_t>(scales_per_row(static_cast<std::size_t>(options.hidden)));
-  }
+  [[nodiscard]] bool has_scales() const { return checks().has_scales(); }
+  [[nodiscard]] std::int64_t num_scales() const { return checks().num_scales(); }
 
   /// Throws the Error of a fault that the device has recorded. Before, what peers may still write is kept from others.
   void throw_if_faulty() const;
@@ -62,18 +61,12 @@ struct DeviceEngine::Impl : std::enable_shared_from_this<DeviceEngine::Impl> {
   [[nodiscard]] const DevicePlanData& check_plan(const DevicePlan& plan, std::string_view operation) const;
   void check_tensor(std::string_view operation, std::string_view name, const ConstTensor& tensor, DType dtype,
                     std::int64_t rows) const {
-    check_tensor(operation, name, tensor, dtype, rows, options.hidden);
+    checks().tensor(operation, name, tensor, dtype, rows, options.hidden);
   }
-  void check_tensor(std::string_view operation, std::string_view name, const ConstTensor& tensor, DType dtype,
-                    std::int64_t rows, std::int64_t cols) const;
-  void check_dispatch_input(const DevicePlanData& plan, const ConstTensor& x, const ConstTensor& scales) const;
+  [[nodiscard]] TensorChecks checks() const { return {RankId(self), options.dtype, options.hidden, true}; }
 
   /// A new block in the heap, or `given` if the caller brought one.
-  [[nodiscard]] Tensor output(std::string_view operation, const Tensor& given, DType dtype, std::int64_t rows) const {
-    return output(operation, "out", given, dtype, rows, options.hidden);
-  }
-  [[nodiscard]] Tensor output(std::string_view operation, std::string_view name, const Tensor& given, DType dtype,
-                              std::int64_t rows, std::int64_t cols) const;
+  [[nodiscard]] Tensor output(std::string_view operation, const Tensor& given, DType dtype, std::int64_t rows) const;
   /// Empty unless rows have scales.
   [[nodiscard]] Tensor output_scales(const Tensor& given, std::int64_t rows) const;
   /// `out` itself, or a block in its stead that peers can write.

@@ -9,6 +9,7 @@
 #include "core/cuda/segment.hpp"
 #include "shunt/dtype.hpp"
 #include "shunt/routing.hpp"
+#include "shunt/tensor.hpp"
 
 namespace shunt::device {
 
@@ -27,6 +28,20 @@ struct QuantiseRows {
   DType x_dtype;
   const std::uint32_t* stop;  ///< device: nothing is done where it is set
 };
+
+/// Every token once, into the row of its number. `to`, device: where rows and their scales begin.
+inline QuantiseRows quantise_tokens(const ConstTensor& x, std::byte* const* to, const std::uint32_t* stop) {
+  return {.x = x.data,
+          .scales = nullptr,
+          .rows = to,
+          .row_scales = to + 1,
+          .terms = nullptr,
+          .num_tokens = x.rows,
+          .topk = 1,
+          .hidden = x.cols,
+          .x_dtype = x.dtype,
+          .stop = stop};
+}
 
 void launch(const QuantiseRows& quantise, cudaStream_t stream);
 void preload_quantise_rows();

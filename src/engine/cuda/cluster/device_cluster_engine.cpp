@@ -70,14 +70,6 @@ const PlanData& DeviceClusterEngine::Impl::check_plan(const DeviceClusterPlan& p
   return engine().check_plan(plan.data() ? plan.host() : Plan(), operation);
 }
 
-void DeviceClusterEngine::Impl::check_tensor(std::string_view operation, std::string_view name,
-                                             const ConstTensor& tensor, DType dtype, std::int64_t rows) const {
-  engine().check_tensor(operation, name, tensor, dtype, rows);
-  if (reinterpret_cast<std::uintptr_t>(tensor.data) % size_of(dtype) != 0)
-    fail(ErrorCode::invalid_argument, "rank {}: {}: {} is not aligned to its elements", engine().rank(), operation,
-         name);
-}
-
 device::SumOrder DeviceClusterEngine::Impl::sum_order() const {
   if (options().reduction == Reduction::flat) return device::SumOrder::flat;
   const bool is_mixed = engine().world->group->has_far() && options().wire_dtype != options().expert_dtype;
@@ -110,14 +102,8 @@ Tensor DeviceClusterEngine::Impl::output(std::string_view operation, const Tenso
 }
 
 Tensor DeviceClusterEngine::Impl::output_scales(const Tensor& given, std::int64_t rows) const {
-  const auto hidden = static_cast<std::size_t>(options().hidden);
-  const auto cols = options().dtype == fp8_e4m3 ? static_cast<std::int64_t>(scales_per_row(hidden)) : 0;
-  if (is_given(given) && (given.dtype != f32 || given.rows != rows || given.cols != cols || cols == 0 ||
-                          reinterpret_cast<std::uintptr_t>(given.data) % sizeof(float) != 0))
-    fail(ErrorCode::invalid_argument, "rank {}: dispatch: out_scales is {} [{}, {}], expected {}", engine().rank(),
-         to_string(given.dtype), given.rows, given.cols,
-         cols == 0 ? "none" : fmt::format("aligned f32 [{}, {}]", rows, cols));
-  return is_given(given) || cols == 0 ? given : allocate(f32, rows, cols);
+  checks().out_scales(given, rows);
+  return is_given(given) || !checks().has_scales() ? given : allocate(f32, rows, checks().num_scales());
 }
 
 device::ClusterDispatch::Output DeviceClusterEngine::Impl::delivery(const Tensor& out) const {
@@ -188,9 +174,7 @@ DeviceTicket<DeviceRows> DeviceClusterEngine::dispatch(const DeviceClusterPlan& 
   Impl& impl = *impl_;
   const PlanData& data = impl.check_plan(plan, "dispatch");
   const DType dtype = impl.options().dtype;
-  const bool quantises = dtype == fp8_e4m3 && x.dtype != fp8_e4m3;
-  impl.check_tensor("dispatch", "x", x, quantises ? x.dtype : dtype, data.num_tokens);
-  impl.engine().check_dispatch_input(data, x, options.scales);
+  impl.checks().dispatch_input(data.num_tokens, x, options.scales);
   const Tensor out = impl.output("dispatch", options.out, dtype, data.num_rows());
   const Tensor out_scales = impl.output_scales(options.out_scales, data.num_rows());
   if (is_given(options.out)) impl.engine().check_apart("dispatch", x, out);
@@ -200,11 +184,11 @@ DeviceTicket<DeviceRows> DeviceClusterEngine::dispatch(const DeviceClusterPlan& 
                                          .to_quantise = {},
                                          .rows = impl.delivery(out),
                                          .row_scales = {}};
-  if (dtype == fp8_e4m3) {
+  if (impl.checks().has_scales()) {
     inputs.row_scales = impl.delivery(out_scales);
     inputs.scales.cols = out_scales.cols;  // also where there are no tokens
   }
-  if (quantises) {
+  if (x.dtype != dtype) {
     inputs.to_quantise = x;
     inputs.x = impl.allocate(dtype, x.rows, x.cols);
     inputs.scales = impl.allocate(f32, x.rows, out_scales.cols);

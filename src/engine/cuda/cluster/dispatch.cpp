@@ -16,16 +16,7 @@ bool ClusterDispatch::prepare() {
   if (in_.to_quantise.rows == 0) return false;
   const std::array made{const_cast<std::byte*>(in_.x.data), const_cast<std::byte*>(in_.scales.data)};
   lane().write(table(), made);
-  lane().launch(QuantiseRows{.x = in_.to_quantise.data,
-                             .scales = nullptr,
-                             .rows = table(),
-                             .row_scales = table() + 1,
-                             .terms = nullptr,
-                             .num_tokens = in_.to_quantise.rows,
-                             .topk = 1,
-                             .hidden = in_.to_quantise.cols,
-                             .x_dtype = in_.to_quantise.dtype,
-                             .stop = nullptr});
+  lane().launch(quantise_tokens(in_.to_quantise, table(), nullptr));
   return true;
 }
 

@@ -24,7 +24,10 @@ struct DeviceClusterEngine::Impl {
   [[nodiscard]] const EngineOptions& options() const { return engine().options; }
   [[nodiscard]] const PlanData& check_plan(const DeviceClusterPlan& plan, std::string_view operation) const;
   void check_tensor(std::string_view operation, std::string_view name, const ConstTensor& tensor, DType dtype,
-                    std::int64_t rows) const;
+                    std::int64_t rows) const {
+    checks().tensor(operation, name, tensor, dtype, rows, options().hidden);
+  }
+  [[nodiscard]] TensorChecks checks() const { return {engine().rank(), options().dtype, options().hidden, true}; }
   [[nodiscard]] device::SumOrder sum_order() const;
 
   [[nodiscard]] Tensor allocate(DType dtype, std::int64_t rows, std::int64_t cols) const;

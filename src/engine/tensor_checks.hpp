@@ -1,0 +1,33 @@
+// What operations demand of the tensors that callers bring, on hosts and on devices.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "shunt/ids.hpp"
+#include "shunt/tensor.hpp"
+
+namespace shunt {
+
+/// A shape without memory is a mistake to be refused, not a tensor that was left out.
+inline bool is_given(const ConstTensor& tensor) { return tensor.data || tensor.rows != 0; }
+
+/// Of one rank's engine. Each throws Error(invalid_argument) that names rank, operation and cause.
+struct TensorChecks {
+  RankId rank;
+  DType row_dtype;
+  std::int64_t hidden;
+  bool aligned;  ///< elements must be, as on devices
+
+  [[nodiscard]] bool has_scales() const { return row_dtype == fp8_e4m3; }
+  /// Of an fp8 row.
+  [[nodiscard]] std::int64_t num_scales() const;
+
+  void tensor(std::string_view operation, std::string_view name, const ConstTensor& tensor, DType dtype,
+              std::int64_t rows, std::int64_t cols) const;
+  void dispatch_input(std::int64_t num_tokens, const ConstTensor& x, const ConstTensor& scales) const;
+  /// For scales of dispatched rows; it may be left out.
+  void out_scales(const ConstTensor& given, std::int64_t rows) const;
+};
+
+}  // namespace shunt
