@@ -291,6 +291,11 @@ class Faults(Shuffling):
                 for rank in (0, 1, 3, 4, 5):
                     self.assertRegex(printed, rf"(?m)^rank {rank}: (peer_lost: .*rank 2|deadline: .*in vain for (these of 6 ranks: 2|rank 2 of 2)$)")
 
+    def test_a_rank_that_ends_while_those_of_its_host_meet_is_named_by_all(self):
+        printed, _ = self.finish(self.start("forever", HOSTS_RANK_ENDS_IN_ITS_HOST="2"), limit=20)
+        for rank in (0, 1, 3, 4, 5):
+            self.assertRegex(printed, rf"(?m)^rank {rank}: peer_lost: .*rank 2")
+
     def test_a_stopped_rank_is_named_by_all(self):
         job = self.shuffle()
         os.kill(self.processes(job)[3][0], signal.SIGSTOP)

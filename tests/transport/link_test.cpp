@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include <functional>
+#include <future>
 #include <optional>
 
 #include "support/hosts_of_threads.hpp"
@@ -175,6 +176,22 @@ TEST_P(LinkWithPeer, EndsItsGreetingWhenThePeerLeaves) {
   const std::uint64_t no_slices = 0;
   peer_->send(RawPeer::Kind::left, std::as_bytes(std::span(&no_slices, 1)));
   expect_greeting_fails(*end_, ErrorCode::peer_lost, "rank 1 left while rank 0 was greeting it");
+}
+
+TEST_P(LinkWithPeer, NamesAPeerThatHasEndedSinceTheyMet) {
+  const auto address = peer_->address();
+  peer_->vanish();
+  HonestEnd late(GetParam(), address, 5000ms);
+  expect_greeting_fails(late, ErrorCode::peer_lost, "rank 0 lost its connection to rank 1");
+}
+
+TEST_P(LinkWithPeer, TellsWhyItLeavesWhoComesLater) {
+  link().flood({ErrorCode::peer_lost, RankId(0), RankId(0), "somebody else ended"});
+  auto end = std::async(std::launch::async, [&] { end_.reset(); });
+  await([&] { return peer_->num_heard(RawPeer::Kind::left) == 1; });
+  EXPECT_EQ(peer_->num_heard(RawPeer::Kind::fault), 1);
+  peer_->send(RawPeer::Kind::parted);
+  await([&] { return end.wait_for(0ms) == std::future_status::ready; });
 }
 
 /// Where there is RDMA, slices are fetched.

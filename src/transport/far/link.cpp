@@ -60,10 +60,10 @@ void Link::greet_all(std::chrono::milliseconds limit, const std::function<std::o
     const auto is_greeted = [](const Peer* peer) { return peer->has_asked && peer->has_answered; };
     std::erase_if(silent, is_greeted);
     if (silent.empty()) break;
-    if (const auto known = fault()) throw Error(known->code, known->text);
-    // Whoever leaves early was greeted before, if all went well.
+    // Whoever leaves early was greeted before, if all went well, and otherwise has said why.
     const auto gone = std::ranges::find_if(
         silent, [&](const Peer* peer) { return (peer->has_left || peer->is_broken) && !is_greeted(peer); });
+    if (const auto known = fault()) throw Error(known->code, known->text);
     if (gone != silent.end())
       fail(ErrorCode::peer_lost, "rank {} left while rank {} was greeting it", (*gone)->rank, options_.rank);
     if (Clock::now() >= deadline)
@@ -71,6 +71,7 @@ void Link::greet_all(std::chrono::milliseconds limit, const std::function<std::o
            silent.front()->rank, silent.front()->has_answered ? "be reached by it" : "reach it");
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
+  has_greeted_ = true;
   carrier_->refuse_strangers();
 }
 

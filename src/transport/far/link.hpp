@@ -32,7 +32,8 @@ class Link final : public FarLink, private SliceLink, private Receiver {
   /// Collective: returns once this rank and all others have heard each other, and nobody else can connect any more.
   /// Throws Error(deadline) that names who is silent, Error(peer_lost) for who has left, or the world's `fault`.
   void greet_all(std::chrono::milliseconds limit, const std::function<std::optional<Fault>()>& fault);
-  /// Sends what is queued, within limits, and closes all connections.
+  /// Sends what is queued, within limits, and closes all connections. Where greeting has failed or was left out,
+  /// whoever comes late is waited for too, to hear of the fault.
   ~Link() override;
 
   Post post(RankId peer, std::span<const std::byte> message) override;
@@ -94,6 +95,7 @@ class Link final : public FarLink, private SliceLink, private Receiver {
 
   std::atomic<bool> is_stopping_{false};
   std::atomic<bool> has_left_{false};
+  std::atomic<bool> has_greeted_{false};  // all
   std::atomic<bool> is_poisoned_{false};  // a fault is known; what else is on its way is worth nothing
   std::unique_ptr<Carrier> carrier_;
   std::thread thread_;

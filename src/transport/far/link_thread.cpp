@@ -192,8 +192,9 @@ void Link::say_farewell() {
 // from whoever found it, and name this rank instead.
 void Link::await_partings() {
   const auto deadline = Clock::now() + kFarewell;
-  const auto is_awaited = [](const std::unique_ptr<Peer>& peer) {
-    return peer && peer->is_known && !peer->has_parted && !peer->has_left && !peer->is_broken && !peer->is_silent;
+  const auto is_awaited = [this](const std::unique_ptr<Peer>& peer) {
+    return peer && (peer->is_known || !has_greeted_) && !peer->has_parted && !peer->has_left && !peer->is_broken &&
+           !peer->is_silent;
   };
   while (std::ranges::any_of(peers_, is_awaited) && Clock::now() < deadline)
     if (!carrier_->progress()) std::this_thread::sleep_for(kPause);

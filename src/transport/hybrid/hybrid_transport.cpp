@@ -63,7 +63,10 @@ bool HybridTransport::is_gone(RankId peer) const {
 }
 
 void HybridTransport::leave() {
+  if (has_left_.exchange(true)) return;
   near_->leave();
+  // Another rank of this host may tell them as well, but whoever hears that this one leaves must know why.
+  if (const auto fault = near_->fault()) far_->flood(*fault);
   far_->leave();
 }
 

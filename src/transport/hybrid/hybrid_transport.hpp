@@ -1,6 +1,7 @@
 // A world of several hosts: shared memory inside a host, a network between hosts.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -61,6 +62,7 @@ class HybridTransport final : public Transport {
   std::shared_ptr<LocalTransport> near_;
   std::unique_ptr<FarLink> far_;
   bool poll_far_next_ = false;
+  std::atomic<bool> has_left_{false};
 };
 
 }  // namespace shunt

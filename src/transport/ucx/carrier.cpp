@@ -69,7 +69,9 @@ void Carrier::connect(RankId, std::vector<far::Contact> contacts, far::Receiver&
     params.address = reinterpret_cast<const ucp_address_t*>(contact.address.data());
     params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
     params.err_handler = {on_error, peer.get()};
-    check(ucp_ep_create(worker_.get(), &params, &peer->endpoint), "connect");
+    // It may have ended since it was met.
+    if (const auto status = ucp_ep_create(worker_.get(), &params, &peer->endpoint); status != UCS_OK)
+      lose(contact.rank, status);
   }
 }
 
