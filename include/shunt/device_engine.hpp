@@ -22,7 +22,7 @@ namespace shunt {
 struct DeviceEngineOptions {
   /// Elements per row, at least 1.
   std::int64_t hidden = 0;
-  // As in EngineOptions; a DeviceDecoder takes no fp8 rows.
+  // As in EngineOptions.
   DType dtype = bf16;
   std::optional<DType> expert_dtype = std::nullopt;
   std::optional<DType> result_dtype = std::nullopt;
