@@ -1,4 +1,4 @@
-// A rank that dies when another of its host has come to meet it. Stands before the system's function of this name.
+// A rank that dies when another of its host has said the first word to it. Stands before the system's recvmsg.
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -15,16 +15,16 @@ bool is_doomed() {
   return rank && doomed && std::string_view(rank) == doomed;
 }
 
-bool is_within_host(int listener) {
+bool is_within_host(int socket) {
   int family = 0;
   socklen_t bytes = sizeof(family);
-  return getsockopt(listener, SOL_SOCKET, SO_DOMAIN, &family, &bytes) == 0 && family == AF_UNIX;
+  return getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &family, &bytes) == 0 && family == AF_UNIX;
 }
 
 }  // namespace
 
-extern "C" int accept4(int listener, sockaddr* address, socklen_t* bytes, int flags) {
-  const auto accepted = static_cast<int>(syscall(SYS_accept4, listener, address, bytes, flags));
-  if (accepted >= 0 && is_doomed() && is_within_host(listener)) (void)raise(SIGKILL);
-  return accepted;
+extern "C" ssize_t recvmsg(int socket, msghdr* message, int flags) {
+  const auto received = static_cast<ssize_t>(syscall(SYS_recvmsg, socket, message, flags));
+  if (received > 0 && is_doomed() && is_within_host(socket)) (void)raise(SIGKILL);
+  return received;
 }

@@ -1,7 +1,7 @@
 // Two ranks over the loopback interface: a real link, and a peer that may say whatever it likes.
 #pragma once
 
-#include <array>
+#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -59,7 +59,8 @@ class RawPeer : private far::Receiver {
   /// Returns once it has left, or the other side has gone.
   void send(Kind kind, std::span<const std::byte> bytes = {});
   void progress() { carrier_->progress(); }
-  [[nodiscard]] int num_heard(Kind kind) const { return num_heard_.at(static_cast<std::size_t>(kind)); }
+  [[nodiscard]] int num_heard(Kind kind) const { return static_cast<int>(std::ranges::count(heard_, kind)); }
+  [[nodiscard]] const std::vector<Kind>& heard() const { return heard_; }
 
  private:
   bool wants(const far::Header& header, std::size_t bytes) override;
@@ -69,7 +70,7 @@ class RawPeer : private far::Receiver {
 
   bool is_lost_ = false;
   std::int64_t num_sent_ = 0;
-  std::array<int, 8> num_heard_{};
+  std::vector<Kind> heard_;
   std::unique_ptr<far::Carrier> carrier_;
 };
 

@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "support/child_process.hpp"
+#include "support/require.hpp"
+#include "support/require_error.hpp"
 #include "support/round_trip.hpp"
 #include "support/traces.hpp"
 #include "transport/local/segment.hpp"
@@ -147,22 +149,61 @@ TEST_F(Join, NamesRanksAsTheLargerWorldDoes) {
     expect_error(*rank, ErrorCode::mismatch, "rank 11 believes in 4 ranks, rank 10 in 3");
 }
 
-// Who knows all ranks watches them, and rank 0 answers nobody while it introduces them to each other.
-TEST_F(Join, SpeaksOfRankZeroLast) {
-  ChildProcess host = start(0, 4);
-  const std::string place = await_meeting_place(host);
+/// Ranks 1 to 3 of a job that rank 0 holds, up to the moment when all have come.
+std::vector<Descriptor> come_as_guests(const std::string& place, const Segment& segment) {
   const std::uint64_t job_hash = std::stoull(place.substr(place.find('/') + 1), nullptr, 16);
-  const Segment segment = Segment::shareable(1 << 20, "guest");
   std::vector<Descriptor> guests;
   for (std::int32_t rank = 1; rank < 4; ++rank) {
     guests.push_back(std::move(*shm::connect_to(place)));
-    ASSERT_TRUE(shm::send_parcel(guests.back(), {.job_hash = job_hash, .rank = rank, .size = 4}, segment.fd()));
+    require(shm::send_parcel(guests.back(), {.job_hash = job_hash, .rank = rank, .size = 4}, segment.fd()),
+            "rank 0 listens");
   }
-  for (const auto& guest : guests) {
-    std::vector<std::int32_t> order;
-    for (int i = 0; i < 3; ++i)
-      order.push_back(shm::receive_parcel(guest, std::chrono::steady_clock::now() + 20s).value().parcel.rank);
-    EXPECT_EQ(order.back(), 0);
+  return guests;
+}
+
+std::vector<shm::ReceivedParcel> hear_all(const Descriptor& guest) {
+  std::vector<shm::ReceivedParcel> words;
+  while (auto word = shm::receive_parcel(guest, std::chrono::steady_clock::now() + 20s))
+    words.push_back(std::move(*word));
+  return words;
+}
+
+// Who begins watches the others, so all have to know all before.
+TEST_F(Join, TellsGuestsToBeginWhenAllAreIntroduced) {
+  ChildProcess host = start(0, 4);
+  const Segment segment = Segment::shareable(1 << 20, "guest");
+  for (const Descriptor& guest : come_as_guests(await_meeting_place(host), segment)) {
+    const auto words = hear_all(guest);
+    ASSERT_EQ(words.size(), 4u);
+    for (int i = 0; i < 3; ++i) EXPECT_TRUE(words[i].first.valid() && words[i].second.valid());
+    EXPECT_FALSE(words[3].first.valid());
+    EXPECT_STREQ(words[3].parcel.refusal.data(), "");
+  }
+}
+
+TEST_F(Join, TellsNobodyToBeginWhenARankEndsMeanwhile) {
+  for (int repeat = 0; repeat < 20; ++repeat, ++job_) {
+    ChildProcess host = start(0, 4);
+    const Segment segment = Segment::shareable(1 << 20, "guest");
+    auto guests = come_as_guests(await_meeting_place(host), segment);
+    guests.pop_back();
+    for (const Descriptor& guest : guests) {
+      const auto words = hear_all(guest);
+      ASSERT_FALSE(words.empty());
+      EXPECT_STREQ(words.back().parcel.refusal.data(), "rank 3 ended while the ranks were meeting");
+    }
+  }
+}
+
+TEST_F(Join, EndsWithAFaultOfTheLargerWorld) {
+  for (const std::int32_t rank : {0, 1}) {
+    std::atomic<bool> is_known = false;
+    shm::JoinOptions options{.rank = RankId(rank), .size = 2, .job = fmt::format("larger-{}-{}", getpid(), rank)};
+    options.fault = [&]() -> std::optional<Fault> {
+      if (!is_known.exchange(true)) return std::nullopt;
+      return Fault{ErrorCode::peer_lost, RankId(7), RankId(rank), "rank 7 ended"};
+    };
+    require_error([&] { (void)shm::join(options); }, ErrorCode::peer_lost, "rank 7 ended");
   }
 }
 

@@ -9,6 +9,7 @@
 #include "core/hash.hpp"
 #include "core/host_name.hpp"
 #include "core/wiring.hpp"
+#include "transport/far/early_listener.hpp"
 #include "transport/far/link.hpp"
 #include "transport/hybrid/hybrid_transport.hpp"
 #include "transport/missing_ranks.hpp"
@@ -130,27 +131,6 @@ class FarReunion final : public Reunion {
   net::Seating seating_;
 };
 
-void tell_other_hosts(const Error& error, const LinkOptions& far, std::unique_ptr<Carrier> carrier) {
-  const auto ignore = [](auto&&...) {};
-  try {
-    Link link(std::move(carrier), far, {.on_arrival = ignore, .on_fault = ignore});
-    link.flood({error.code(), far.rank, far.rank, error.what()});
-  } catch (const Error&) {
-    // What they would have been told matters more.
-  }
-}
-
-/// Where the ranks of this host don't find each other, ranks of others would take this one for the reason.
-std::shared_ptr<LocalTransport> join_near(const shm::JoinOptions& near, const LinkOptions& far,
-                                          std::unique_ptr<Carrier>& carrier) {
-  try {
-    return shm::join(near);
-  } catch (const Error& error) {
-    tell_other_hosts(error, far, std::move(carrier));
-    throw;
-  }
-}
-
 /// `self` as it came to the meeting.
 Joined join_those_who_met(const JoinOptions& options, RankId self, const net::Meeting& meeting, Luggage luggage) {
   std::vector<Card> cards;
@@ -187,16 +167,27 @@ Joined join_those_who_met(const JoinOptions& options, RankId self, const net::Me
     }
   }
   near.size = static_cast<std::int32_t>(near.names.size());
-  const auto local = join_near(near, far, luggage.carrier);
-  Link* link = nullptr;
+
+  // Before those of this host meet: what others find out meanwhile is heard, and what is found out here is told.
+  EarlyListener early(own);
+  auto link = std::make_unique<Link>(std::move(luggage.carrier), far, early.listener());
+  near.fault = [&] { return early.fault(); };
+  std::shared_ptr<LocalTransport> local;
+  try {
+    local = shm::join(near);
+  } catch (const Error& error) {
+    // Ranks of other hosts would take this one for the reason.
+    link->flood({error.code(), own, own, error.what()});
+    throw;
+  }
+  Link& greeter = *link;
   auto transport = std::make_shared<HybridTransport>(own, wiring, local, [&](FarLink::Listener listener) {
-    auto made = std::make_unique<Link>(std::move(luggage.carrier), far, std::move(listener));
-    link = made.get();
-    return made;
+    early.pass_on_to(std::move(listener));
+    return std::move(link);
   });
   try {
     // Longer than those of another host wait for each other, to hear from them who is missing there.
-    link->greet_all(options.meeting.limit + 2 * kPatienceWithHost, [&] { return local->fault(); });
+    greeter.greet_all(options.meeting.limit + 2 * kPatienceWithHost, [&] { return local->fault(); });
   } catch (const Error& error) {
     // So that nobody waits for this rank, or takes it for the reason.
     transport->report(error.code(), own, error.what());

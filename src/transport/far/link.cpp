@@ -51,16 +51,19 @@ Link::~Link() {
 void Link::greet_all(std::chrono::milliseconds limit, const std::function<std::optional<Fault>()>& fault) {
   const auto deadline = Clock::now() + limit;
   std::vector<const Peer*> silent;
+  is_greeting_ = true;
   for (const auto& peer : peers_) {
     if (!peer) continue;
     queue(make_parcel(peer->rank, Kind::ping, {}));
+    // Or the link's thread answers: one of the two sees what the other has set.
+    if (peer->has_asked) queue(make_parcel(peer->rank, Kind::alive, {}));
     silent.push_back(peer.get());
   }
   for (;;) {
     const auto is_greeted = [](const Peer* peer) { return peer->has_asked && peer->has_answered; };
     std::erase_if(silent, is_greeted);
     if (silent.empty()) break;
-    // Whoever leaves early was greeted before, if all went well, and otherwise has said why.
+    // Whoever leaves early was greeted before, if all went well. Otherwise it may have said why: looked for afterwards.
     const auto gone = std::ranges::find_if(
         silent, [&](const Peer* peer) { return (peer->has_left || peer->is_broken) && !is_greeted(peer); });
     if (const auto known = fault()) throw Error(known->code, known->text);

@@ -33,7 +33,7 @@ class Link final : public FarLink, private SliceLink, private Receiver {
   /// Throws Error(deadline) that names who is silent, Error(peer_lost) for who has left, or the world's `fault`.
   void greet_all(std::chrono::milliseconds limit, const std::function<std::optional<Fault>()>& fault);
   /// Sends what is queued, within limits, and closes all connections. Where greeting has failed or was left out,
-  /// whoever comes late is waited for too, to hear of the fault.
+  /// whoever comes late is waited for too, two seconds at most, to hear of the fault.
   ~Link() override;
 
   Post post(RankId peer, std::span<const std::byte> message) override;
@@ -95,7 +95,8 @@ class Link final : public FarLink, private SliceLink, private Receiver {
 
   std::atomic<bool> is_stopping_{false};
   std::atomic<bool> has_left_{false};
-  std::atomic<bool> has_greeted_{false};  // all
+  std::atomic<bool> is_greeting_{false};  // before, nobody is told that this rank has heard it
+  std::atomic<bool> has_greeted_{false};  // and was greeted by all
   std::atomic<bool> is_poisoned_{false};  // a fault is known; what else is on its way is worth nothing
   std::unique_ptr<Carrier> carrier_;
   std::thread thread_;

@@ -84,7 +84,10 @@ void Link::receive_small(Peer& peer, Kind kind, std::span<const std::byte> bytes
       if (peer.num_unread < kReadAtATime) return accuse(peer, "word that it has read more messages than there were");
       peer.num_unread -= kReadAtATime;
       return listener_.on_arrival();
-    case Kind::ping: peer.has_asked = true; return answer(peer);
+    case Kind::ping:
+      peer.has_asked = true;
+      if (is_greeting_) answer(peer);
+      return;
     case Kind::left: {
       std::uint64_t num_slices = 0;
       if (peer.has_left) return accuse(peer, "a second farewell");

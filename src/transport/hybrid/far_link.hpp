@@ -13,7 +13,7 @@ namespace shunt {
 /// One rank's end. Ranks are ranks of the whole world; only far ones may be given.
 class FarLink {
  public:
-  /// Called by the link's own thread.
+  /// Called by the link's own thread, by one that suspects a peer, and by the one that makes the link, while it does.
   struct Listener {
     std::function<void()> on_arrival;  ///< something can be polled, or there is room again
     std::function<void(ErrorCode code, RankId culprit, const std::string& text)> on_fault;

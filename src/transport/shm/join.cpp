@@ -19,6 +19,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// How often to ask whether the larger world has a fault.
+constexpr std::chrono::milliseconds kBetweenQuestions{20};
+
 /// What a rank holds of one peer once all have met.
 struct Peer {
   Descriptor segment;
@@ -28,6 +31,11 @@ struct Peer {
 /// The user is part of it: equal job names of two users are two jobs.
 std::uint64_t hash_of(const std::string& job) {
   return Hasher().add(std::uint64_t{geteuid()}).add_all<char>(std::span<const char>(job.data(), job.size())).value();
+}
+
+void throw_if_faulty(const JoinOptions& options) {
+  if (!options.fault) return;
+  if (const auto known = options.fault()) throw Error(known->code, known->text);
 }
 
 /// Rank 0's side of the meeting.
@@ -59,7 +67,7 @@ class Host {
     while (!missing_ranks().empty()) {
       std::vector<pollfd> entries = {{listener_.get(), POLLIN, 0}};
       for (const Guest& guest : guests_) entries.push_back({guest.connection.get(), POLLIN, 0});
-      if (!wait_ready(entries, deadline_))
+      if (!await(entries))
         fail(ErrorCode::deadline, "rank {} waited {} ms in vain for these of {} ranks: {}", host_name(),
              options_.join_limit.count(), options_.size, list_some(names_of(missing_ranks())));
       for (std::size_t i = 0; i < guests_.size(); ++i)
@@ -67,6 +75,17 @@ class Host {
       std::erase_if(guests_, [](const Guest& guest) { return !guest.connection.valid(); });
       if (entries.front().revents == 0) continue;
       if (auto connection = accept_from(listener_)) guests_.push_back({std::move(*connection), RankId(), Descriptor()});
+    }
+  }
+
+  /// Guests leave the larger world's faults to this rank: were they to go by themselves, others would take them for the
+  /// reason.
+  bool await(std::span<pollfd> entries) const {
+    for (;;) {
+      const Deadline next = options_.fault ? std::min(deadline_, Clock::now() + kBetweenQuestions) : deadline_;
+      if (wait_ready(entries, next)) return true;
+      if (next == deadline_) return false;
+      throw_if_faulty(options_);
     }
   }
 
@@ -111,12 +130,14 @@ class Host {
     std::vector<Peer> peers(guests_.size() + 1);
     for (std::size_t i = 0; i < guests_.size(); ++i)
       for (std::size_t j = i + 1; j < guests_.size(); ++j) introduce(guests_[i], guests_[j]);
-    // Last, as who knows all ranks starts to watch them, and this one answers nobody before it is done here.
     for (std::size_t i = 0; i < guests_.size(); ++i) {
       auto [ours, theirs] = socket_pair();
       tell(guests_[i], RankId(0), own.fd(), theirs);
       peers[i + 1] = {std::move(guests_[i].segment), std::move(ours)};
     }
+    // Who begins watches the others. Had they begun before, and one ended now, they would find this rank gone too. Who
+    // has ended since is for them to find.
+    for (const Guest& guest : guests_) (void)send_parcel(guest.connection, word());
     return peers;
   }
 
@@ -128,16 +149,21 @@ class Host {
   }
 
   void tell(const Guest& guest, RankId about, int segment, const Descriptor& socket) {
-    const Parcel parcel{.job_hash = hash_of(options_.job), .rank = about.value, .size = options_.size};
+    Parcel parcel = word();
+    parcel.rank = about.value;
     if (!send_parcel(guest.connection, parcel, segment, socket.get())) fail_ended(guest);
   }
+
+  /// That the world begins; or the beginning of another word.
+  [[nodiscard]] Parcel word() const { return {.job_hash = hash_of(options_.job), .size = options_.size}; }
 
   [[noreturn]] void fail_ended(const Guest& guest) const {
     fail(ErrorCode::peer_lost, "rank {} ended while the ranks were meeting", options_.name(guest.rank));
   }
 
   void refuse_all(const Error& error) {
-    Parcel parcel{.job_hash = hash_of(options_.job), .size = options_.size, .refusal_code = error.code()};
+    Parcel parcel = word();
+    parcel.refusal_code = error.code();
     std::strncpy(parcel.refusal.data(), error.what(), parcel.refusal.size() - 1);
     for (const Guest& guest : guests_) (void)send_parcel(guest.connection, parcel);
   }
@@ -162,6 +188,7 @@ Descriptor find_host(const JoinOptions& options, const Names& names) {
     if (Clock::now() >= deadline)
       fail(ErrorCode::deadline, "rank {} waited {} ms in vain for rank {} of {}", names.own, options.join_limit.count(),
            names.host, options.size);
+    throw_if_faulty(options);
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
 }
@@ -199,6 +226,7 @@ std::vector<Peer> meet_at_host(const JoinOptions& options, const Segment& own) {
            options.size);
     peers[static_cast<std::size_t>(about)] = {std::move(received.first), std::move(received.second)};
   }
+  (void)hear_from_host(host, options, names, deadline);  // that all know all
   return peers;
 }
 

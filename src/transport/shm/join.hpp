@@ -2,7 +2,9 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +21,8 @@ struct JoinOptions {
   std::vector<RankId> names = {};
   std::chrono::milliseconds join_limit{60'000};
   std::chrono::milliseconds liveness_limit{5'000};
+  /// What is known of the larger world, asked now and then: its Error ends the wait.
+  std::function<std::optional<Fault>()> fault = nullptr;
 
   [[nodiscard]] RankId name(RankId local) const {
     return local.valid() && local.index() < names.size() ? names[local.index()] : local;
@@ -32,7 +36,7 @@ std::string meeting_place(const std::string& job);
 /// connect, and each rank gets every peer's segment and a socket to every peer. Only processes of the same user are let
 /// in, and one that is silent or talks nonsense delays nobody. Throws, on every rank that has found rank 0, the same
 /// Error: deadline, naming the ranks that did not come; mismatch, naming the rank that is there twice or believes in
-/// another size.
+/// another size; peer_lost, naming one that ended; or that of a fault of the larger world.
 std::shared_ptr<LocalTransport> join(const JoinOptions& options);
 
 }  // namespace shunt::shm

@@ -77,7 +77,7 @@ void Carrier::connect(RankId self, std::vector<far::Contact> contacts, far::Rece
   make_room_for(num_closed_, self_);
   for (const auto& [rank, peer] : peers_)
     for (Channel& channel : peer->channels)
-      if (is_initiator(channel)) begin_to_connect(channel);
+      if (is_initiator(channel) && !peer->is_lost) begin_to_connect(channel);
   if (num_closed_ == 0) close_doors();
 }
 
@@ -97,12 +97,11 @@ void Carrier::add_peer(far::Contact contact) {
 }
 
 void Carrier::begin_to_connect(Channel& channel) {
-  const Peer& peer = *channel.peer;
+  Peer& peer = *channel.peer;
   const auto rail = static_cast<std::size_t>(std::max(channel.index - 1, 0));
   const net::MeetingPlace& to = peer.places[rail % peer.places.size()];
   auto [socket, why_not] = net::begin_to_connect(to, places_[rail % places_.size()].address);
-  if (!socket.valid())
-    fail(ErrorCode::system, "rank {} can't connect to rank {} at {}", self_, peer.contact.rank, why_not);
+  if (!socket.valid()) return lose(peer, "can't connect to " + why_not);
   channel.introduction = Introduction(std::move(socket));
   channel.state = Channel::State::connecting;
   channels_.emplace(channel.fd(), &channel);

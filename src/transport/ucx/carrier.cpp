@@ -18,6 +18,20 @@ bool is_in_progress(ucs_status_ptr_t request) {
   return UCS_PTR_IS_PTR(request) && ucp_request_check_status(request) == UCS_INPROGRESS;
 }
 
+/// Of what UCX says when it begins to connect; the rest is this rank's own trouble.
+bool is_of_peer(ucs_status_t status) {
+  switch (status) {
+    case UCS_ERR_UNREACHABLE:
+    case UCS_ERR_IO_ERROR:
+    case UCS_ERR_TIMED_OUT:
+    case UCS_ERR_REJECTED:
+    case UCS_ERR_NOT_CONNECTED:
+    case UCS_ERR_CONNECTION_RESET:
+    case UCS_ERR_ENDPOINT_TIMEOUT: return true;
+    default: return false;
+  }
+}
+
 }  // namespace
 
 bool is_built_in() { return true; }
@@ -69,9 +83,12 @@ void Carrier::connect(RankId, std::vector<far::Contact> contacts, far::Receiver&
     params.address = reinterpret_cast<const ucp_address_t*>(contact.address.data());
     params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
     params.err_handler = {on_error, peer.get()};
+    const ucs_status_t status = ucp_ep_create(worker_.get(), &params, &peer->endpoint);
     // It may have ended since it was met.
-    if (const auto status = ucp_ep_create(worker_.get(), &params, &peer->endpoint); status != UCS_OK)
+    if (is_of_peer(status))
       lose(contact.rank, status);
+    else
+      check(status, "connect");
   }
 }
 
