@@ -54,7 +54,8 @@ TEST(Teardown, WaitsUntilThePeerHasHeardTheFarewell) {
   auto end = std::make_unique<HonestEnd>(far::Network::tcp, peer.address(), 100ms);
   peer.connect(end->address());
   peer.send(RawPeer::Kind::ping);
-  while (peer.num_heard(RawPeer::Kind::alive) == 0) peer.progress();
+  peer.send(RawPeer::Kind::alive);
+  end->link().greet_all(30s, [] { return std::nullopt; });
   std::atomic<bool> is_gone = false;
   const std::jthread leaving([&] {
     end.reset();
