@@ -149,16 +149,13 @@ TEST_F(Join, NamesRanksAsTheLargerWorldDoes) {
     expect_error(*rank, ErrorCode::mismatch, "rank 11 believes in 4 ranks, rank 10 in 3");
 }
 
-/// Ranks 1 to 3 of a job that rank 0 holds, up to the moment when all have come.
-std::vector<Descriptor> come_as_guests(const std::string& place, const Segment& segment) {
+/// Says to rank 0 that it is this one of so many ranks.
+Descriptor come_as_guest(const std::string& place, std::int32_t rank, std::int32_t size = 4) {
   const std::uint64_t job_hash = std::stoull(place.substr(place.find('/') + 1), nullptr, 16);
-  std::vector<Descriptor> guests;
-  for (std::int32_t rank = 1; rank < 4; ++rank) {
-    guests.push_back(std::move(*shm::connect_to(place)));
-    require(shm::send_parcel(guests.back(), {.job_hash = job_hash, .rank = rank, .size = 4}, segment.fd()),
-            "rank 0 listens");
-  }
-  return guests;
+  const Segment segment = Segment::shareable(1 << 20, "guest");
+  Descriptor guest = std::move(*shm::connect_to(place));
+  require(shm::send_parcel(guest, {.job_hash = job_hash, .rank = rank, .size = size}, segment.fd()), "rank 0 listens");
+  return guest;
 }
 
 std::vector<shm::ReceivedParcel> hear_all(const Descriptor& guest) {
@@ -171,8 +168,10 @@ std::vector<shm::ReceivedParcel> hear_all(const Descriptor& guest) {
 // Who begins watches the others, so all have to know all before.
 TEST_F(Join, TellsGuestsToBeginWhenAllAreIntroduced) {
   ChildProcess host = start(0, 4);
-  const Segment segment = Segment::shareable(1 << 20, "guest");
-  for (const Descriptor& guest : come_as_guests(await_meeting_place(host), segment)) {
+  const std::string place = await_meeting_place(host);
+  std::vector<Descriptor> guests;
+  for (const std::int32_t rank : {1, 2, 3}) guests.push_back(come_as_guest(place, rank));
+  for (const Descriptor& guest : guests) {
     const auto words = hear_all(guest);
     ASSERT_EQ(words.size(), 4u);
     for (int i = 0; i < 3; ++i) EXPECT_TRUE(words[i].first.valid() && words[i].second.valid());
@@ -182,16 +181,36 @@ TEST_F(Join, TellsGuestsToBeginWhenAllAreIntroduced) {
 }
 
 TEST_F(Join, TellsNobodyToBeginWhenARankEndsMeanwhile) {
-  for (int repeat = 0; repeat < 20; ++repeat, ++job_) {
-    ChildProcess host = start(0, 4);
-    const Segment segment = Segment::shareable(1 << 20, "guest");
-    auto guests = come_as_guests(await_meeting_place(host), segment);
-    guests.pop_back();
-    for (const Descriptor& guest : guests) {
-      const auto words = hear_all(guest);
-      ASSERT_FALSE(words.empty());
-      EXPECT_STREQ(words.back().parcel.refusal.data(), "rank 3 ended while the ranks were meeting");
-    }
+  ChildProcess host = start(0, 4);
+  const std::string place = await_meeting_place(host);
+  std::vector<Descriptor> guests;
+  for (const std::int32_t rank : {1, 2}) guests.push_back(come_as_guest(place, rank));
+  kill(host.pid(), SIGSTOP);
+  (void)come_as_guest(place, 3);
+  kill(host.pid(), SIGCONT);
+  for (const Descriptor& guest : guests) {
+    const auto words = hear_all(guest);
+    ASSERT_FALSE(words.empty());
+    EXPECT_STREQ(words.back().parcel.refusal.data(), "rank 3 ended while the ranks were meeting");
+  }
+}
+
+// However far they have come: one is known, one has spoken, one has only connected; and one is wrong.
+TEST_F(Join, TellsWhyToAllThatHaveCome) {
+  ChildProcess host = start(0, 5);
+  const std::string place = await_meeting_place(host);
+  std::vector<Descriptor> guests;
+  guests.push_back(come_as_guest(place, 1, 5));
+  std::this_thread::sleep_for(20ms);
+  kill(host.pid(), SIGSTOP);
+  const Descriptor mistaken = come_as_guest(place, 3, 4);
+  guests.push_back(come_as_guest(place, 2, 5));
+  guests.push_back(std::move(*shm::connect_to(place)));
+  kill(host.pid(), SIGCONT);
+  for (const Descriptor& guest : guests) {
+    const auto words = hear_all(guest);
+    ASSERT_EQ(words.size(), 1u);
+    EXPECT_STREQ(words.front().parcel.refusal.data(), "rank 3 believes in 4 ranks, rank 0 in 5");
   }
 }
 

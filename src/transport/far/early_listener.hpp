@@ -36,12 +36,10 @@ class EarlyListener {
 
   /// From now on, and what was told before. Once.
   void pass_on_to(FarLink::Listener later) {
+    const std::lock_guard lock(state_->mutex);
     state_->later_one = std::move(later);
-    {
-      const std::lock_guard lock(state_->mutex);
-      state_->later = &state_->later_one;
-    }
-    if (const auto known = fault()) state_->later_one.on_fault(known->code, known->culprit, known->text);
+    if (const auto& known = state_->fault) state_->later_one.on_fault(known->code, known->culprit, known->text);
+    state_->later = &state_->later_one;
     state_->later_one.on_arrival();
   }
 

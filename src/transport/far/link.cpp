@@ -55,8 +55,7 @@ void Link::greet_all(std::chrono::milliseconds limit, const std::function<std::o
   for (const auto& peer : peers_) {
     if (!peer) continue;
     queue(make_parcel(peer->rank, Kind::ping, {}));
-    // Or the link's thread answers: one of the two sees what the other has set.
-    if (peer->has_asked) queue(make_parcel(peer->rank, Kind::alive, {}));
+    if (peer->awaits_answer.exchange(false)) queue(make_parcel(peer->rank, Kind::alive, {}));
     silent.push_back(peer.get());
   }
   for (;;) {

@@ -18,9 +18,10 @@ struct Link::Peer {
 
   std::atomic<bool> is_broken{false};
   std::atomic<bool> is_silent{false};
-  std::atomic<bool> has_asked{false};     // it has reached this rank
-  std::atomic<bool> has_answered{false};  // this rank has reached it
-  std::atomic<bool> has_left{false};      // it says so, but slices that it sent before may still be on their way
+  std::atomic<bool> has_asked{false};      // it has reached this rank
+  std::atomic<bool> awaits_answer{false};  // from this rank; whoever resets it answers
+  std::atomic<bool> has_answered{false};   // this rank has reached it
+  std::atomic<bool> has_left{false};       // it says so, but slices that it sent before may still be on their way
   std::atomic<std::uint64_t> num_slices_to{0};
   std::atomic<std::uint64_t> num_slices_from{0};
   std::atomic<std::uint64_t> num_slices_until_left{0};

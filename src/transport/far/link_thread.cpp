@@ -85,8 +85,8 @@ void Link::receive_small(Peer& peer, Kind kind, std::span<const std::byte> bytes
       peer.num_unread -= kReadAtATime;
       return listener_.on_arrival();
     case Kind::ping:
-      peer.has_asked = true;
-      if (is_greeting_) answer(peer);
+      peer.has_asked = peer.awaits_answer = true;
+      if (is_greeting_ && peer.awaits_answer.exchange(false)) answer(peer);
       return;
     case Kind::left: {
       std::uint64_t num_slices = 0;

@@ -13,7 +13,8 @@ namespace shunt {
 /// One rank's end. Ranks are ranks of the whole world; only far ones may be given.
 class FarLink {
  public:
-  /// Called by the link's own thread, by one that suspects a peer, and by the one that makes the link, while it does.
+  /// Called by any thread: the link's own, one that suspects a peer or gives a slice back, or the one that makes the
+  /// link.
   struct Listener {
     std::function<void()> on_arrival;  ///< something can be polled, or there is room again
     std::function<void(ErrorCode code, RankId culprit, const std::string& text)> on_fault;

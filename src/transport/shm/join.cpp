@@ -162,10 +162,19 @@ class Host {
   }
 
   void refuse_all(const Error& error) {
+    hear_whoever_has_come();
     Parcel parcel = word();
     parcel.refusal_code = error.code();
     std::strncpy(parcel.refusal.data(), error.what(), parcel.refusal.size() - 1);
     for (const Guest& guest : guests_) (void)send_parcel(guest.connection, parcel);
+  }
+
+  /// A connection that is closed with words unread would be reset, and what is said there might not be heard.
+  void hear_whoever_has_come() {
+    for (pollfd entry = {listener_.get(), POLLIN, 0}; wait_ready(std::span(&entry, 1), Clock::now());)
+      if (auto connection = accept_from(listener_)) guests_.push_back({std::move(*connection), RankId(), Descriptor()});
+    for (const Guest& guest : guests_)
+      if (!guest.rank.valid()) (void)receive_parcel(guest.connection, Clock::now());
   }
 
   const JoinOptions& options_;
@@ -200,6 +209,7 @@ Descriptor find_host(const JoinOptions& options, const Names& names) {
 ReceivedParcel hear_from_host(const Descriptor& host, const JoinOptions& options, const Names& names,
                               Deadline deadline) {
   auto received = receive_parcel(host, deadline);
+  if (!received) received = receive_parcel(host, Clock::now());  // behind the news that the host is gone may be why
   if (!received && Clock::now() >= deadline)
     fail(ErrorCode::deadline, "rank {} has met rank {}, which then said nothing for {} ms", names.own, names.host,
          options.join_limit.count());
@@ -216,7 +226,7 @@ std::vector<Peer> meet_at_host(const JoinOptions& options, const Segment& own) {
   const Descriptor host = find_host(options, names);
   const Deadline deadline = Clock::now() + options.join_limit + kPatienceWithHost;
   const Parcel self{.job_hash = hash_of(options.job), .rank = options.rank.value, .size = options.size};
-  if (!send_parcel(host, self, own.fd())) fail_host_ended(names);
+  (void)send_parcel(host, self, own.fd());  // or the host is gone, and has said why
   std::vector<Peer> peers(static_cast<std::size_t>(options.size));
   for (std::int32_t i = 1; i < options.size; ++i) {
     ReceivedParcel received = hear_from_host(host, options, names, deadline);

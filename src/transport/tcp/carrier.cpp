@@ -65,13 +65,13 @@ void Carrier::pull(Channel& channel) {
   }
 }
 
-// What came before through the others is still to be received. Nothing did unless all have stood.
+// What came before through the others is still to be received.
 void Carrier::end(Channel& channel) {
   Peer& peer = *channel.peer;
   channel.state = Channel::State::ended;
   channels_.erase(channel.fd());
   unwatch(channel.fd());
-  if (!peer.is_reached() || peer.has_hung_up()) lose(peer, "it hung up");
+  if (peer.has_hung_up()) lose(peer, "it hung up");
 }
 
 bool Carrier::handle_events(int timeout_ms) {

@@ -17,8 +17,8 @@ namespace {
 // Of connections that have not said who they are; then the oldest give way.
 constexpr std::size_t kMostGuests = 256;
 constexpr std::size_t kMostRails = 16;
-// Descriptors that the rest of the process may need.
-constexpr rlim_t kOtherDescriptors = 256;
+// Descriptors that the rest of the process may need, among it the meeting with the ranks of the host: three for each.
+constexpr rlim_t kOtherDescriptors = 1024;
 
 /// The system allows more descriptors than it grants at first.
 void make_room_for(std::size_t num_connections, RankId self) {
@@ -77,7 +77,7 @@ void Carrier::connect(RankId self, std::vector<far::Contact> contacts, far::Rece
   make_room_for(num_closed_, self_);
   for (const auto& [rank, peer] : peers_)
     for (Channel& channel : peer->channels)
-      if (is_initiator(channel) && !peer->is_lost) begin_to_connect(channel);
+      if (is_initiator(channel)) begin_to_connect(channel);
   if (num_closed_ == 0) close_doors();
 }
 
@@ -97,11 +97,12 @@ void Carrier::add_peer(far::Contact contact) {
 }
 
 void Carrier::begin_to_connect(Channel& channel) {
-  Peer& peer = *channel.peer;
+  const Peer& peer = *channel.peer;
   const auto rail = static_cast<std::size_t>(std::max(channel.index - 1, 0));
   const net::MeetingPlace& to = peer.places[rail % peer.places.size()];
   auto [socket, why_not] = net::begin_to_connect(to, places_[rail % places_.size()].address);
-  if (!socket.valid()) return lose(peer, "can't connect to " + why_not);
+  if (!socket.valid())
+    fail(ErrorCode::system, "rank {} can't connect to rank {} at {}", self_, peer.contact.rank, why_not);
   channel.introduction = Introduction(std::move(socket));
   channel.state = Channel::State::connecting;
   channels_.emplace(channel.fd(), &channel);

@@ -38,8 +38,11 @@ struct Carrier::Peer {
   [[nodiscard]] bool is_reached() const {
     return !is_lost && std::ranges::all_of(channels, [](const Channel& each) { return each.connection != nullptr; });
   }
+  /// On all channels that have stood, where one has; it will not begin others.
   [[nodiscard]] bool has_hung_up() const {
-    return std::ranges::all_of(channels, [](const Channel& each) { return each.state == Channel::State::ended; });
+    return std::ranges::all_of(channels, [](const Channel& each) {
+      return each.state == Channel::State::ended || each.state == Channel::State::awaited;
+    });
   }
 };
 
