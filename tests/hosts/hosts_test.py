@@ -343,9 +343,10 @@ class Faults(Shuffling):
     def start_gated(self, **environment):
         """Ranks that wait for permission: (job, name of the cluster, how to permit)."""
         gates = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
-        script = f"echo $NETCLUSTER_NAME > {gates}/name; until [ -e {gates}/$RANK ]; do sleep 0.02; done; exec {RANK} forever"
+        tell_name = f"if [ $RANK = 0 ]; then echo $NETCLUSTER_NAME > {gates}/half; mv {gates}/half {gates}/name; fi"
+        script = f"{tell_name}; until [ -e {gates}/$RANK ]; do sleep 0.02; done; exec {RANK} forever"
         job = self.start("-c", script, program="sh", **environment)
-        self.wait_for(lambda: (gates / "name").exists() and (gates / "name").read_text().strip())
+        self.wait_for((gates / "name").exists)
         return job, (gates / "name").read_text().strip(), lambda ranks: [(gates / str(rank)).touch() for rank in ranks]
 
     def wait_for(self, holds):
