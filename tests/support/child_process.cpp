@@ -63,6 +63,11 @@ ChildProcess::~ChildProcess() {
 
 void ChildProcess::kill(int signal) const { ::kill(pid_, signal); }
 
+void ChildProcess::stop() const {
+  kill(SIGSTOP);
+  (void)waitpid(pid_, nullptr, WUNTRACED);
+}
+
 std::optional<ChildEnd> ChildProcess::wait(std::chrono::seconds limit) {
   const auto deadline = std::chrono::steady_clock::now() + limit;
   int status = 0;

@@ -32,6 +32,8 @@ class ChildProcess {
 
   [[nodiscard]] pid_t pid() const { return pid_; }
   void kill(int signal) const;
+  /// Returns when it stands still.
+  void stop() const;
   /// Waits for the end; nothing if the child still runs after some seconds, which is a hang.
   std::optional<ChildEnd> wait(std::chrono::seconds limit = std::chrono::seconds(20));
 

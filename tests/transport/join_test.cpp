@@ -185,9 +185,9 @@ TEST_F(Join, TellsNobodyToBeginWhenARankEndsMeanwhile) {
   const std::string place = await_meeting_place(host);
   std::vector<Descriptor> guests;
   for (const std::int32_t rank : {1, 2}) guests.push_back(come_as_guest(place, rank));
-  kill(host.pid(), SIGSTOP);
+  host.stop();
   (void)come_as_guest(place, 3);
-  kill(host.pid(), SIGCONT);
+  host.kill(SIGCONT);
   for (const Descriptor& guest : guests) {
     const auto words = hear_all(guest);
     ASSERT_FALSE(words.empty());
@@ -202,11 +202,11 @@ TEST_F(Join, TellsWhyToAllThatHaveCome) {
   std::vector<Descriptor> guests;
   guests.push_back(come_as_guest(place, 1, 5));
   std::this_thread::sleep_for(20ms);
-  kill(host.pid(), SIGSTOP);
+  host.stop();
   const Descriptor mistaken = come_as_guest(place, 3, 4);
   guests.push_back(come_as_guest(place, 2, 5));
   guests.push_back(std::move(*shm::connect_to(place)));
-  kill(host.pid(), SIGCONT);
+  host.kill(SIGCONT);
   for (const Descriptor& guest : guests) {
     const auto words = hear_all(guest);
     ASSERT_EQ(words.size(), 1u);

@@ -162,7 +162,11 @@ class Host {
   }
 
   void refuse_all(const Error& error) {
-    hear_whoever_has_come();
+    try {
+      hear_whoever_has_come();
+    } catch (const Error&) {
+      // There are no more descriptors, say. Those who are known hear it nevertheless.
+    }
     Parcel parcel = word();
     parcel.refusal_code = error.code();
     std::strncpy(parcel.refusal.data(), error.what(), parcel.refusal.size() - 1);
@@ -171,7 +175,9 @@ class Host {
 
   /// A connection that is closed with words unread would be reset, and what is said there might not be heard.
   void hear_whoever_has_come() {
-    for (pollfd entry = {listener_.get(), POLLIN, 0}; wait_ready(std::span(&entry, 1), Clock::now());)
+    pollfd entry = {listener_.get(), POLLIN, 0};
+    // As many as the job has, lest strangers who come again and again hold it up.
+    for (std::int32_t i = 1; i < options_.size && wait_ready(std::span(&entry, 1), Clock::now()); ++i)
       if (auto connection = accept_from(listener_)) guests_.push_back({std::move(*connection), RankId(), Descriptor()});
     for (const Guest& guest : guests_)
       if (!guest.rank.valid()) (void)receive_parcel(guest.connection, Clock::now());
