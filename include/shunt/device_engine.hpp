@@ -56,7 +56,7 @@ struct DeviceDispatchOptions {
   /// As in DispatchOptions.
   ConstTensor scales = {};
   /// [plan.num_rows(), hidden] for the rows. Written without a copy where it came from DeviceHeap::allocate; what is
-  /// captured in a graph must have.
+  /// captured in a graph must have. Forbidden if the plan was given rows: they are used.
   Tensor out = {};
   /// fp8 rows only, else forbidden: [plan.num_rows(), scales_per_row(hidden)] f32 for their scales, as `out`.
   Tensor out_scales = {};

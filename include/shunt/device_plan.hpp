@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "shunt/plan.hpp"
+#include "shunt/tensor.hpp"
 
 namespace shunt {
 
@@ -38,6 +39,13 @@ struct DevicePlanOptions {
   /// stay on the device, and a CUDA graph can hold the plan and be replayed with other routings in the same memory.
   std::int64_t max_rows = 0;
   Overflow overflow = Overflow::fault;
+  /// [max_rows, hidden] in the row dtype, from DeviceHeap::allocate: where dispatch with this plan leaves its rows. All
+  /// ranks give it or none. Ranks show it to each other while they plan, so a dispatch that comes next, in the same
+  /// graph if any, has one meeting less; peers may write it from the plan's turn on the stream until that dispatch is
+  /// complete.
+  Tensor rows = {};
+  /// With fp8 rows, else forbidden: [max_rows, scales_per_row(hidden)] f32 for their scales, as `rows`.
+  Tensor row_scales = {};
 };
 
 struct DevicePlanData;

@@ -33,8 +33,11 @@ DeviceShuntSystem::DeviceShuntSystem(World& world, const ShuffleConfig& config, 
                .sms = config.sms,
                .deadline = kDeadline}),
       max_rows_(std::max<std::int64_t>(workload.most_rows_of_a_rank(config.layout == Layout::token_unique), 1)) {
-  plan();
   rows_ = heap_.allocate(config.dtype, max_rows_, config.hidden);
+  if (config.dtype == fp8_e4m3)
+    scales_ = heap_.allocate(f32, max_rows_,
+                             static_cast<std::int64_t>(scales_per_row(static_cast<std::size_t>(config.hidden))));
+  plan();
   expert_out_ = engine_.expert_out(plan_);
   result_ = heap_.allocate(config.expert_dtype(), config.tokens, config.hidden);
   const auto gather = [&](std::byte* mine) {
@@ -45,11 +48,7 @@ DeviceShuntSystem::DeviceShuntSystem(World& world, const ShuffleConfig& config, 
   };
   rows_of_ranks_ = gather(rows_.data);
   expert_out_of_ranks_ = gather(expert_out_.data);
-  if (config.dtype == fp8_e4m3) {
-    const auto num_scales = static_cast<std::int64_t>(scales_per_row(static_cast<std::size_t>(config.hidden)));
-    scales_ = heap_.allocate(f32, max_rows_, num_scales);
-    scales_of_ranks_ = gather(scales_.data);
-  }
+  if (is_given(scales_)) scales_of_ranks_ = gather(scales_.data);
   const std::uint32_t zero = 0;
   never_ = upload(std::span(&zero, 1));
 }
@@ -58,10 +57,10 @@ void DeviceShuntSystem::plan() {
   plan_ = {};  // its memory is used again
   plan_ = engine_.plan(
       {.experts = experts_.get(), .weights = weights_.get(), .num_tokens = config_.tokens, .topk = config_.topk}, map_,
-      {.layout = config_.layout, .max_rows = max_rows_});
+      {.layout = config_.layout, .max_rows = max_rows_, .rows = rows_, .row_scales = scales_});
 }
 
-void DeviceShuntSystem::dispatch() { (void)engine_.dispatch(plan_, x_, {.out = rows_, .out_scales = scales_}); }
+void DeviceShuntSystem::dispatch() { (void)engine_.dispatch(plan_, x_); }
 void DeviceShuntSystem::combine() { (void)engine_.combine(plan_, expert_out_, {.out = result_}); }
 void DeviceShuntSystem::dispatch_kernel() {
   const DevicePlanData& plan = *plan_.data();

@@ -79,9 +79,9 @@ class LayerBenchmark {
                  .max_experts = shuffle_.experts,
                  .stream = stream_.get(),
                  .deadline = kDeadline}) {
+    rows_ = heap_.allocate(shuffle_.dtype, max_rows_, shuffle_.hidden);
     plan();
     finish();
-    rows_ = heap_.allocate(shuffle_.dtype, max_rows_, shuffle_.hidden);
     expert_out_ = heap_.allocate(shuffle_.dtype, max_rows_, shuffle_.hidden);
     result_ = heap_.allocate(shuffle_.dtype, shuffle_.tokens, shuffle_.hidden);
     world.barrier();  // no rank is in a meeting while memory is allocated
@@ -157,14 +157,17 @@ class LayerBenchmark {
 
   void plan() {
     plan_ = {};  // its memory is used again
-    plan_ = engine_.plan(
-        {.experts = experts_of_tokens_.get(),
-         .weights = weights_of_tokens_.get(),
-         .num_tokens = shuffle_.tokens,
-         .topk = shuffle_.topk},
-        map_, {.layout = shuffle_.layout, .alignment = is_unique() ? 1 : device::kTileRows, .max_rows = max_rows_});
+    plan_ = engine_.plan({.experts = experts_of_tokens_.get(),
+                          .weights = weights_of_tokens_.get(),
+                          .num_tokens = shuffle_.tokens,
+                          .topk = shuffle_.topk},
+                         map_,
+                         {.layout = shuffle_.layout,
+                          .alignment = is_unique() ? 1 : device::kTileRows,
+                          .max_rows = max_rows_,
+                          .rows = rows_});
   }
-  void dispatch() { (void)engine_.dispatch(plan_, x_, {.out = rows_}); }
+  void dispatch() { (void)engine_.dispatch(plan_, x_); }
   void experts() { experts_->run(plan_, rows_, expert_out_); }
   void combine() { (void)engine_.combine(plan_, expert_out_, {.out = result_}); }
   void layer() {

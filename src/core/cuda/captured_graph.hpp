@@ -10,9 +10,31 @@
 
 namespace shunt::device {
 
+/// What `work` puts on the stream. The stream is captured no more afterwards, even if the work throws.
+template <class Work>
+std::shared_ptr<CUgraph_st> capture(cudaStream_t stream, const Work& work) {
+  const auto end = [&] {
+    cudaGraph_t graph = nullptr;
+    const cudaError_t status = cudaStreamEndCapture(stream, &graph);
+    return std::pair(status, std::shared_ptr<CUgraph_st>(graph, [](cudaGraph_t ended) {
+                       if (ended) (void)cudaGraphDestroy(ended);
+                     }));
+  };
+  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
+  try {
+    work();
+  } catch (...) {
+    (void)end();
+    (void)cudaGetLastError();  // what broke the capture is thrown on
+    throw;
+  }
+  const auto [status, graph] = end();
+  check(status, "capture");
+  return graph;
+}
+
 class CapturedGraph {
  public:
-  /// Captures what `work` puts on the stream.
   template <class Work>
   CapturedGraph(cudaStream_t stream, const Work& work) : stream_(stream) {
     const auto captured = capture(stream, work);
@@ -26,29 +48,6 @@ class CapturedGraph {
   void replay() const { check(cudaGraphLaunch(graph_.get(), stream_), "replay a graph"); }
 
  private:
-  /// The stream is captured no more afterwards, even if the work throws.
-  template <class Work>
-  static std::shared_ptr<CUgraph_st> capture(cudaStream_t stream, const Work& work) {
-    const auto end = [&] {
-      cudaGraph_t graph = nullptr;
-      const cudaError_t status = cudaStreamEndCapture(stream, &graph);
-      return std::pair(status, std::shared_ptr<CUgraph_st>(graph, [](cudaGraph_t ended) {
-                         if (ended) (void)cudaGraphDestroy(ended);
-                       }));
-    };
-    check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
-    try {
-      work();
-    } catch (...) {
-      (void)end();
-      (void)cudaGetLastError();  // what broke the capture is thrown on
-      throw;
-    }
-    const auto [status, graph] = end();
-    check(status, "capture");
-    return graph;
-  }
-
   cudaStream_t stream_;
   std::shared_ptr<CUgraphExec_st> graph_;
 };

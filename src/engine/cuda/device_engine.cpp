@@ -27,15 +27,20 @@ DeviceTicket<DeviceRows> DeviceEngine::dispatch(const DevicePlan& plan, const Co
   Impl& engine = *impl_;
   const DevicePlanData& data = engine.check_plan(plan, "dispatch");
   engine.checks().dispatch_input(data.shape.num_tokens, x, options.scales);
-  const Tensor out = engine.output("dispatch", options.out, engine.options.dtype, data.num_rows);
-  const Tensor scales = engine.output_scales(options.out_scales, data.num_rows);
+  const bool has_rows = is_given(data.options.rows);
+  if (has_rows && (is_given(options.out) || is_given(options.out_scales)))
+    fail(ErrorCode::invalid_argument, "rank {}: dispatch: the plan was given rows, so it takes no out", engine.self);
+  const Tensor out =
+      has_rows ? data.options.rows : engine.output("dispatch", options.out, engine.options.dtype, data.num_rows);
+  const Tensor scales = has_rows ? data.options.row_scales : engine.output_scales(options.out_scales, data.num_rows);
 
   const device::OnDevice scope(engine.device());
+  const bool are_shown = engine.are_rows_shown(data);
   engine.start_after(options.stream);
   const Tensor received = engine.writable_by_peers("dispatch", out);
   const Tensor received_scales = engine.has_scales() ? engine.writable_by_peers("dispatch", scales) : Tensor();
-  engine.meet({OpKind::dispatch, Phase::begin, data.hash}, received.data, received_scales.data);
-  engine.send(data, x, options.scales);
+  if (!are_shown) engine.meet({OpKind::dispatch, Phase::begin, data.hash}, received.data, received_scales.data);
+  engine.send(data, x, options.scales, are_shown ? data.arrays.shown : engine.control.shown);
   engine.zero_padding(data, received);
   if (engine.has_scales()) engine.zero_padding(data, received_scales);
   engine.meet({OpKind::dispatch, Phase::end, data.hash});
@@ -44,13 +49,13 @@ DeviceTicket<DeviceRows> DeviceEngine::dispatch(const DevicePlan& plan, const Co
   return {engine.pending(), {out, scales}};
 }
 
-void DeviceEngine::Impl::send(const DevicePlanData& plan, const ConstTensor& x, const ConstTensor& scales) const {
-  if (!has_scales())
-    return device::launch_copy(plan, x, control.shown, &control.progress->fault, {options.sms, stream});
+void DeviceEngine::Impl::send(const DevicePlanData& plan, const ConstTensor& x, const ConstTensor& scales,
+                              std::byte* const* shown) const {
+  if (!has_scales()) return device::launch_copy(plan, x, shown, &control.progress->fault, {options.sms, stream});
   device::launch(device::QuantiseRows{.x = x.data,
                                       .scales = reinterpret_cast<const float*>(scales.data),
-                                      .rows = control.shown,
-                                      .row_scales = control.shown + heap->num_ranks,
+                                      .rows = shown,
+                                      .row_scales = shown + heap->num_ranks,
                                       .terms = plan.arrays.terms,
                                       .num_tokens = plan.shape.num_tokens,
                                       .topk = plan.shape.topk,

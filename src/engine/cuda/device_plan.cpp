@@ -16,6 +16,7 @@
 #include "plan/cuda/place.hpp"
 #include "plan/cuda/tile_memory.hpp"
 #include "shunt/routing.hpp"
+#include "transport/cuda/meeting.hpp"
 
 namespace shunt {
 namespace {
@@ -52,6 +53,23 @@ void check_request(const DeviceRouting& routing, const ExpertMap& map, const Dev
          map.num_physical(), routing.topk);
 }
 
+/// Rows for dispatch that come with the request.
+void check_rows(const DevicePlanOptions& options, const DeviceEngine::Impl& engine) {
+  const Tensor& rows = options.rows;
+  const Tensor& scales = options.row_scales;
+  const auto demand = [&](bool holds, std::string_view what) {
+    if (!holds) fail(ErrorCode::invalid_argument, "rank {}: plan: {}", engine.self, what);
+  };
+  if (!is_given(rows)) return demand(!is_given(scales), "row_scales without rows");
+  demand(options.max_rows > 0, "rows need max_rows");
+  engine.check_tensor("plan", "rows", rows, engine.options.dtype, options.max_rows);
+  demand(engine.is_symmetric(rows), "rows did not come from DeviceHeap::allocate");
+  demand(is_given(scales) == engine.has_scales(), "row_scales come with fp8 rows, and only with them");
+  if (!engine.has_scales()) return;
+  engine.checks().tensor("plan", "row_scales", scales, f32, options.max_rows, engine.num_scales());
+  demand(engine.is_symmetric(scales), "row_scales did not come from DeviceHeap::allocate");
+}
+
 device::PlanShape shape_of(const DeviceRouting& routing, const ExpertMap& map, const DevicePlanOptions& options,
                            std::int64_t max_tokens, RankId self) {
   std::int64_t most_local = 0;
@@ -75,6 +93,7 @@ DevicePlan DeviceEngine::plan(const DeviceRouting& routing, const ExpertMap& map
                               Stream after) {
   Impl& engine = *impl_;
   check_request(routing, map, options, engine.options, *engine.heap, engine.self);
+  check_rows(options, engine);
   const device::OnDevice scope(engine.device());
   const bool exact = options.max_rows == 0;
   if (exact && engine.is_capturing())
@@ -87,7 +106,8 @@ DevicePlan DeviceEngine::plan(const DeviceRouting& routing, const ExpertMap& map
   plan->engine = impl_;
   plan->shape = shape_of(routing, map, options, engine.options.max_tokens, RankId(engine.self));
   plan->block = engine.allocate_hidden(device::PlanBlock(plan->shape, nullptr).bytes());
-  const bool clamps = plan->shape.unique && options.capacity != PlanOptions::kUnlimited;
+  const bool unique = plan->shape.unique;
+  const bool clamps = unique && options.capacity != PlanOptions::kUnlimited;
   if (clamps) plan->clamped = engine.allocate_hidden(static_cast<std::size_t>(routing.num_tokens * routing.topk) * 4);
   plan->arrays = device::PlanBlock(plan->shape, plan->block.get()).arrays();
   // Counted when nothing can fail any more: a rank that finds no room may try again while the others wait.
@@ -100,15 +120,20 @@ DevicePlan DeviceEngine::plan(const DeviceRouting& routing, const ExpertMap& map
                    .add(static_cast<std::uint64_t>(options.capacity))
                    .add(static_cast<std::uint64_t>(options.max_rows))
                    .add(static_cast<std::uint64_t>(options.overflow))
+                   .add(is_given(options.rows))
                    .value();
 
   device::RoutingView view{routing.experts, routing.weights, routing.num_tokens, routing.topk, engine.self};
   device::SlotRules rules{options.capacity, exact ? kMostRows : options.max_rows, options.alignment};
-  const device::Tag tag{OpKind::plan, device::Phase::begin, plan->hash};
+  const device::Tag begin{OpKind::plan, device::Phase::begin, plan->hash};
+  const device::Tag end{OpKind::plan, device::Phase::end, plan->hash};
+  device::Control control = engine.control;
+  control.shown = plan->arrays.shown;
+  const auto show_rows = [&](device::Tag tag) { return engine.note(tag, options.rows.data, options.row_scales.data); };
   const auto exchange_counts = [&](const device::SlotRules& by) {
     device::launch_count(view, *plan->map, plan->arrays, engine.stream);
-    device::launch(device::CountExchange{.control = engine.control,
-                                         .note = {engine.heap->memory.offset_of(plan->block.get()), 0, tag.packed()},
+    device::launch(device::CountExchange{.control = control,
+                                         .note = unique ? engine.note(begin, plan->block.get()) : show_rows(begin),
                                          .shape = plan->shape,
                                          .map = *plan->map,
                                          .rules = by,
@@ -134,12 +159,13 @@ DevicePlan DeviceEngine::plan(const DeviceRouting& routing, const ExpertMap& map
                                .map = *plan->map,
                                .shape = plan->shape,
                                .plan = plan->arrays,
-                               .unique_maps = engine.control.shown,
+                               .unique_maps = control.shown,
                                .flat = engine.options.reduction == Reduction::flat,
                                .stop = &engine.control.progress->fault},
                  engine.stream);
   // Maps are whole when all senders have written their part.
-  if (plan->shape.unique) engine.meet({OpKind::plan, device::Phase::end, plan->hash});
+  if (unique) device::launch_meeting(control, show_rows(end), engine.stream);
+  engine.has_planned(*plan);
   plan->num_rows = options.max_rows;
   if (exact) {
     device::check(cudaEventSynchronize(sized.get()), "wait for sizes");

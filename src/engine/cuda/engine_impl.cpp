@@ -192,10 +192,11 @@ void DeviceEngine::Impl::throw_if_faulty() const {
   device::throw_if_faulty(page_->fault, *watch_, RankId(self), *options.deadline);
 }
 
-bool DeviceEngine::Impl::is_capturing() const {
+std::optional<std::uint64_t> DeviceEngine::Impl::capture_id() const {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  device::check(cudaStreamIsCapturing(stream, &status), "ask whether a stream is captured");
-  return status != cudaStreamCaptureStatusNone;
+  unsigned long long id = 0;
+  device::check(cudaStreamGetCaptureInfo(stream, &status, &id), "ask whether a stream is captured");
+  return status == cudaStreamCaptureStatusNone ? std::nullopt : std::optional<std::uint64_t>(id);
 }
 
 void DeviceEngine::Impl::copy_when_idle(void* to, const void* from, std::size_t bytes, const char* what) const {
@@ -207,6 +208,7 @@ void DeviceEngine::Impl::copy_when_idle(void* to, const void* from, std::size_t 
 void DeviceEngine::Impl::start_after(Stream after) {
   throw_if_faulty();
   work_ = resting->begin_work();
+  just_planned_ = {};
   if (!after || after == stream) return;
   device::check(cudaStreamWaitEvent(stream, events->record(after).get(), 0), "wait for the caller's stream");
 }
@@ -233,13 +235,23 @@ void DeviceEngine::Impl::give_back_what_is_over(const device::Events::Event& now
   probe_ = {};
 }
 
-void DeviceEngine::Impl::meet(device::Tag tag, const void* shown, const void* second) const {
+device::Note DeviceEngine::Impl::note(device::Tag tag, const void* shown, const void* second) const {
   const auto offset = [&](const void* block) { return block ? heap->memory.offset_of(block) : 0; };
-  device::launch_meeting(control, {offset(shown), offset(second), tag.packed()}, stream);
+  return {offset(shown), offset(second), tag.packed()};
+}
+
+void DeviceEngine::Impl::meet(device::Tag tag, const void* shown, const void* second) const {
+  device::launch_meeting(control, note(tag, shown, second), stream);
 }
 
 void DeviceEngine::Impl::meet(device::Tag tag, device::MeetingPart part) const {
-  device::launch_meeting(control, {0, 0, tag.packed()}, stream, part);
+  device::launch_meeting(control, note(tag), stream, part);
+}
+
+void DeviceEngine::Impl::has_planned(const DevicePlanData& plan) { just_planned_ = {&plan, capture_id()}; }
+
+bool DeviceEngine::Impl::are_rows_shown(const DevicePlanData& plan) const {
+  return is_given(plan.options.rows) && just_planned_.plan == &plan && just_planned_.capture == capture_id();
 }
 
 std::shared_ptr<const device::MapTables> DeviceEngine::Impl::tables_of(const ExpertMap& map) {

@@ -5,6 +5,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string_view>
 
 #include "engine/cuda/events.hpp"
@@ -42,7 +43,9 @@ struct DeviceEngine::Impl : std::enable_shared_from_this<DeviceEngine::Impl> {
   /// Throws the Error of a fault that the device has recorded. Before, what peers may still write is kept from others.
   void throw_if_faulty() const;
   [[nodiscard]] bool has_failed() const;
-  [[nodiscard]] bool is_capturing() const;
+  /// Of the stream; none unless it is captured.
+  [[nodiscard]] std::optional<std::uint64_t> capture_id() const;
+  [[nodiscard]] bool is_capturing() const { return capture_id().has_value(); }
   /// Copies between host and device go through queues that ranks of a process share, so nothing may wait there: the
   /// host waits for the stream first.
   void copy_when_idle(void* to, const void* from, std::size_t bytes, const char* what) const;
@@ -51,9 +54,15 @@ struct DeviceEngine::Impl : std::enable_shared_from_this<DeviceEngine::Impl> {
   void start_after(Stream after);
   [[nodiscard]] std::shared_ptr<DevicePending> pending();
 
+  /// With blocks that peers may use from the meeting on.
+  [[nodiscard]] device::Note note(device::Tag tag, const void* shown = nullptr, const void* second = nullptr) const;
   void meet(device::Tag tag, const void* shown = nullptr, const void* second = nullptr) const;
   /// Or a part of it, where nothing is shown.
   void meet(device::Tag tag, device::MeetingPart part) const;
+
+  /// Its rows are shown to peers until the next operation.
+  void has_planned(const DevicePlanData& plan);
+  [[nodiscard]] bool are_rows_shown(const DevicePlanData& plan) const;
 
   [[nodiscard]] std::shared_ptr<const device::MapTables> tables_of(const ExpertMap& map);
 
@@ -82,8 +91,8 @@ struct DeviceEngine::Impl : std::enable_shared_from_this<DeviceEngine::Impl> {
 
   DeviceTicket<Tensor> pull(OpKind kind, const DevicePlan& plan, const ConstTensor& rows,
                             const DeviceCombineOptions& pull_options);
-  /// Starts the kernel that sends x to where the peers have shown their memory.
-  void send(const DevicePlanData& plan, const ConstTensor& x, const ConstTensor& scales) const;
+  /// Starts the kernel that sends x. shown: [2, ranks], device: every rank's rows, and their scales.
+  void send(const DevicePlanData& plan, const ConstTensor& x, const ConstTensor& scales, std::byte* const* shown) const;
   void zero_padding(const DevicePlanData& plan, const Tensor& rows) const;
 
   std::shared_ptr<DeviceHeap::Impl> heap;
@@ -107,6 +116,12 @@ struct DeviceEngine::Impl : std::enable_shared_from_this<DeviceEngine::Impl> {
     std::uint64_t work = 0;
   };
 
+  /// The plan that the last operation made, and the capture that has both.
+  struct Planned {
+    const DevicePlanData* plan = nullptr;
+    std::optional<std::uint64_t> capture = std::nullopt;
+  };
+
   void make_control(World& world);
   [[nodiscard]] Tensor staging(std::string_view operation, DType dtype, std::int64_t rows, std::int64_t cols) const;
   /// Calls make(); if there is no room, once more when the stream has passed all that rests.
@@ -116,6 +131,7 @@ struct DeviceEngine::Impl : std::enable_shared_from_this<DeviceEngine::Impl> {
 
   mutable std::uint64_t work_ = 0;  // the last that was begun; making room begins anew
   Mark probe_;                      // no event: nobody looks
+  Planned just_planned_;            // no plan: it was another operation
   std::shared_ptr<HostPage> page_;
   std::unique_ptr<device::Watchdog::Watch> watch_;
   std::shared_ptr<std::byte> control_block_;  // what peers write

@@ -29,6 +29,12 @@ class DeviceRank {
       for (const PlanData& plan : case_.expected.plans) options.max_rows = std::max(options.max_rows, plan.num_rows());
       options.max_rows = std::max<std::int64_t>(options.max_rows + *run_.spare_rows, 1);
     }
+    if (run_.rows_with_plan) {
+      const ReferenceRows& expected = case_.expected.dispatch[rank()];
+      options.rows = output(expected.rows, options.max_rows, Memory::symmetric);
+      if (has_scales()) options.row_scales = output(expected.scales, options.max_rows, Memory::symmetric);
+      rows_of_plan_ = {options.rows, options.row_scales};
+    }
     plan_ = engine_.plan({.experts = reinterpret_cast<const std::int32_t*>(experts),
                           .weights = reinterpret_cast<const float*>(weights),
                           .num_tokens = static_cast<std::int64_t>(routing.experts.size()) / case_.routing.topk,
@@ -56,14 +62,16 @@ class DeviceRank {
   void check_dispatch() {
     const ReferenceRows& expected = case_.expected.dispatch[rank()];
     const ConstTensor x = input(case_.x[rank()], case_.paths.x);
-    const Tensor out = output(expected.rows, plan_.num_rows(), case_.paths.dispatch_out);
-    DeviceDispatchOptions options{.out = out};
+    DeviceDispatchOptions options;
     if (case_.x[rank()].dtype() == fp8_e4m3) options.scales = input(case_.scales[rank()], case_.paths.x);
-    if (case_.options.dtype == fp8_e4m3)
-      options.out_scales = output(expected.scales, plan_.num_rows(), case_.paths.dispatch_out);
-    const DeviceRows rows = engine_.dispatch(plan_, x, options).wait();
-    require_same("dispatch", rows.rows, expected.rows, out);
-    if (case_.options.dtype == fp8_e4m3) require_same("scales", rows.scales, expected.scales, options.out_scales);
+    if (run_.rows_with_plan) {
+      require_dispatch(engine_.dispatch(plan_, x, options).wait(), rows_of_plan_);
+      poison(rows_of_plan_.rows.data, rows_of_plan_.rows.bytes(), engine_.stream());
+      return require_dispatch(engine_.dispatch(plan_, x, options).wait(), rows_of_plan_);
+    }
+    options.out = output(expected.rows, plan_.num_rows(), case_.paths.dispatch_out);
+    if (has_scales()) options.out_scales = output(expected.scales, plan_.num_rows(), case_.paths.dispatch_out);
+    require_dispatch(engine_.dispatch(plan_, x, options).wait(), {options.out, options.out_scales});
   }
 
   void check_pull(bool forward) {
@@ -103,6 +111,7 @@ class DeviceRank {
   }
 
   [[nodiscard]] std::size_t rank() const { return world_.rank().index(); }
+  [[nodiscard]] bool has_scales() const { return case_.options.dtype == fp8_e4m3; }
 
   std::byte* put(std::span<const std::byte> bytes) {
     std::byte* const data = arena_.take(bytes.size());
@@ -134,6 +143,11 @@ class DeviceRank {
     return tensor;
   }
 
+  void require_dispatch(const DeviceRows& actual, const DeviceRows& given) const {
+    const ReferenceRows& expected = case_.expected.dispatch[rank()];
+    require_same("dispatch", actual.rows, expected.rows, given.rows);
+    if (has_scales()) require_same("scales", actual.scales, expected.scales, given.scales);
+  }
   void require_same(const char* name, Tensor actual, const HostRows& expected, const Tensor& given) const {
     throw_unless(!given.data || actual.data == given.data, fmt::format("{} is not in `out`", name));
     throw_unless(actual.rows >= expected.rows(), fmt::format("{} has {} rows", name, actual.rows));
@@ -159,6 +173,7 @@ class DeviceRank {
   const DeviceCaseOptions& run_;
   DeviceEngine engine_;
   DevicePlan plan_;
+  DeviceRows rows_of_plan_;
 };
 
 }  // namespace

@@ -14,6 +14,8 @@ bool is_for_devices(const ShuffleCase& all);
 struct DeviceCaseOptions {
   /// A bound: the plan is given this many rows more than needed.
   std::optional<std::int64_t> spare_rows = std::nullopt;
+  /// Rows are given to the plan, not to dispatch. Needs a bound.
+  bool rows_with_plan = false;
   /// As in DeviceEngineOptions.
   std::int32_t sms = 0;
   /// Of a plan and the operations with it.

@@ -82,13 +82,15 @@ TEST(DeviceFault, WhatFollowsAFailedPlanReadsNothingOfIt) {
         std::chrono::milliseconds(300));
 }
 
-TEST(DeviceFault, ARankThatComesLateWritesNoMemoryOfOthers) {
-  SHUNT_NEEDS_DEVICE();
+/// Rank 1 dispatches when rank 0 has given up and lets others have its memory.
+void dispatch_late(bool rows_come_with_plan) {
   constexpr std::chrono::milliseconds kDeadline(300);
   ASSERT_NO_THROW(World::spawn(2, [&](World& world) {
     const DeviceHeap heap(world, {.bytes = 16 << 20});
     std::optional<SmallShuffle> shuffle(std::in_place, world, heap, kDeadline);
-    shuffle->plan();
+    constexpr std::int64_t kMaxRows = 16;
+    shuffle->plan({.max_rows = kMaxRows,
+                   .rows = rows_come_with_plan ? heap.allocate(f32, kMaxRows, SmallShuffle::kHidden) : Tensor()});
     world.barrier();
     Tensor all;
     if (world.rank().value == 0) {
@@ -100,7 +102,10 @@ TEST(DeviceFault, ARankThatComesLateWritesNoMemoryOfOthers) {
     world.barrier();
     if (world.rank().value == 1) {
       auto late = shuffle->dispatch();
-      require_error([&] { (void)late.wait(); }, ErrorCode::deadline, "rank 0 did not come");
+      if (rows_come_with_plan)
+        (void)late.wait();  // to the only meeting of this dispatch rank 0 has come
+      else
+        require_error([&] { (void)late.wait(); }, ErrorCode::deadline, "rank 0 did not come");
     }
     world.barrier();
     if (world.rank().value == 0)
@@ -108,6 +113,12 @@ TEST(DeviceFault, ARankThatComesLateWritesNoMemoryOfOthers) {
         require(byte == std::byte{0xa5}, "nobody has written here");
     world.barrier();
   }));
+}
+
+TEST(DeviceFault, ARankThatComesLateWritesNoMemoryOfOthers) {
+  SHUNT_NEEDS_DEVICE();
+  dispatch_late(false);
+  dispatch_late(true);
 }
 
 TEST(DeviceFault, RanksThatCallDifferentOperationsAreNamed) {
@@ -232,6 +243,50 @@ TEST(DeviceFault, WhatTheCallerDoesWrongIsToldAtOnceAndMayBeRepeated) {
     require_error([&] { (void)shuffle.dispatch_wrong_rows(); }, ErrorCode::invalid_argument, "x is [7, 64]");
     shuffle.round_trip();
   });
+}
+
+TEST(DeviceFault, RowsThatCantComeWithAPlanAreRefused) {
+  SHUNT_NEEDS_DEVICE();
+  ASSERT_NO_THROW(World::spawn(1, [](World& world) {
+    const DeviceHeap heap(world, {.bytes = 16 << 20});
+    Arena arena(1 << 20);
+    const Tensor experts = heap.allocate(f32, 3, 1);
+    poison(experts.data, experts.bytes(), nullptr, 0);
+    const auto in_heap = [&](DType dtype, std::int64_t rows, std::int64_t cols) {
+      return heap.allocate(dtype, rows, cols);
+    };
+    const auto elsewhere = [&](DType dtype, std::int64_t rows, std::int64_t cols) {
+      Tensor tensor{nullptr, dtype, rows, cols, nullptr};
+      tensor.data = arena.take(tensor.bytes());
+      return tensor;
+    };
+    const auto shuffle = [&](DType dtype, const DevicePlanOptions& options, const DeviceDispatchOptions& dispatch) {
+      DeviceEngine engine(world, heap, {.hidden = 130, .dtype = dtype, .max_tokens = 3});
+      const DevicePlan plan =
+          engine.plan({.experts = reinterpret_cast<const std::int32_t*>(experts.data), .num_tokens = 3},
+                      ExpertMap::contiguous(2, 1), options);
+      (void)engine.dispatch(plan, in_heap(bf16, 3, 130), dispatch).wait();
+    };
+    const auto refuses = [&](DType dtype, const DevicePlanOptions& options, const char* why,
+                             const DeviceDispatchOptions& dispatch = {}) {
+      require_error([&] { shuffle(dtype, options, dispatch); }, ErrorCode::invalid_argument, why);
+    };
+    const Tensor rows = in_heap(bf16, 4, 130);
+    const Tensor fp8_rows = in_heap(fp8_e4m3, 4, 130);
+    const Tensor scales = in_heap(f32, 4, 2);
+    shuffle(bf16, {.max_rows = 4, .rows = rows}, {});
+    shuffle(fp8_e4m3, {.max_rows = 4, .rows = fp8_rows, .row_scales = scales}, {});
+    refuses(bf16, {.rows = rows}, "rows need max_rows");
+    refuses(bf16, {.max_rows = 3, .rows = rows}, "rows is [4, 130], expected [3, 130]");
+    refuses(bf16, {.max_rows = 4, .rows = in_heap(f32, 4, 130)}, "rows is f32, expected bf16");
+    refuses(bf16, {.max_rows = 4, .rows = elsewhere(bf16, 4, 130)}, "rows did not come from DeviceHeap::allocate");
+    refuses(bf16, {.max_rows = 4, .row_scales = scales}, "row_scales without rows");
+    refuses(bf16, {.max_rows = 4, .rows = rows, .row_scales = scales}, "row_scales come with fp8 rows");
+    refuses(fp8_e4m3, {.max_rows = 4, .rows = fp8_rows}, "row_scales come with fp8 rows");
+    refuses(fp8_e4m3, {.max_rows = 4, .rows = fp8_rows, .row_scales = elsewhere(f32, 4, 2)},
+            "row_scales did not come from DeviceHeap::allocate");
+    refuses(bf16, {.max_rows = 4, .rows = rows}, "it takes no out", {.out = rows});
+  }));
 }
 
 TEST(DeviceFault, DispatchesOfFp8WithoutTheirScalesAreRefused) {

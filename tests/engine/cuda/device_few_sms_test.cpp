@@ -1,9 +1,11 @@
 // Operations that keep to few multiprocessors: the same bits as on all.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "engine/cuda/device_case.hpp"
 #include "kernels/cuda/bulk_copy_rows.hpp"
 #include "shunt/error.hpp"
+#include "support/cuda/launches.hpp"
 #include "support/seeds.hpp"
 
 #define SHUNT_NEEDS_BULK_COPIES() \
@@ -82,6 +84,29 @@ TEST(DeviceFewSms, GiveTheSameBitsAThousandTimes) {
   const ShuffleCase drawn =
       draw(topology, 1, {.hidden = 1024, .dtype = bf16}, {.experts = 16, .topk = 8, .tokens = 16})[0];
   run_all(topology, {drawn}, {.sms = 2, .repeats = 1000});
+}
+
+TEST(DeviceFewSms, HaveABlockEachAndNoMore) {
+  SHUNT_NEEDS_BULK_COPIES();
+  constexpr std::int32_t kSms = 20;
+  constexpr std::int64_t kTokens = 500;
+  ASSERT_NO_THROW(World::spawn(1, [&](World& world) {
+    const DeviceHeap heap(world, {.bytes = 64 << 20});
+    DeviceEngine engine(world, heap, {.hidden = 512, .max_tokens = kTokens, .sms = kSms});
+    const Tensor experts = heap.allocate(f32, kTokens, 1);
+    poison(experts.data, experts.bytes(), engine.stream(), 0);
+    const DevicePlan plan =
+        engine.plan({.experts = reinterpret_cast<const std::int32_t*>(experts.data), .num_tokens = kTokens},
+                    ExpertMap::contiguous(1, 1), {.max_rows = kTokens});
+    const Tensor x = heap.allocate(bf16, kTokens, 512);
+    const Tensor rows = heap.allocate(bf16, kTokens, 512);
+    const auto expect_few = [&](const char* operation, const std::function<void()>& work) {
+      EXPECT_THAT(blocks_of_kernels(engine.stream(), work), ::testing::UnorderedElementsAre(1, kSms, 1)) << operation;
+    };
+    expect_few("dispatch", [&] { (void)engine.dispatch(plan, x, {.out = rows}); });
+    expect_few("combine", [&] { (void)engine.combine(plan, rows, {.out = x}); });
+    expect_few("dispatch_backward", [&] { (void)engine.dispatch_backward(plan, rows, {.out = x}); });
+  }));
 }
 
 TEST(DeviceFewSms, AreAtMostThoseOfTheDevice) {

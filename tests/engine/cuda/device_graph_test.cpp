@@ -8,6 +8,7 @@
 #include "engine/cuda/small_shuffle.hpp"
 #include "shunt/device_engine.hpp"
 #include "support/cuda/device.hpp"
+#include "support/cuda/launches.hpp"
 #include "support/dice.hpp"
 #include "support/random_case.hpp"
 #include "support/reference_shuffle.hpp"
@@ -69,10 +70,14 @@ Step draw_step(std::uint64_t seed, Layout layout) {
   return step;
 }
 
+/// Who is given the memory for rows.
+enum class RowsFor { plan, dispatch };
+
 /// One rank's buffers and a graph of plan, dispatch and combine over them.
 class Shuffler {
  public:
-  Shuffler(World& world, const DeviceHeap& heap, DeviceEngine& engine, Layout layout)
+  Shuffler(World& world, const DeviceHeap& heap, DeviceEngine& engine, Layout layout,
+           RowsFor rows_for = RowsFor::dispatch)
       : rank_(world.rank().index()),
         engine_(engine),
         experts_(heap.allocate(f32, kTokens, kTopk)),
@@ -82,8 +87,10 @@ class Shuffler {
         expert_out_(heap.allocate(f32, kMaxRows, kHidden)),
         result_(heap.allocate(f32, kTokens, kHidden)) {
     const ExpertMap map = ExpertMap::contiguous(kExperts, kRanks);
-    const DevicePlanOptions options{
+    DevicePlanOptions options{
         .layout = layout, .alignment = layout == Layout::expert_major ? 4 : 1, .max_rows = kMaxRows};
+    DeviceDispatchOptions dispatch_options;
+    (rows_for == RowsFor::plan ? options.rows : dispatch_options.out) = rows_;
     load(draw_step(0, layout));
     const auto shuffle = [&] {
       plan_ = engine_.plan({.experts = reinterpret_cast<const std::int32_t*>(experts_.data),
@@ -91,7 +98,7 @@ class Shuffler {
                             .num_tokens = kTokens,
                             .topk = kTopk},
                            map, options);
-      (void)engine_.dispatch(plan_, x_, {.out = rows_});
+      (void)engine_.dispatch(plan_, x_, dispatch_options);
       (void)engine_.combine(plan_, expert_out_, {.out = result_});
     };
     shuffle();
@@ -143,23 +150,61 @@ DeviceEngineOptions engine_options() {
   return {.hidden = kHidden, .dtype = f32, .max_tokens = kTokens, .deadline = std::chrono::seconds(20)};
 }
 
+void replay_with_other_routings(Layout layout, RowsFor rows_for) {
+  std::vector<Step> steps;
+  for (std::uint64_t seed = 1; seed <= 5; ++seed) steps.push_back(draw_step(seed, layout));
+  ASSERT_NO_THROW(World::spawn(kRanks, [&](World& world) {
+    const DeviceHeap heap(world, {.bytes = 32 << 20});
+    DeviceEngine engine(world, heap, engine_options());
+    Shuffler shuffler(world, heap, engine, layout, rows_for);
+    for (const Step& step : steps) {
+      shuffler.load(step);
+      shuffler.replay();
+      shuffler.check(step);
+    }
+    world.barrier();
+  }));
+}
+
 TEST(DeviceGraph, IsReplayedWithOtherRoutings) {
   SHUNT_NEEDS_DEVICE();
-  for (const Layout layout : {Layout::expert_major, Layout::token_unique}) {
-    std::vector<Step> steps;
-    for (std::uint64_t seed = 1; seed <= 5; ++seed) steps.push_back(draw_step(seed, layout));
-    ASSERT_NO_THROW(World::spawn(kRanks, [&](World& world) {
-      const DeviceHeap heap(world, {.bytes = 32 << 20});
-      DeviceEngine engine(world, heap, engine_options());
-      Shuffler shuffler(world, heap, engine, layout);
-      for (const Step& step : steps) {
-        shuffler.load(step);
-        shuffler.replay();
-        shuffler.check(step);
-      }
-      world.barrier();
+  for (const Layout layout : {Layout::expert_major, Layout::token_unique})
+    for (const RowsFor rows_for : {RowsFor::dispatch, RowsFor::plan}) replay_with_other_routings(layout, rows_for);
+}
+
+// Only next to it, and in the same graph: else the rows may be in use again.
+TEST(DeviceGraph, ADispatchNextToThePlanThatHasItsRowsMeetsOnceLess) {
+  SHUNT_NEEDS_DEVICE();
+  for (const Layout layout : {Layout::expert_major, Layout::token_unique})
+    ASSERT_NO_THROW(World::spawn(1, [&](World& world) {
+      const DeviceHeap heap(world, {.bytes = 16 << 20});
+      SmallShuffle shuffle(world, heap, std::chrono::seconds(20));
+      const DevicePlanOptions bounded{.layout = layout, .max_rows = 16};
+      DevicePlanOptions with_rows = bounded;
+      with_rows.rows = heap.allocate(f32, 16, SmallShuffle::kHidden);
+      shuffle.plan(bounded);
+      const auto kernels = [&](const std::function<void()>& work) {
+        return std::ssize(blocks_of_kernels(shuffle.engine().stream(), work));
+      };
+      const auto plan = kernels([&] { shuffle.plan(bounded); });
+      const auto dispatch = kernels([&] { (void)shuffle.dispatch(); });
+      const auto combine = kernels([&] { (void)shuffle.combine(); });
+      const auto dispatch_behind = [&](const DevicePlanOptions& options) {
+        shuffle.plan(options);
+        (void)shuffle.dispatch();
+      };
+      EXPECT_EQ(kernels([&] { dispatch_behind(bounded); }), plan + dispatch);
+      EXPECT_EQ(kernels([&] { dispatch_behind(with_rows); }), plan + dispatch - 1);
+      EXPECT_EQ(kernels([&] { dispatch_behind(with_rows), (void)shuffle.dispatch(); }), plan + 2 * dispatch - 1);
+      EXPECT_EQ(kernels([&] { shuffle.plan(with_rows); }), plan);
+      EXPECT_EQ(kernels([&] { (void)shuffle.dispatch(); }), dispatch);
+      const auto plan_combine_dispatch = [&] {
+        shuffle.plan(with_rows);
+        (void)shuffle.combine();
+        (void)shuffle.dispatch();
+      };
+      EXPECT_EQ(kernels(plan_combine_dispatch), plan + combine + dispatch);
     }));
-  }
 }
 
 TEST(DeviceGraph, TwoOfOneEngineMayTakeTurns) {

@@ -24,14 +24,13 @@ void run_all(const Topology& topology, const std::vector<ShuffleCase>& cases, co
   ASSERT_NO_THROW(World::spawn(topology.num_ranks(), run, {.topology = topology}));
 }
 
-void expect_as_reference(std::uint64_t first_world, std::uint64_t num_cases,
-                         std::optional<std::int64_t> spare_rows = std::nullopt) {
+void expect_as_reference(std::uint64_t first_world, std::uint64_t num_cases, const DeviceCaseOptions& options = {}) {
   for (const auto& [topology, seeds] : choose_seeds(first_world, num_cases)) {
     std::vector<ShuffleCase> cases;
     for (const std::uint64_t seed : seeds)
       if (ShuffleCase drawn = random_shuffle_case(seed, topology); is_for_devices(drawn))
         cases.push_back(std::move(drawn));
-    run_all(topology, cases, {.spare_rows = spare_rows});
+    run_all(topology, cases, options);
   }
 }
 
@@ -45,8 +44,13 @@ INSTANTIATE_TEST_SUITE_P(Shards, DeviceShuffle, ::testing::Range<std::uint64_t>(
 
 TEST(DeviceShuffleBounded, GivesTheSameBitsWithRowsToSpare) {
   SHUNT_NEEDS_DEVICE();
-  expect_as_reference(5000, 120, 0);
-  expect_as_reference(6000, 120, 7);
+  expect_as_reference(5000, 120, {.spare_rows = 0});
+  expect_as_reference(6000, 120, {.spare_rows = 7});
+}
+
+TEST(DeviceShuffleBounded, GivesTheSameBitsInRowsThatCameWithThePlan) {
+  SHUNT_NEEDS_DEVICE();
+  expect_as_reference(8000, 240, {.spare_rows = 3, .rows_with_plan = true});
 }
 
 class DeviceShuffleOfRanks : public ::testing::TestWithParam<std::int32_t> {};

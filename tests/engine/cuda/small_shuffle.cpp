@@ -35,10 +35,13 @@ void SmallShuffle::plan(const DevicePlanOptions& options) {
   plan_ =
       engine_.plan({.experts = reinterpret_cast<const std::int32_t*>(experts_.data), .num_tokens = kTokens, .topk = 1},
                    map_, options);
-  rows_ = engine_.expert_out(plan_);
+  plan_has_rows_ = options.rows.data != nullptr;
+  rows_ = plan_has_rows_ ? options.rows : engine_.expert_out(plan_);
 }
 
-DeviceTicket<DeviceRows> SmallShuffle::dispatch() { return engine_.dispatch(plan_, x_, {.out = rows_}); }
+DeviceTicket<DeviceRows> SmallShuffle::dispatch() {
+  return engine_.dispatch(plan_, x_, {.out = plan_has_rows_ ? Tensor() : rows_});
+}
 
 DeviceTicket<DeviceRows> SmallShuffle::dispatch_wrong_rows() {
   Tensor fewer = x_;

@@ -43,6 +43,7 @@ class SmallShuffle {
   Tensor experts_;
   Tensor x_;
   Tensor rows_;
+  bool plan_has_rows_ = false;
   DevicePlan plan_;
 };
 
