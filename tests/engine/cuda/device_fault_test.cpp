@@ -135,6 +135,21 @@ TEST(DeviceFault, RanksThatCallDifferentOperationsAreNamed) {
       std::chrono::milliseconds(300));
 }
 
+TEST(DeviceFault, RowsThatOnlySomeRanksGiveToTheirPlanAreNamed) {
+  SHUNT_NEEDS_DEVICE();
+  ASSERT_NO_THROW(World::spawn(2, [](World& world) {
+    const DeviceHeap heap(world, {.bytes = 16 << 20});
+    SmallShuffle shuffle(world, heap, std::chrono::seconds(20));
+    const Tensor rows = heap.allocate(f32, 16, SmallShuffle::kHidden);
+    const bool is_first = world.rank().value == 0;
+    shuffle.plan({.max_rows = 16, .rows = is_first ? rows : Tensor()});
+    require_error([&] { (void)shuffle.current_plan().sizes(); }, ErrorCode::mismatch,
+                  is_first ? "rank 0 called plan, rank 1 plan with other options"
+                           : "rank 1 called plan, rank 0 plan with other options");
+    world.barrier();
+  }));
+}
+
 TEST(DeviceFault, RowsBeyondTheBoundAreAnErrorOnAllRanks) {
   SHUNT_NEEDS_DEVICE();
   on_ranks(3, [](World&, SmallShuffle& shuffle) {
