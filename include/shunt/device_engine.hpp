@@ -86,11 +86,12 @@ struct DeviceGradients {
 /// So operations can be captured in a CUDA graph, if the engine has planned with the same map before, plans have a
 /// bound and rows that peers read or write came from DeviceHeap::allocate. Capture with
 /// cudaStreamCaptureModeThreadLocal; replay on the engine's stream, on all ranks equally often. Plans, inputs and
-/// outputs outlive the graph.
+/// outputs outlive the graph and its last replay. A capture that one rank gives up is repeated by all, as plans are
+/// counted. No engine ends while its stream is captured.
 ///
-/// Where engines share a heap, hold outputs until their operation is complete: let go of before, their memory is
-/// another engine's at once. Plans and what else an engine takes of the heap need no such care: it goes back when the
-/// stream has passed its last use, at the engine's next operation.
+/// Where engines share a heap, hold outputs until their operation is complete, also when it fails: let go of before,
+/// their memory is another engine's at once. Plans that are not in graphs, and what else an engine takes of the heap,
+/// need no such care: it goes back when the stream has passed its last use, at the engine's next operation.
 ///
 /// Ranks of one process on one device share CUDA's queues for copies between host and device. A copy that stands behind
 /// an operation on a stream holds up the other ranks' copies, so there wait for the ticket first, then copy.
@@ -99,8 +100,8 @@ struct DeviceGradients {
 /// a routing that makes no sense, on all ranks: the operation and all later ones move nothing, and the next ticket that
 /// is waited for, or the next call, throws the Error. Afterwards the engine can only be destroyed; the device, its
 /// context and other engines stay as they are. Memory that ranks which come late may still write is handed to nobody
-/// else until the heap dies: at most the last plan or the last operation's rows, and the engine's own. An engine, and a
-/// plan or a ticket of it, keeps its rank in the world.
+/// else until the heap dies: at most the last plan and the last operation's rows, and the engine's own. An engine, and
+/// a plan or a ticket of it, keeps its rank in the world.
 class DeviceEngine {
  public:
   struct Impl;

@@ -40,9 +40,10 @@ struct DevicePlanOptions {
   std::int64_t max_rows = 0;
   Overflow overflow = Overflow::fault;
   /// [max_rows, hidden] in the row dtype, from DeviceHeap::allocate: where dispatch with this plan leaves its rows. All
-  /// ranks give it or none. Ranks show it to each other while they plan, so a dispatch that comes next, in the same
-  /// graph if any, has one meeting less; peers may write it from the plan's turn on the stream until that dispatch is
-  /// complete.
+  /// ranks give it or none, and the plan keeps it. In a CUDA graph, a dispatch that is captured next to the plan, with
+  /// no other operation of the engine between, then waits for the other ranks once instead of twice; so whatever used
+  /// the rows before comes before the plan: on the engine's stream, or on the one that plan() is given. All ranks
+  /// capture the two alike.
   Tensor rows = {};
   /// With fp8 rows, else forbidden: [max_rows, scales_per_row(hidden)] f32 for their scales, as `rows`.
   Tensor row_scales = {};

@@ -1,4 +1,4 @@
-// All of shunt.
+// All of shunt, but for what runs on GPUs: those headers are named device_*.
 #pragma once
 
 #include "shunt/engine.hpp"

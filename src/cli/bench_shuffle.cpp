@@ -24,7 +24,7 @@ constexpr const char* kFooter = R"(
 Systems, all measured in one run, iteration by iteration, after their outputs were verified:
   shunt          every row is read once and written once, into its final slot
   mpi_alltoallv  permute, MPI_Alltoallv, permute; the better of cached and streaming permutes
-  unfused        the same three steps over shunt's own transport
+  unfused        the same three steps over shunt's own transport; with --device cuda, permute, device copies, permute
   wire           several hosts: the bytes that shunt moves between them over plain TCP, and nothing else
   rotation       several hosts, if asked for: shunt with FUSCO's choice of forwarders
 
@@ -60,6 +60,7 @@ struct Arguments {
   const CLI::Option* layout_option = nullptr;
   const CLI::Option* graph = nullptr;
   const CLI::Option* systems = nullptr;
+  const CLI::Option* world = nullptr;
   std::string dtype = "bf16";
   std::string layout = "expert_major";
   std::string progress = "auto";
@@ -136,8 +137,9 @@ void choose_low_latency(Arguments& arguments) {
 
 /// What --device cuda stands for.
 void choose_device(Arguments& arguments) {
-  if (arguments.config.world == "env")
-    fail(ErrorCode::invalid_argument, "--world env: expected none with --device cuda, whose ranks are threads");
+  if (arguments.world->count() > 0 && arguments.config.world != "inproc")
+    fail(ErrorCode::invalid_argument, "--world {}: expected inproc with --device cuda, whose ranks are threads",
+         arguments.config.world);
   arguments.config.world = "inproc";
   if (arguments.systems->count() == 0) arguments.config.systems = {"shunt", "unfused"};
 }
@@ -185,8 +187,9 @@ void add_bench_shuffle(CLI::App& bench) {
   verb->add_option("--dtype", arguments->dtype, "Of rows: f32, bf16, f16 or fp8_e4m3");
   arguments->layout_option = verb->add_option("--layout", arguments->layout, "expert_major, token_unique or padded");
   verb->add_option("--routing", config.routing, "See below");
-  verb->add_option("--world", config.world, "shm (processes), inproc (threads), or env (ranks started by a launcher)")
-      ->check(CLI::IsMember({"shm", "inproc", "env"}));
+  arguments->world = verb->add_option("--world", config.world,
+                                      "shm (processes), inproc (threads), or env (ranks started by a launcher)")
+                         ->check(CLI::IsMember({"shm", "inproc", "env"}));
   verb->add_option("--device", config.device, "cpu, or cuda: ranks are threads that share the current GPU")
       ->check(CLI::IsMember({"cpu", "cuda"}));
   arguments->graph = verb->add_option(
@@ -198,8 +201,8 @@ void add_bench_shuffle(CLI::App& bench) {
                  "With --device cuda: also time dispatch and combine apart in a graph of pairs; unless given "
                  "otherwise, --layout padded --tokens 128 --graph 20");
   arguments->systems = verb->add_option("--systems", config.systems,
-                                        "Of shunt, mpi_alltoallv, unfused, wire and rotation; shunt always; on devices "
-                                        "of shunt and unfused")
+                                        "Of shunt, mpi_alltoallv, unfused, wire and rotation; shunt always; with "
+                                        "--device cuda of shunt and unfused, by default both")
                            ->delimiter(',')
                            ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   verb->add_option("--iterations", config.iterations, "Timed repetitions");

@@ -13,7 +13,7 @@ class Words(unittest.TestCase):
                                 (["--graph", "-1"], "--graph"), (["--low-latency", "--graph", "0"], "--low-latency"),
                                 (["--low-latency", "--sms", "20"], "--sms"), (["--topk", "0"], "--topk"),
                                 (["--systems", "magic"], "--systems"), (["--systems", "shunt,wire"], "--systems"),
-                                (["--world", "env"], "--world env"), (["--routing", "lottery"], "lottery"),
+                                (["--world", "env"], "--world env"), (["--world", "shm"], "--world shm"), (["--routing", "lottery"], "lottery"),
                                 (["--json", "/nonexistent/x.json"], "/nonexistent")]:
             with self.subTest(arguments=arguments):
                 done = SHUFFLE.run(*SHUFFLE.small, *arguments)

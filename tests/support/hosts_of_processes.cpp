@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "support/child_process.hpp"
+#include "transport/ucx/make_carrier.hpp"
 
 namespace shunt::test {
 namespace {
@@ -64,7 +65,8 @@ void run_host(std::int32_t host, std::int32_t num_ranks, const std::function<voi
 
 }  // namespace
 
-std::string why_no_hosts() {
+std::string why_no_hosts(const std::string& network) {
+  if (network == "ucx" && !ucx::is_built_in()) return "this build has no UCX (SHUNT_UCX)";
   ChildProcess child([] {
     if (unshare(CLONE_NEWIPC) != 0) throw std::runtime_error("no namespace to be had");
   });
@@ -73,7 +75,8 @@ std::string why_no_hosts() {
 }
 
 void run_on_hosts(std::int32_t num_hosts, std::int32_t ranks_per_host, const std::function<void(World&)>& body,
-                  std::chrono::seconds limit) {
+                  std::chrono::seconds limit, const std::string& network) {
+  set("SHUNT_NETWORK", network);
   set("WORLD_SIZE", std::to_string(num_hosts * ranks_per_host));
   set("LOCAL_WORLD_SIZE", std::to_string(ranks_per_host));
   set("MASTER_ADDR", "127.0.0.1");

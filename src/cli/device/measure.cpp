@@ -17,11 +17,11 @@
 #include "cli/device/shunt_system.hpp"
 #include "cli/device/sm_partition.hpp"
 #include "cli/device/stamps.hpp"
-#include "cli/device/stream.hpp"
 #include "cli/device/unfused_system.hpp"
 #include "cli/shuffle/verifier.hpp"
 #include "cli/shuffle/workload.hpp"
 #include "core/cuda/captured_graph.hpp"
+#include "core/cuda/stream.hpp"
 #include "core/fail.hpp"
 #include "kernels/cuda/copy_bytes.hpp"
 
@@ -60,7 +60,7 @@ struct Streams {
     own = partition->stream_on_few();
   }
   std::optional<SmPartition> partition;
-  std::shared_ptr<CUstream_st> everywhere = make_stream();  ///< for what the whole device can do
+  std::shared_ptr<CUstream_st> everywhere = device::make_stream();  ///< for what the whole device can do
   std::shared_ptr<CUstream_st> own = everywhere;  ///< for systems; confined to few multiprocessors if asked for
 };
 

@@ -20,6 +20,7 @@ void LayerConfig::check() const {
   demand(shuffle.experts >= shuffle.ranks, "--experts", "at least one per rank");
   constexpr std::int32_t kMostChunks = 1024;
   demand(chunks >= 0 && chunks <= kMostChunks, "--chunks", fmt::format("0 to {}", kMostChunks));
+  demand(chunks == 0 || shuffle.layout == Layout::token_unique, "--chunks", "--layout token_unique with it");
   demand(verified >= 1, "--verify", "at least 1");
 }
 

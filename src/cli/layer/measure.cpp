@@ -11,13 +11,13 @@
 #include "cli/device/clock.hpp"
 #include "cli/device/heap_size.hpp"
 #include "cli/device/memory.hpp"
-#include "cli/device/stream.hpp"
 #include "cli/layer/experts.hpp"
 #include "cli/layer/random_values.hpp"
 #include "cli/layer/token_check.hpp"
 #include "cli/layer/values_of_ranks.hpp"
 #include "cli/shuffle/workload.hpp"
 #include "core/cuda/captured_graph.hpp"
+#include "core/cuda/stream.hpp"
 #include "core/fail.hpp"
 #include "kernels/cuda/mlp/matmul.hpp"
 #include "kernels/cuda/mlp/tiles.hpp"
@@ -239,7 +239,7 @@ class LayerBenchmark {
   World& world_;
   const LayerConfig& config_;
   const ShuffleConfig& shuffle_;
-  std::shared_ptr<CUstream_st> stream_ = make_stream();
+  std::shared_ptr<CUstream_st> stream_ = device::make_stream();
   Workload workload_;
   LayerDemand demand_;
   ExpertMap map_;

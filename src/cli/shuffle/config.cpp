@@ -51,10 +51,15 @@ void ShuffleConfig::check() const {
   for (const std::string& system : systems)
     demand(device == "cpu" || system == "shunt" || system == "unfused", "--systems",
            fmt::format("shunt or unfused with --device cuda, not '{}'", system));
-  demand(!low_latency || (device != "cpu" && graph > 0), "--low-latency", "--device cuda, and --graph not 0");
-  demand(graph >= 0 && (graph == 0 || device != "cpu"), "--graph", "at least 0, and --device cuda");
-  demand(sms >= 0 && (sms == 0 || (device != "cpu" && layout != Layout::padded)), "--sms",
-         "at least 0, --device cuda, and neither --layout padded nor --low-latency without another layout");
+  const bool is_on_device = device != "cpu";
+  demand(!low_latency || is_on_device, "--low-latency", "--device cuda with it");
+  demand(!low_latency || graph > 0, "--low-latency", "--graph not 0 with it");
+  demand(graph >= 0, "--graph", "at least 0");
+  demand(graph == 0 || is_on_device, "--graph", "--device cuda with it");
+  demand(sms >= 0, "--sms", "at least 0");
+  demand(sms == 0 || is_on_device, "--sms", "--device cuda with it");
+  demand(sms == 0 || layout != Layout::padded, "--sms",
+         "another --layout than padded with it, which --low-latency stands for");
   demand(wants("shunt"), "--systems", "shunt among them, as the others are compared with it");
 }
 

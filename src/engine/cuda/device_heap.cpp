@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "core/cuda/check.hpp"
+#include "core/cuda/stream.hpp"
 #include "core/fail.hpp"
 #include "core/process_id.hpp"
 #include "engine/cuda/heap_impl.hpp"
@@ -65,12 +66,6 @@ std::shared_ptr<T> pin(std::size_t count) {
   return {static_cast<T*>(data), [](T* freed) { (void)cudaFreeHost(freed); }};
 }
 
-std::shared_ptr<CUstream_st> make_stream() {
-  cudaStream_t stream = nullptr;
-  device::check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "make a stream");
-  return {stream, [](cudaStream_t ended) { (void)cudaStreamDestroy(ended); }};
-}
-
 }  // namespace
 
 HostPages::HostPages(std::int32_t num_ranks)
@@ -84,7 +79,7 @@ DeviceHeap::Impl::Impl(World& world, const DeviceHeapOptions& options, std::int3
       num_ranks(world.size()),
       members(world.impl()->group->members),
       most_tile_bytes(device::most_tile_bytes()) {
-  stream = make_stream();
+  stream = device::make_stream();
   for (std::size_t i = 0; i < HostPages::kMost; ++i) free_pages_.push_back(host_pages->pages.get() + i);
   device::preload_kernels();
 }

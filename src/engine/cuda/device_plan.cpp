@@ -87,6 +87,100 @@ device::PlanShape shape_of(const DeviceRouting& routing, const ExpertMap& map, c
               max_rows * std::min<std::int64_t>(routing.topk, most_local) + most_local * (options.alignment - 1)};
 }
 
+std::uint64_t hash_of(std::uint64_t number, const DeviceRouting& routing, const ExpertMap& map,
+                      const DevicePlanOptions& options) {
+  return Hasher()
+      .add(number)
+      .add(map.hash())
+      .add(static_cast<std::uint64_t>(routing.topk))
+      .add(static_cast<std::uint64_t>(options.layout))
+      .add(static_cast<std::uint64_t>(options.alignment))
+      .add(static_cast<std::uint64_t>(options.capacity))
+      .add(static_cast<std::uint64_t>(options.max_rows))
+      .add(static_cast<std::uint64_t>(options.overflow))
+      .add(is_given(options.rows))
+      .value();
+}
+
+/// A plan with memory for everything, of which nothing is filled yet.
+std::shared_ptr<DevicePlanData> make_plan(const std::shared_ptr<DeviceEngine::Impl>& engine,
+                                          const DeviceRouting& routing, const ExpertMap& map,
+                                          const DevicePlanOptions& options) {
+  auto plan = std::make_shared<DevicePlanData>();
+  plan->map = engine->tables_of(map);
+  plan->options = options;
+  plan->engine = engine;
+  plan->num_rows = options.max_rows;
+  plan->shape = shape_of(routing, map, options, engine->options.max_tokens, RankId(engine->self));
+  plan->block = engine->allocate_hidden(device::PlanBlock(plan->shape, nullptr).bytes());
+  plan->arrays = device::PlanBlock(plan->shape, plan->block.get()).arrays();
+  if (plan->shape.unique && options.capacity != PlanOptions::kUnlimited)
+    plan->clamped = engine->allocate_hidden(static_cast<std::size_t>(routing.num_tokens * routing.topk) * 4);
+  // Counted when nothing can fail any more: a rank that finds no room may try again while the others wait.
+  plan->hash = hash_of(engine->num_plans++, routing, map, options);
+  return plan;
+}
+
+/// What fills a plan, one kernel after the other.
+class PlanLaunches {
+ public:
+  PlanLaunches(const DeviceEngine::Impl& engine, const DevicePlanData& plan, const DeviceRouting& routing)
+      : engine_(engine),
+        plan_(plan),
+        control_(engine.control),
+        routing_{routing.experts, routing.weights, routing.num_tokens, routing.topk, engine.self} {
+    control_.shown = plan.arrays.shown;
+  }
+
+  void exchange_counts(const device::SlotRules& rules) const {
+    device::launch_count(routing_, *plan_.map, plan_.arrays, engine_.stream);
+    const device::Tag tag{OpKind::plan, device::Phase::begin, plan_.hash};
+    device::launch(
+        device::CountExchange{.control = control_,
+                              .note = plan_.shape.unique ? engine_.note(tag, plan_.block.get()) : note_with_rows(tag),
+                              .shape = plan_.shape,
+                              .map = *plan_.map,
+                              .rules = rules,
+                              .plan = plan_.arrays,
+                              .told = &engine_.page().sizes,
+                              .experts = routing_.experts,
+                              .drops = plan_.options.overflow == Overflow::drop},
+        engine_.stream);
+  }
+
+  /// What follows sees no entries that are beyond the capacity.
+  void clamp() {
+    auto* const experts = reinterpret_cast<std::int32_t*>(plan_.clamped.get());
+    device::launch(device::Clamp{routing_, *plan_.map, plan_.arrays, experts, stop()}, engine_.stream);
+    routing_.experts = experts;
+  }
+
+  void place() const {
+    device::launch(device::Place{.routing = routing_,
+                                 .map = *plan_.map,
+                                 .shape = plan_.shape,
+                                 .plan = plan_.arrays,
+                                 .unique_maps = plan_.arrays.shown,
+                                 .flat = engine_.options.reduction == Reduction::flat,
+                                 .stop = stop()},
+                   engine_.stream);
+    // Maps are whole when all senders have written their part.
+    if (plan_.shape.unique)
+      device::launch_meeting(control_, note_with_rows({OpKind::plan, device::Phase::end, plan_.hash}), engine_.stream);
+  }
+
+ private:
+  [[nodiscard]] device::Note note_with_rows(device::Tag tag) const {
+    return engine_.note(tag, plan_.options.rows.data, plan_.options.row_scales.data);
+  }
+  [[nodiscard]] const std::uint32_t* stop() const { return &control_.progress->fault; }
+
+  const DeviceEngine::Impl& engine_;
+  const DevicePlanData& plan_;
+  device::Control control_;  // what ranks show is kept in the plan
+  device::RoutingView routing_;
+};
+
 }  // namespace
 
 DevicePlan DeviceEngine::plan(const DeviceRouting& routing, const ExpertMap& map, const DevicePlanOptions& options,
@@ -100,79 +194,26 @@ DevicePlan DeviceEngine::plan(const DeviceRouting& routing, const ExpertMap& map
     fail(ErrorCode::invalid_argument, "rank {}: plan: what is captured needs max_rows", engine.self);
   engine.start_after(after);
 
-  auto plan = std::make_shared<DevicePlanData>();
-  plan->map = engine.tables_of(map);
-  plan->options = options;
-  plan->engine = impl_;
-  plan->shape = shape_of(routing, map, options, engine.options.max_tokens, RankId(engine.self));
-  plan->block = engine.allocate_hidden(device::PlanBlock(plan->shape, nullptr).bytes());
-  const bool unique = plan->shape.unique;
-  const bool clamps = unique && options.capacity != PlanOptions::kUnlimited;
-  if (clamps) plan->clamped = engine.allocate_hidden(static_cast<std::size_t>(routing.num_tokens * routing.topk) * 4);
-  plan->arrays = device::PlanBlock(plan->shape, plan->block.get()).arrays();
-  // Counted when nothing can fail any more: a rank that finds no room may try again while the others wait.
-  plan->hash = Hasher()
-                   .add(engine.num_plans++)
-                   .add(map.hash())
-                   .add(static_cast<std::uint64_t>(routing.topk))
-                   .add(static_cast<std::uint64_t>(options.layout))
-                   .add(static_cast<std::uint64_t>(options.alignment))
-                   .add(static_cast<std::uint64_t>(options.capacity))
-                   .add(static_cast<std::uint64_t>(options.max_rows))
-                   .add(static_cast<std::uint64_t>(options.overflow))
-                   .add(is_given(options.rows))
-                   .value();
-
-  device::RoutingView view{routing.experts, routing.weights, routing.num_tokens, routing.topk, engine.self};
+  const std::shared_ptr<DevicePlanData> plan = make_plan(impl_, routing, map, options);
+  PlanLaunches launches(engine, *plan, routing);
   device::SlotRules rules{options.capacity, exact ? kMostRows : options.max_rows, options.alignment};
-  const device::Tag begin{OpKind::plan, device::Phase::begin, plan->hash};
-  const device::Tag end{OpKind::plan, device::Phase::end, plan->hash};
-  device::Control control = engine.control;
-  control.shown = plan->arrays.shown;
-  const auto show_rows = [&](device::Tag tag) { return engine.note(tag, options.rows.data, options.row_scales.data); };
-  const auto exchange_counts = [&](const device::SlotRules& by) {
-    device::launch_count(view, *plan->map, plan->arrays, engine.stream);
-    device::launch(device::CountExchange{.control = control,
-                                         .note = unique ? engine.note(begin, plan->block.get()) : show_rows(begin),
-                                         .shape = plan->shape,
-                                         .map = *plan->map,
-                                         .rules = by,
-                                         .plan = plan->arrays,
-                                         .told = &engine.page().sizes,
-                                         .experts = view.experts,
-                                         .drops = options.overflow == Overflow::drop},
-                   engine.stream);
-  };
-  if (clamps) {
+  if (plan->clamped) {
     // A token that loses all of its rows on a rank is not among the rank's: tokens are counted without what is dropped.
-    exchange_counts({options.capacity, kMostRows, options.alignment});
-    auto* const experts = reinterpret_cast<std::int32_t*>(plan->clamped.get());
-    device::launch(device::Clamp{view, *plan->map, plan->arrays, experts, &engine.control.progress->fault},
-                   engine.stream);
-    view.experts = experts;
+    launches.exchange_counts({options.capacity, kMostRows, options.alignment});
+    launches.clamp();
     rules.capacity = PlanOptions::kUnlimited;
   }
-  exchange_counts(rules);
+  launches.exchange_counts(rules);
   // The host waits for sizes only, while the device goes on to place rows.
   const device::Events::Event sized = exact ? engine.events->record(engine.stream) : nullptr;
-  device::launch(device::Place{.routing = view,
-                               .map = *plan->map,
-                               .shape = plan->shape,
-                               .plan = plan->arrays,
-                               .unique_maps = control.shown,
-                               .flat = engine.options.reduction == Reduction::flat,
-                               .stop = &engine.control.progress->fault},
-                 engine.stream);
-  // Maps are whole when all senders have written their part.
-  if (unique) device::launch_meeting(control, show_rows(end), engine.stream);
-  engine.has_planned(*plan);
-  plan->num_rows = options.max_rows;
+  launches.place();
+  engine.set_just_planned(*plan);
   if (exact) {
     device::check(cudaEventSynchronize(sized.get()), "wait for sizes");
     engine.throw_if_faulty();
     plan->num_rows = engine.page().sizes.num_rows;
   }
-  return DevicePlan(std::move(plan));
+  return DevicePlan(plan);
 }
 
 Layout DevicePlan::layout() const { return data_->options.layout; }

@@ -208,9 +208,9 @@ void DeviceEngine::Impl::copy_when_idle(void* to, const void* from, std::size_t 
 void DeviceEngine::Impl::start_after(Stream after) {
   throw_if_faulty();
   work_ = resting->begin_work();
+  if (after && after != stream)
+    device::check(cudaStreamWaitEvent(stream, events->record(after).get(), 0), "wait for the caller's stream");
   just_planned_ = {};
-  if (!after || after == stream) return;
-  device::check(cudaStreamWaitEvent(stream, events->record(after).get(), 0), "wait for the caller's stream");
 }
 
 std::shared_ptr<DevicePending> DeviceEngine::Impl::pending() {
@@ -248,32 +248,9 @@ void DeviceEngine::Impl::meet(device::Tag tag, device::MeetingPart part) const {
   device::launch_meeting(control, note(tag), stream, part);
 }
 
-void DeviceEngine::Impl::has_planned(const DevicePlanData& plan) { just_planned_ = {&plan, capture_id()}; }
-
 bool DeviceEngine::Impl::are_rows_shown(const DevicePlanData& plan) const {
-  return is_given(plan.options.rows) && just_planned_.plan == &plan && just_planned_.capture == capture_id();
-}
-
-std::shared_ptr<const device::MapTables> DeviceEngine::Impl::tables_of(const ExpertMap& map) {
-  if (const auto known = maps_.find(map.hash()); known != maps_.end()) return known->second;
-  if (is_capturing())
-    fail(ErrorCode::invalid_argument,
-         "rank {}: plan: this map is new to the engine; plan with it once before it is captured", self);
-  const device::MapWords words(map, topology, options.reduction == Reduction::flat);
-  const std::size_t bytes = words.words().size() * sizeof(std::int32_t);
-  const auto block = heap->allocate(bytes);
-  copy_when_idle(block.get(), words.words().data(), bytes, "tell the device of a map");
-  // The stream is idle: tables without a plan are used by nobody.
-  if (maps_.size() >= kMostMaps) std::erase_if(maps_, [](const auto& known) { return known.second.use_count() == 1; });
-  const auto tables = std::make_shared<device::MapTables>(words.at(reinterpret_cast<std::int32_t*>(block.get())));
-  return maps_[map.hash()] = {tables.get(), [tables, block](const device::MapTables*) {}};
-}
-
-const DevicePlanData& DeviceEngine::Impl::check_plan(const DevicePlan& plan, std::string_view operation) const {
-  if (!plan.data()) fail(ErrorCode::invalid_argument, "rank {}: {}: the plan is empty", self, operation);
-  if (plan.data()->engine.get() != this)
-    fail(ErrorCode::invalid_argument, "rank {}: {}: the plan was made by another engine", self, operation);
-  return *plan.data();
+  return is_given(plan.options.rows) && just_planned_.plan == &plan && is_capturing() &&
+         just_planned_.capture == capture_id();
 }
 
 template <class Make>
@@ -288,6 +265,28 @@ auto DeviceEngine::Impl::with_room(const Make& make) const {
   resting->complete(work_);
   work_ = resting->begin_work();  // what asks for room has not been put on the stream yet
   return make();
+}
+
+std::shared_ptr<const device::MapTables> DeviceEngine::Impl::tables_of(const ExpertMap& map) {
+  if (const auto known = maps_.find(map.hash()); known != maps_.end()) return known->second;
+  if (is_capturing())
+    fail(ErrorCode::invalid_argument,
+         "rank {}: plan: this map is new to the engine; plan with it once before it is captured", self);
+  const device::MapWords words(map, topology, options.reduction == Reduction::flat);
+  const std::size_t bytes = words.words().size() * sizeof(std::int32_t);
+  const auto block = with_room([&] { return heap->allocate(bytes); });
+  copy_when_idle(block.get(), words.words().data(), bytes, "tell the device of a map");
+  // The stream is idle: tables without a plan are used by nobody.
+  if (maps_.size() >= kMostMaps) std::erase_if(maps_, [](const auto& known) { return known.second.use_count() == 1; });
+  const auto tables = std::make_shared<device::MapTables>(words.at(reinterpret_cast<std::int32_t*>(block.get())));
+  return maps_[map.hash()] = {tables.get(), [tables, block](const device::MapTables*) {}};
+}
+
+const DevicePlanData& DeviceEngine::Impl::check_plan(const DevicePlan& plan, std::string_view operation) const {
+  if (!plan.data()) fail(ErrorCode::invalid_argument, "rank {}: {}: the plan is empty", self, operation);
+  if (plan.data()->engine.get() != this)
+    fail(ErrorCode::invalid_argument, "rank {}: {}: the plan was made by another engine", self, operation);
+  return *plan.data();
 }
 
 std::shared_ptr<std::byte> DeviceEngine::Impl::allocate_hidden(std::size_t bytes) const {

@@ -36,6 +36,8 @@ struct DeviceEngine::Impl : std::enable_shared_from_this<DeviceEngine::Impl> {
   ~Impl();
 
   [[nodiscard]] std::int32_t device() const { return heap->memory.device(); }
+  [[nodiscard]] HostPage& page() const { return *page_; }
+  [[nodiscard]] device::Watchdog::Watch& watch() const { return *watch_; }
   /// Rows are fp8 and have scales.
   [[nodiscard]] bool has_scales() const { return checks().has_scales(); }
   [[nodiscard]] std::int64_t num_scales() const { return checks().num_scales(); }
@@ -60,8 +62,9 @@ struct DeviceEngine::Impl : std::enable_shared_from_this<DeviceEngine::Impl> {
   /// Or a part of it, where nothing is shown.
   void meet(device::Tag tag, device::MeetingPart part) const;
 
-  /// Its rows are shown to peers until the next operation.
-  void has_planned(const DevicePlanData& plan);
+  /// Until the next operation.
+  void set_just_planned(const DevicePlanData& plan) { just_planned_ = {&plan, capture_id()}; }
+  /// A dispatch that is captured now finds the plan's rows shown to all.
   [[nodiscard]] bool are_rows_shown(const DevicePlanData& plan) const;
 
   [[nodiscard]] std::shared_ptr<const device::MapTables> tables_of(const ExpertMap& map);
@@ -116,7 +119,7 @@ struct DeviceEngine::Impl : std::enable_shared_from_this<DeviceEngine::Impl> {
     std::uint64_t work = 0;
   };
 
-  /// The plan that the last operation made, and the capture that has both.
+  /// The plan that the last operation made, and the capture that holds it.
   struct Planned {
     const DevicePlanData* plan = nullptr;
     std::optional<std::uint64_t> capture = std::nullopt;
@@ -137,10 +140,6 @@ struct DeviceEngine::Impl : std::enable_shared_from_this<DeviceEngine::Impl> {
   std::shared_ptr<std::byte> control_block_;  // what peers write
   std::shared_ptr<std::byte> own_block_;      // what only this rank's kernels touch
   std::map<std::uint64_t, std::shared_ptr<const device::MapTables>> maps_;
-
- public:
-  [[nodiscard]] HostPage& page() const { return *page_; }
-  [[nodiscard]] device::Watchdog::Watch& watch() const { return *watch_; }
 };
 
 }  // namespace shunt

@@ -1,4 +1,4 @@
-// Events that are used again, so that none is made while operations are under way.
+// Events that are used again, so that few are made.
 #pragma once
 
 #include <cuda_runtime_api.h>

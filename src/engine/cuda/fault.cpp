@@ -37,7 +37,9 @@ void throw_if_faulty(const FaultRecord& record, const Watchdog::Watch& watch, Ra
         fail(ErrorCode::peer_failed, "rank {}: {}: rank {} failed: {}", self, operation, record.peer,
              describe(BadEntry::unpack(record.expected)));
       fail(ErrorCode::mismatch, "rank {} called {}, rank {} {}{}", self, operation, record.peer, to_string(other.kind),
-           other.kind == tag.kind ? " with other options, or of another plan" : "");
+           other.kind != tag.kind             ? ""
+           : other.plan_hash != tag.plan_hash ? " with other options, or of another plan"
+                                              : " in a graph that does not hold the same operations");
     }
     case FaultRecord::overflow:
       fail(ErrorCode::invalid_argument, "rank {}: {}: a rank would receive {} rows, more than max_rows = {}", self,

@@ -64,10 +64,12 @@ TEST(ClusterFaultOnHost, AnErrorIsThrownWhenTheDeviceUsesNoneOfTheCallersMemoryA
     if (world.rank().value == 1) return;
     // Everything comes after this.
     rank.lane->put([&, polls = 0]() mutable { return transport.fault() && ++polls > 100; });
-    auto ticket = rank.engine->dispatch(rank.plan, rank.x());
+    const Tensor rows = rank.engine->expert_out(rank.plan);
+    auto ticket = rank.engine->dispatch(rank.plan, rank.x(), {.out = rows});
     transport.report(ErrorCode::peer_failed, RankId(0), "on purpose");
     EXPECT_THROW((void)ticket.wait(), Error);
     EXPECT_TRUE(rank.lane->is_idle());
+    EXPECT_TRUE(rank.lane->has_kept(rows.data));  // others' devices may be later
     ++num_errors;
   };
   EXPECT_NO_THROW(World::spawn(2, run, two_islands()));

@@ -78,15 +78,19 @@ INSTANTIATE_TEST_SUITE_P(Nccl, ClusterOnHost,
                                            Pipeline{"SmallBatches", 100, 1, 256, 1, 20, true}),
                          kName);
 
-TEST(ClusterOnHostProcesses, GiveTheSameBitsOverTcp) {
-  if (const std::string why = why_no_hosts(); !why.empty()) GTEST_SKIP() << why;
+class ClusterOnHostProcesses : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(ClusterOnHostProcesses, GiveTheSameBits) {
+  if (const std::string why = why_no_hosts(GetParam()); !why.empty()) GTEST_SKIP() << why;
   const Topology topology = Topology::virtual_nodes(4, 2);
   const std::vector<ShuffleCase> cases = cluster_cases(topology, 20);
   const auto run = [&](World& world) {
     for (const ShuffleCase& each : cases) run_on_host(world, each, {"", 4096, 2, 1 << 14, 2});
   };
-  ASSERT_NO_THROW(run_on_hosts(2, 2, run, std::chrono::seconds(60)));
+  ASSERT_NO_THROW(run_on_hosts(2, 2, run, std::chrono::seconds(60), GetParam()));
 }
+INSTANTIATE_TEST_SUITE_P(Over, ClusterOnHostProcesses, ::testing::Values("tcp", "ucx"),
+                         [](const auto& parameter) { return parameter.param; });
 
 }  // namespace
 }  // namespace shunt::test

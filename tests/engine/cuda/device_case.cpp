@@ -6,6 +6,8 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "core/cuda/captured_graph.hpp"
+
 namespace shunt::test {
 namespace {
 
@@ -16,7 +18,13 @@ void throw_unless(bool holds, const std::string& what) {
 class DeviceRank {
  public:
   DeviceRank(World& world, const DeviceHeap& heap, Arena& arena, const ShuffleCase& all, const DeviceCaseOptions& run)
-      : world_(world), heap_(heap), arena_(arena), case_(all), run_(run), engine_(world, heap, options_of(all, run)) {}
+      : world_(world),
+        heap_(heap),
+        arena_(arena),
+        case_(all),
+        run_(run),
+        engine_(world, heap, options_of(all, run)),
+        shift_(heap.allocate(f32, 1, 1 + 1000 * world.rank().value)) {}
 
   void plan() {
     const RankRouting& routing = case_.routing.ranks[rank()];
@@ -29,17 +37,27 @@ class DeviceRank {
       for (const PlanData& plan : case_.expected.plans) options.max_rows = std::max(options.max_rows, plan.num_rows());
       options.max_rows = std::max<std::int64_t>(options.max_rows + *run_.spare_rows, 1);
     }
-    if (run_.rows_with_plan) {
-      const ReferenceRows& expected = case_.expected.dispatch[rank()];
-      options.rows = output(expected.rows, options.max_rows, Memory::symmetric);
-      if (has_scales()) options.row_scales = output(expected.scales, options.max_rows, Memory::symmetric);
-      rows_of_plan_ = {options.rows, options.row_scales};
-    }
-    plan_ = engine_.plan({.experts = reinterpret_cast<const std::int32_t*>(experts),
-                          .weights = reinterpret_cast<const float*>(weights),
-                          .num_tokens = static_cast<std::int64_t>(routing.experts.size()) / case_.routing.topk,
-                          .topk = case_.routing.topk},
-                         case_.routing.map, options);
+    const auto make_plan = [&] {
+      plan_ = engine_.plan({.experts = reinterpret_cast<const std::int32_t*>(experts),
+                            .weights = reinterpret_cast<const float*>(weights),
+                            .num_tokens = static_cast<std::int64_t>(routing.experts.size()) / case_.routing.topk,
+                            .topk = case_.routing.topk},
+                           case_.routing.map, options);
+    };
+    make_plan();
+    if (!run_.rows_with_plan) return;
+    const ReferenceRows& expected = case_.expected.dispatch[rank()];
+    options.rows = output(expected.rows, options.max_rows, Memory::symmetric);
+    if (has_scales()) options.row_scales = output(expected.scales, options.max_rows, Memory::symmetric);
+    rows_of_plan_ = {options.rows, options.row_scales};
+    x_ = input(case_.x[rank()], case_.paths.x);
+    scales_ = input_scales();
+    const device::CapturedGraph graph(engine_.stream(), [&] {
+      make_plan();
+      (void)engine_.dispatch(plan_, x_, {.scales = scales_});
+    });
+    graph.replay();
+    device::check(cudaStreamSynchronize(engine_.stream()), "replay");
   }
 
   void check_plan() const {
@@ -60,15 +78,15 @@ class DeviceRank {
   }
 
   void check_dispatch() {
+    if (run_.rows_with_plan) {
+      require_dispatch(rows_of_plan_, rows_of_plan_);
+      for (const Tensor& tensor : {rows_of_plan_.rows, rows_of_plan_.scales})
+        poison(tensor.data, tensor.bytes(), engine_.stream());
+      return require_dispatch(engine_.dispatch(plan_, x_, {.scales = scales_}).wait(), rows_of_plan_);
+    }
     const ReferenceRows& expected = case_.expected.dispatch[rank()];
     const ConstTensor x = input(case_.x[rank()], case_.paths.x);
-    DeviceDispatchOptions options;
-    if (case_.x[rank()].dtype() == fp8_e4m3) options.scales = input(case_.scales[rank()], case_.paths.x);
-    if (run_.rows_with_plan) {
-      require_dispatch(engine_.dispatch(plan_, x, options).wait(), rows_of_plan_);
-      poison(rows_of_plan_.rows.data, rows_of_plan_.rows.bytes(), engine_.stream());
-      return require_dispatch(engine_.dispatch(plan_, x, options).wait(), rows_of_plan_);
-    }
+    DeviceDispatchOptions options{.scales = input_scales()};
     options.out = output(expected.rows, plan_.num_rows(), case_.paths.dispatch_out);
     if (has_scales()) options.out_scales = output(expected.scales, plan_.num_rows(), case_.paths.dispatch_out);
     require_dispatch(engine_.dispatch(plan_, x, options).wait(), {options.out, options.out_scales});
@@ -135,6 +153,11 @@ class DeviceRank {
     return tensor;
   }
 
+  /// Of tokens that are fp8 already.
+  ConstTensor input_scales() {
+    return case_.x[rank()].dtype() == fp8_e4m3 ? input(case_.scales[rank()], case_.paths.x) : ConstTensor();
+  }
+
   // Not zero at first: padding must be written, not found.
   Tensor output(const HostRows& expected, std::int64_t rows, Memory memory) {
     if (memory == Memory::absent) return {};
@@ -172,7 +195,10 @@ class DeviceRank {
   const ShuffleCase& case_;
   const DeviceCaseOptions& run_;
   DeviceEngine engine_;
+  Tensor shift_;  // ranks have their rows at different places
   DevicePlan plan_;
+  // Of a dispatch next to its plan.
+  ConstTensor x_, scales_;
   DeviceRows rows_of_plan_;
 };
 

@@ -14,7 +14,7 @@ bool is_for_devices(const ShuffleCase& all);
 struct DeviceCaseOptions {
   /// A bound: the plan is given this many rows more than needed.
   std::optional<std::int64_t> spare_rows = std::nullopt;
-  /// Rows are given to the plan, not to dispatch. Needs a bound.
+  /// Rows are given to the plan, and dispatch comes next to it in a graph. Needs a bound.
   bool rows_with_plan = false;
   /// As in DeviceEngineOptions.
   std::int32_t sms = 0;

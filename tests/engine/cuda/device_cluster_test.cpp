@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "core/cuda/check.hpp"
+#include "core/cuda/stream.hpp"
 #include "engine/cuda/cluster/cuda_lane.hpp"
 #include "engine/cuda/cluster/engine_impl.hpp"
 #include "engine/cuda/cluster_case.hpp"
@@ -19,20 +20,6 @@
 namespace shunt::test {
 namespace {
 
-/// A stream of the caller's, on which everything is late.
-class CallerStream {
- public:
-  CallerStream() { device::check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "make a stream"); }
-  ~CallerStream() { (void)cudaStreamDestroy(stream_); }
-  CallerStream(const CallerStream&) = delete;
-  CallerStream& operator=(const CallerStream&) = delete;
-
-  [[nodiscard]] Stream get() const { return stream_; }
-
- private:
-  cudaStream_t stream_ = nullptr;
-};
-
 /// All cases on this rank's part of one GPU.
 void run_cases(World& world, const std::vector<ShuffleCase>& cases, const device::BufferLimits& limits,
                DeviceNetwork network = DeviceNetwork::world) {
@@ -43,7 +30,7 @@ void run_cases(World& world, const std::vector<ShuffleCase>& cases, const device
         device::NcclNetwork::join(world, limits.bytes, [&](std::size_t bytes) { return heap.impl()->allocate(bytes); });
   Arena arena(32 << 20);
   preload_stream_work();
-  const CallerStream stream;
+  const std::shared_ptr<CUstream_st> stream = device::make_stream();  // the caller's, on which everything is late
   for (const ShuffleCase& each : cases) {
     const ClusterDevice on_gpu{.make_lane =
                                    [&](const Engine& engine, std::uint64_t) {
@@ -97,14 +84,18 @@ INSTANTIATE_TEST_SUITE_P(Pipelines, DeviceCluster,
                          [](const auto& parameter) { return std::string(parameter.param.name); });
 
 // Alone in its process, as ctest runs it: after another test of this program CUDA is not to be had in forked ranks.
-TEST(DeviceClusterProcesses, GiveTheSameBitsOverTcp) {
+class DeviceClusterProcesses : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(DeviceClusterProcesses, GiveTheSameBits) {
   if (!forked_ranks_have_device()) GTEST_SKIP() << "no CUDA device";
-  if (const std::string why = why_no_hosts(); !why.empty()) GTEST_SKIP() << why;
+  if (const std::string why = why_no_hosts(GetParam()); !why.empty()) GTEST_SKIP() << why;
   const Topology topology = Topology::virtual_nodes(4, 2);
   const std::vector<ShuffleCase> cases = cluster_cases(topology, 10);
   const auto run = [&](World& world) { run_cases(world, cases, {1 << 20, 4}); };
-  ASSERT_NO_THROW(run_on_hosts(2, 2, run, std::chrono::seconds(25)));
+  ASSERT_NO_THROW(run_on_hosts(2, 2, run, std::chrono::seconds(25), GetParam()));
 }
+INSTANTIATE_TEST_SUITE_P(Over, DeviceClusterProcesses, ::testing::Values("tcp", "ucx"),
+                         [](const auto& parameter) { return parameter.param; });
 
 /// Token t of every rank goes to the expert of rank t. All elements of a token are 1 + t.
 class RoundTrip {
@@ -138,7 +129,7 @@ class RoundTrip {
   static constexpr std::int64_t kHidden = 64;
 
   std::int64_t num_tokens_;
-  CallerStream stream_;
+  std::shared_ptr<CUstream_st> stream_ = device::make_stream();
   DeviceClusterEngine engine_;
   Tensor x_;
   DeviceClusterPlan plan_;

@@ -11,6 +11,8 @@
 #include "core/cuda/check.hpp"
 #include "engine/cuda/decode_case.hpp"
 #include "support/cuda/device.hpp"
+#include "support/cuda/launches.hpp"
+#include "support/require_error.hpp"
 #include "support/shuffle_case.hpp"
 
 namespace shunt::test {
@@ -215,13 +217,35 @@ TEST(DeviceDecoder, AnExpertThatATokenNamesTwiceIsDroppedOnce) {
   }
 }
 
+TEST(DeviceDecoder, TakesOneLaunchToTheExpertsAndTwoBack) {
+  SHUNT_NEEDS_DEVICE();
+  ASSERT_NO_THROW(World::spawn(1, [](World& world) {
+    const DeviceHeap heap(world, {.bytes = 16 << 20});
+    const Tensor x = heap.allocate(bf16, 4, 8);
+    const Tensor out = heap.allocate(bf16, 4, 8);
+    const Tensor experts = heap.allocate(f32, 4, 1);
+    for (const DType dtype : {bf16, fp8_e4m3}) {
+      DeviceDecoder decoder(world, heap, ExpertMap::contiguous(2, 1), {.hidden = 8, .dtype = dtype, .max_tokens = 4});
+      const DeviceRouting routing{.experts = reinterpret_cast<const std::int32_t*>(experts.data), .num_tokens = 4};
+      const auto launches = [&](const std::function<void()>& work) {
+        return blocks_of_kernels(decoder.stream(), work).size();
+      };
+      EXPECT_EQ(launches([&] { (void)decoder.dispatch(routing, x); }), dtype == fp8_e4m3 ? 2u : 1u);
+      EXPECT_EQ(launches([&] { (void)decoder.combine({.out = out}); }), 2u);
+    }
+  }));
+}
+
 TEST(DeviceDecoder, RefusesFewMultiprocessors) {
   SHUNT_NEEDS_DEVICE();
   ASSERT_NO_THROW(World::spawn(1, [](World& world) {
     const DeviceHeap heap(world, {.bytes = 16 << 20});
-    EXPECT_THROW(
-        DeviceDecoder(world, heap, ExpertMap::contiguous(2, 1), {.hidden = 8, .dtype = f32, .max_tokens = 4, .sms = 2}),
-        Error);
+    require_error(
+        [&] {
+          DeviceDecoder(world, heap, ExpertMap::contiguous(2, 1),
+                        {.hidden = 8, .dtype = f32, .max_tokens = 4, .sms = 2});
+        },
+        ErrorCode::unsupported, "sms is 2");
   }));
 }
 
@@ -231,16 +255,19 @@ TEST(DeviceDecoder, RefusesOperationsOutOfTurn) {
     const DeviceHeap heap(world, {.bytes = 16 << 20});
     DeviceDecoder decoder(world, heap, ExpertMap::contiguous(2, 1), {.hidden = 8, .dtype = f32, .max_tokens = 4});
     const ConstTensor nothing = borrow(static_cast<const void*>(nullptr), f32, 0, 8);
-    EXPECT_THROW((void)decoder.combine(), Error);
-    EXPECT_THROW((void)decoder.dispatch_receive(), Error);
+    const auto refuses = [](const std::function<void()>& call) {
+      require_error(call, ErrorCode::invalid_argument, "take turns");
+    };
+    refuses([&] { (void)decoder.combine(); });
+    refuses([&] { (void)decoder.dispatch_receive(); });
     (void)decoder.dispatch({.topk = 1}, nothing);
-    EXPECT_THROW((void)decoder.dispatch({.topk = 1}, nothing), Error);
-    EXPECT_THROW((void)decoder.combine_receive(), Error);
+    refuses([&] { (void)decoder.dispatch({.topk = 1}, nothing); });
+    refuses([&] { (void)decoder.combine_receive(); });
     decoder.combine_send();
-    EXPECT_THROW((void)decoder.combine(), Error);
+    refuses([&] { (void)decoder.combine(); });
     (void)decoder.combine_receive().wait();
     decoder.dispatch_send({.topk = 1}, nothing);
-    EXPECT_THROW((void)decoder.combine(), Error);
+    refuses([&] { (void)decoder.combine(); });
     (void)decoder.dispatch_receive();
     (void)decoder.combine().wait();
   }));

@@ -46,6 +46,7 @@ TEST_P(DeviceFewSms, GiveTheReferenceBitForBit) {
       if (ShuffleCase drawn = random_shuffle_case(seed, topology); is_for_devices(drawn))
         cases.push_back(std::move(drawn));
     run_all(topology, cases, {.sms = GetParam()});
+    run_all(topology, cases, {.spare_rows = 2, .rows_with_plan = true, .sms = GetParam()});
   }
 }
 INSTANTIATE_TEST_SUITE_P(Counts, DeviceFewSms, ::testing::Values(1, 3, 20));

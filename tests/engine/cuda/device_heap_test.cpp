@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "core/cuda/stream.hpp"
 #include "engine/cuda/small_shuffle.hpp"
 #include "support/require.hpp"
 #include "support/require_error.hpp"
@@ -23,7 +24,8 @@ TEST(DeviceHeap, OfDifferentSizesIsRefusedByAllRanks) {
   }));
 }
 
-/// Shuffles one after the other, none of which anybody waits for, with rows outside of the heap.
+/// Shuffles one after the other, none of which anybody waits for, on a stream of their own and with rows outside of the
+/// heap.
 class Endless {
  public:
   static constexpr std::int64_t kTokens = 64;
@@ -33,8 +35,13 @@ class Endless {
       : map_(ExpertMap::contiguous(2 * world.size(), world.size())),
         max_rows_(kTokens * world.size()),
         arena_(arena),
+        stream_(device::make_stream()),
         engine_(world, heap,
-                {.hidden = kHidden, .dtype = f32, .max_tokens = kTokens, .deadline = std::chrono::seconds(20)}),
+                {.hidden = kHidden,
+                 .dtype = f32,
+                 .max_tokens = kTokens,
+                 .stream = stream_.get(),
+                 .deadline = std::chrono::seconds(20)}),
         x_(tensor(kTokens)) {
     std::vector<float> x;
     std::vector<std::int32_t> experts;
@@ -76,6 +83,7 @@ class Endless {
   ExpertMap map_;
   std::int64_t max_rows_;
   Arena& arena_;
+  std::shared_ptr<CUstream_st> stream_;
   DeviceEngine engine_;
   Tensor x_;
   const std::int32_t* experts_ = nullptr;

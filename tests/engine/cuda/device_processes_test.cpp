@@ -1,8 +1,12 @@
 // Ranks as processes that share a device.
 #include <gtest/gtest.h>
 
+#include <csignal>
+
 #include "engine/cuda/decode_case.hpp"
 #include "engine/cuda/device_case.hpp"
+#include "engine/cuda/small_shuffle.hpp"
+#include "support/survivors.hpp"
 
 namespace shunt::test {
 namespace {
@@ -19,10 +23,38 @@ TEST(DeviceProcesses, GiveTheSameBits) {
   const auto run = [&](World& world) {
     const DeviceHeap heap(world, {.bytes = 64 << 20});
     Arena arena(16 << 20);
-    for (const ShuffleCase& each : cases) run_device_case(world, heap, arena, each);
+    for (const ShuffleCase& each : cases) {
+      run_device_case(world, heap, arena, each);
+      run_device_case(world, heap, arena, each, {.spare_rows = 1, .rows_with_plan = true});
+    }
     world.barrier();
   };
   EXPECT_NO_THROW(World::spawn(3, run, {.kind = WorldKind::shm, .topology = topology}));
+}
+
+// Its memory is gone with it, though others write there.
+TEST(DeviceProcesses, OneThatDiesIsNamedAndLeavesTheDeviceUsable) {
+  if (!forked_ranks_have_device()) GTEST_SKIP() << "no CUDA device";
+  constexpr RankId kCulprit(1);
+  Survivors survivors;
+  const SpawnEnd end = survivors.spawn(
+      3,
+      [&](World& world) {
+        const DeviceHeap heap(world, {.bytes = 16 << 20});
+        SmallShuffle shuffle(world, heap, std::chrono::hours(1));
+        shuffle.plan();
+        if (world.rank() == kCulprit) raise(SIGKILL);
+        try {
+          for (;;) (void)shuffle.dispatch().wait();
+        } catch (const Error&) {
+          Arena arena(1 << 20);
+          poison(arena.take(1 << 10), 1 << 10, shuffle.engine().stream());
+          throw;
+        }
+      },
+      hasty());
+  EXPECT_TRUE(end.threw);
+  survivors.expect_all_were_told(kCulprit, ErrorCode::peer_lost, {"ended"});
 }
 
 TEST(DeviceProcesses, DecodeTheSameBits) {

@@ -2,9 +2,14 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <thread>
+
 #include "core/cuda/captured_graph.hpp"
 #include "engine/cuda/device_case.hpp"
+#include "engine/cuda/small_shuffle.hpp"
 #include "support/dice.hpp"
+#include "support/require.hpp"
 #include "support/seeds.hpp"
 
 namespace shunt::test {
@@ -51,6 +56,30 @@ TEST(DeviceShuffleBounded, GivesTheSameBitsWithRowsToSpare) {
 TEST(DeviceShuffleBounded, GivesTheSameBitsInRowsThatCameWithThePlan) {
   SHUNT_NEEDS_DEVICE();
   expect_as_reference(8000, 240, {.spare_rows = 3, .rows_with_plan = true});
+}
+
+// Without a graph the rows are their rank's until it dispatches, whatever others have called.
+TEST(DeviceShuffleBounded, RowsThatCameWithThePlanAreNotWrittenBeforeTheirRankDispatches) {
+  SHUNT_NEEDS_DEVICE();
+  ASSERT_NO_THROW(World::spawn(2, [](World& world) {
+    const DeviceHeap heap(world, {.bytes = 16 << 20});
+    SmallShuffle shuffle(world, heap, std::chrono::seconds(20));
+    const Tensor rows = heap.allocate(f32, 16, SmallShuffle::kHidden);
+    const auto is_poison = [](std::byte byte) { return byte == std::byte{0xa5}; };
+    poison(rows.data, rows.bytes(), shuffle.engine().stream());
+    shuffle.plan({.max_rows = 16, .rows = rows});
+    (void)shuffle.current_plan().sizes();
+    if (world.rank().value == 0) (void)shuffle.dispatch();
+    world.barrier();
+    if (world.rank().value == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      require(std::ranges::all_of(download(rows.data, rows.bytes(), nullptr), is_poison), "nobody has written here");
+      (void)shuffle.dispatch();
+    }
+    (void)shuffle.combine().wait();
+    require(!std::ranges::all_of(download(rows.data, rows.bytes(), nullptr), is_poison), "rows have come");
+    world.barrier();
+  }));
 }
 
 class DeviceShuffleOfRanks : public ::testing::TestWithParam<std::int32_t> {};

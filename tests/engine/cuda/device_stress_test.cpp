@@ -1,13 +1,15 @@
-// Races between ranks, which no tool sees: every output is poisoned before and every input after its operation, while
-// ranks are held up at random.
+// Races between ranks and streams, which no tool sees: every output is poisoned before and every input after its
+// operation, on a stream of the caller's, while ranks and streams are held up at random.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <optional>
 
+#include "core/cuda/captured_graph.hpp"
 #include "engine/cuda/decode_case.hpp"
 #include "engine/cuda/device_case.hpp"
 #include "engine/cuda/stressed_stream.hpp"
+#include "support/cuda/stream_work.hpp"
 
 namespace shunt::test {
 namespace {
@@ -16,7 +18,7 @@ constexpr std::int32_t kRanks = 5;
 constexpr std::size_t kHeapBytes = 32 << 20;
 constexpr std::size_t kArenaBytes = 256 << 20;
 
-/// A rank's engine and all that it is used for. Nothing here waits, so that operations of many kinds stand in line.
+/// A rank's engine and all that it is used for. The host waits rarely, so that operations of many kinds stand in line.
 class StressedEngine {
  public:
   StressedEngine(World& world, Arena& arena, const std::vector<ShuffleCase>& cases, Delays& delays)
@@ -30,6 +32,12 @@ class StressedEngine {
   /// When all engines are made: making one waits for the device.
   void plan_all() {
     for (Use& use : uses_) plan(use);
+    (void)uses_.back().plan.sizes();
+  }
+
+  /// When all have planned, and before anything else.
+  void capture_all() {
+    for (Use& use : uses_) capture(use);
   }
 
   /// The dice are the same on all ranks.
@@ -37,7 +45,7 @@ class StressedEngine {
     Use& use = uses_[static_cast<std::size_t>(dice.between(0, static_cast<std::int32_t>(uses_.size()) - 1))];
     switch (dice.between(0, 5)) {
       case 0: return plan(use);
-      case 1: return plan_and_dispatch(use);
+      case 1: return replay(use);
       case 2: return dispatch(use);
       case 3: return pull(use, true);
       case 4: return pull(use, false);
@@ -59,7 +67,11 @@ class StressedEngine {
     ConstTensor x, scales, expert_out, grad_rows, grad_out;
     ConstTensor rows, row_scales, combined, grad_x, grad_expert_out, grad_weights;
     DevicePlan plan{};
-    bool plan_has_rows = false;
+    // A graph of a plan and a dispatch next to it.
+    Tensor graph_x{}, graph_scales{};
+    DeviceRows graph_rows{};
+    DevicePlan graph_plan{};
+    std::optional<device::CapturedGraph> graph{};
   };
 
   static DeviceEngineOptions options_of(const EngineOptions& options) {
@@ -113,6 +125,14 @@ class StressedEngine {
     return {poisoned(use.rows.dtype, rows, use.rows.cols),
             has_scales ? poisoned(f32, rows, use.row_scales.cols) : Tensor()};
   }
+  void poison_rows(const DeviceRows& rows) {
+    stream_.fill_with_poison(rows.rows);
+    stream_.fill_with_poison(rows.scales);
+  }
+  /// Of tokens that are fp8 already.
+  static ConstTensor scales_for(const Use& use, const Tensor& scales) {
+    return use.x.dtype == fp8_e4m3 ? ConstTensor(scales) : ConstTensor();
+  }
   /// A copy to work with; with as many rows as the plan has, which may be more.
   Tensor fresh(const ConstTensor& kept, std::int64_t rows) {
     const Tensor tensor = heap_.allocate(kept.dtype, rows, kept.cols);
@@ -126,37 +146,60 @@ class StressedEngine {
   void expect(std::uint32_t number, const Tensor& actual, const ConstTensor& expected) {
     stream_.expect(number, actual.data, expected.data, expected.bytes());
   }
+  void expect(std::uint32_t number, const DeviceRows& actual, const Use& use) {
+    expect(number, actual.rows, use.rows);
+    expect(number, actual.scales, use.row_scales);
+  }
   template <class Result>
   void end(DeviceTicket<Result>& ticket) {
     if (stream_.now_and_then()) (void)ticket.wait();
   }
 
-  void plan(Use& use, const DeviceRows& rows = {}) {
+  void plan(Use& use) {
     (void)begin("plan", use);
-    DevicePlanOptions options = use.options;
-    options.rows = rows.rows;
-    options.row_scales = rows.scales;
-    use.plan = engine_.plan(use.routing, use.all->routing.map, options);
-    use.plan_has_rows = rows.rows.data != nullptr;
+    use.plan = engine_.plan(use.routing, use.all->routing.map, use.options, stream_.get());
   }
 
-  void plan_and_dispatch(Use& use) {
-    plan(use, poisoned_rows(use));
-    dispatch(use);
+  void capture(Use& use) {
+    use.graph_x = heap_.allocate(use.x.dtype, use.x.rows, use.x.cols);
+    use.graph_scales = heap_.allocate(f32, use.scales.rows, use.scales.cols);
+    use.graph_rows = poisoned_rows(use);
+    DevicePlanOptions options = use.options;
+    options.rows = use.graph_rows.rows;
+    options.row_scales = use.graph_rows.scales;
+    use.graph.emplace(engine_.stream(), [&] {
+      use.graph_plan = engine_.plan(use.routing, use.all->routing.map, options);
+      delay(std::chrono::microseconds(15 * rank_), 1, engine_.stream());
+      (void)engine_.dispatch(use.graph_plan, use.graph_x, {.scales = scales_for(use, use.graph_scales)});
+    });
+  }
+
+  void replay(Use& use) {
+    const std::uint32_t number = begin("a graph", use);
+    stream_.copy(use.x, use.graph_x);
+    stream_.copy(use.scales, use.graph_scales);
+    poison_rows(use.graph_rows);
+    stream_.engine_waits();
+    use.graph->replay();
+    stream_.wait_for_engine();
+    stream_.fill_with_poison(use.graph_x);
+    expect(number, use.graph_rows, use);
+    use.plan = use.graph_plan;
   }
 
   void dispatch(const Use& use) {
     const std::uint32_t number = begin("dispatch", use);
     const Tensor x = fresh(use.x, use.x.rows);
     const Tensor scales = fresh(use.scales, use.scales.rows);
-    const DeviceRows out = use.plan_has_rows ? DeviceRows() : poisoned_rows(use);
-    const ConstTensor given = x.dtype == fp8_e4m3 ? ConstTensor(scales) : ConstTensor();
-    auto ticket = engine_.dispatch(use.plan, x, {.scales = given, .out = out.rows, .out_scales = out.scales});
-    const DeviceRows rows = ticket.wait_on(engine_.stream());
+    const bool has_rows = use.plan.data() == use.graph_plan.data();
+    if (has_rows) poison_rows(use.graph_rows);
+    const DeviceRows out = has_rows ? DeviceRows() : poisoned_rows(use);
+    const ConstTensor given = scales_for(use, scales);
+    auto ticket = engine_.dispatch(
+        use.plan, x, {.stream = stream_.get(), .scales = given, .out = out.rows, .out_scales = out.scales});
+    const DeviceRows rows = ticket.wait_on(stream_.get());
     stream_.fill_with_poison(x);
-    expect(number, rows.rows, use.rows);
-    expect(number, rows.scales, use.row_scales);
-    if (use.plan_has_rows) stream_.fill_with_poison(rows.rows);  // they may be written once more
+    expect(number, rows, use);
     end(ticket);
   }
 
@@ -165,8 +208,10 @@ class StressedEngine {
     const ConstTensor& expected = forward ? use.combined : use.grad_x;
     const Tensor rows = fresh(forward ? use.expert_out : use.grad_rows, use.plan.num_rows());
     const Tensor out = poisoned(expected.dtype, expected.rows, expected.cols);
-    auto ticket = forward ? engine_.combine(use.plan, rows, {.out = out})
-                          : engine_.dispatch_backward(use.plan, rows, {.out = out});
+    const DeviceCombineOptions options{.stream = stream_.get(), .out = out};
+    auto ticket =
+        forward ? engine_.combine(use.plan, rows, options) : engine_.dispatch_backward(use.plan, rows, options);
+    (void)ticket.wait_on(stream_.get());
     stream_.fill_with_poison(rows);
     expect(number, out, expected);
     end(ticket);
@@ -178,8 +223,8 @@ class StressedEngine {
     const Tensor expert_out = fresh(use.expert_out, use.plan.num_rows());
     // The engine takes memory for gradients itself: presumably what is poisoned and given back here.
     (void)poisoned(use.grad_expert_out.dtype, use.plan.num_rows(), use.grad_expert_out.cols);
-    auto ticket = engine_.combine_backward(use.plan, grad_out, expert_out);
-    const DeviceGradients gradients = ticket.wait_on(engine_.stream());
+    auto ticket = engine_.combine_backward(use.plan, grad_out, expert_out, stream_.get());
+    const DeviceGradients gradients = ticket.wait_on(stream_.get());
     stream_.fill_with_poison(grad_out);
     stream_.fill_with_poison(expert_out);
     expect(number, gradients.expert_out, use.grad_expert_out);
@@ -224,6 +269,10 @@ TEST(DeviceStress, EnginesOfRanksHeldUpAtRandomSeeNoPoison) {
     world.barrier();
     first.plan_all();
     second.plan_all();
+    world.barrier();
+    first.capture_all();
+    second.capture_all();
+    world.barrier();
     std::mt19937_64 generator(1);
     Dice dice(generator);
     for (int step = 0; step < 1500; ++step) (dice.one_in(2) ? first : second).step(dice);
@@ -234,7 +283,7 @@ TEST(DeviceStress, EnginesOfRanksHeldUpAtRandomSeeNoPoison) {
   ASSERT_NO_THROW(World::spawn(kRanks, run, {.topology = topology}));
 }
 
-/// A rank's decoder; nothing here waits either.
+/// A rank's decoder.
 class StressedDecoder {
  public:
   StressedDecoder(World& world, const DeviceHeap& heap, Arena& arena, const DecodeShape& shape,
@@ -299,11 +348,11 @@ class StressedDecoder {
     const Tensor x = first_rows(x_, use.x.rows);
     stream_.copy(use.x, x);
     if (stream_.now_and_then()) {
-      decoder_.dispatch_send(use.routing, x);
+      decoder_.dispatch_send(use.routing, x, stream_.get());
       stream_.hold_up();
-      (void)decoder_.dispatch_receive();
+      (void)decoder_.dispatch_receive(stream_.get()).wait_on(stream_.get());
     } else {
-      (void)decoder_.dispatch(use.routing, x);
+      (void)decoder_.dispatch(use.routing, x, stream_.get()).wait_on(stream_.get());
     }
     stream_.fill_with_poison(x);
     expect_rows(number, use);
@@ -328,13 +377,15 @@ class StressedDecoder {
     stream_.copy(use.expert_out, decoder_.expert_out());
     const Tensor out = first_rows(result_, use.x.rows);
     stream_.fill_with_poison(out);
+    const DeviceCombineOptions options{.stream = stream_.get(), .out = out};
     if (stream_.now_and_then()) {
-      decoder_.combine_send();
+      decoder_.combine_send(stream_.get());
       stream_.hold_up();
-      last_.emplace(decoder_.combine_receive({.out = out}));
+      last_.emplace(decoder_.combine_receive(options));
     } else {
-      last_.emplace(decoder_.combine({.out = out}));
+      last_.emplace(decoder_.combine(options));
     }
+    (void)last_->wait_on(stream_.get());
     stream_.expect(number, out.data, use.result.data, use.result.bytes());
     if (stream_.now_and_then()) (void)last_->wait();
   }

@@ -45,6 +45,15 @@ TEST(DeviceFaultRecord, ARankThatDoesSomethingElseIsNamed) {
                                  "rank 5 called plan, rank 1 dispatch"));
 }
 
+TEST(DeviceFaultRecord, ARankThatDoesTheSameOtherwiseIsNamed) {
+  const auto throws = [](const Tag& other, const std::string& how) {
+    require_thrown({FaultRecord::mismatch, 1, kPlan.packed(), 0, other.packed()}, ErrorCode::mismatch,
+                   "rank 5 called plan, rank 1 plan " + how);
+  };
+  ASSERT_NO_THROW(throws({OpKind::plan, Phase::begin, 1}, "with other options, or of another plan"));
+  ASSERT_NO_THROW(throws({OpKind::plan, Phase::end, kPlan.plan_hash}, "in a graph that does not hold the same"));
+}
+
 TEST(DeviceFaultRecord, ARankThatDoesNotComeIsNamed) {
   ASSERT_NO_THROW(require_thrown({FaultRecord::deadline, 2, kPlan.packed(), 7, 6}, ErrorCode::deadline,
                                  "rank 2 did not come within 300 ms; it has met this rank 6 of 7 times"));

@@ -5,6 +5,7 @@
 #include <functional>
 #include <mutex>
 #include <random>
+#include <set>
 
 #include "engine/cuda/cluster/host_buffers.hpp"
 #include "engine/cuda/cluster/lane.hpp"
@@ -49,6 +50,8 @@ class HostLane final : public device::Lane {
 
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) override;
   [[nodiscard]] std::optional<std::uint64_t> offset_of(const std::byte* data, std::size_t bytes) const override;
+  void keep(std::uint64_t offset) noexcept override { kept_.insert(offset); }
+  [[nodiscard]] bool has_kept(const std::byte* data) const { return kept_.contains(*offset_of(data, 1)); }
   [[nodiscard]] std::byte* peer_pointer(RankId rank, std::uint64_t offset, std::size_t bytes) const override;
 
   [[nodiscard]] std::shared_ptr<std::byte> take_buffer(device::Way way) override {
@@ -104,6 +107,7 @@ class HostLane final : public device::Lane {
   device::HostBuffers out_;
   device::HostBuffers in_;
   std::vector<std::byte> landing_;
+  std::set<std::uint64_t> kept_;
   mutable std::mutex mutex_;
   std::mt19937_64 dice_;
   std::deque<std::function<bool()>> launched_;

@@ -23,60 +23,65 @@ const std::byte* put_poison(Arena& arena, Stream stream) {
 
 }  // namespace
 
-Delays::Delays(std::size_t rank) : generator_(rank), dice_(generator_) {
-  device::check(cudaStreamCreateWithFlags(&crowd_, cudaStreamNonBlocking), "make a stream");
-}
-
 void Delays::on(Stream stream) {
   if (dice_.one_in(3)) delay(some_time(), 1, stream);
-  if (dice_.one_in(4)) delay(some_time(), static_cast<unsigned>(dice_.between(30, 300)), crowd_);
+  if (dice_.one_in(4)) delay(some_time(), static_cast<unsigned>(dice_.between(30, 300)), crowd_.get());
 }
 
 void Delays::of_host() {
   if (dice_.one_in(6)) std::this_thread::sleep_for(some_time());
 }
 
-StressedStream::StressedStream(std::size_t rank, Arena& arena, Delays& delays, Stream stream)
+StressedStream::StressedStream(std::size_t rank, Arena& arena, Delays& delays, Stream engine)
     : rank_(rank),
       arena_(arena),
-      poison_(put_poison(arena, stream)),
-      first_bad_(arena.put(std::vector{kNoneBad}, stream)),
       delays_(delays),
-      stream_(stream) {
+      engine_(engine),
+      poison_(put_poison(arena, get())),
+      first_bad_(arena.put(std::vector{kNoneBad}, get())) {
   preload_stream_work();
+  device::check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "make an event");
 }
+
+StressedStream::~StressedStream() { (void)cudaEventDestroy(event_); }
 
 std::uint32_t StressedStream::begin(std::string operation) {
   delays_.of_host();
-  delays_.on(stream_);
+  delays_.on(get());
+  delays_.on(engine_);
   log_.push_back(std::move(operation));
   return static_cast<std::uint32_t>(log_.size() - 1);
 }
 
+void StressedStream::wait(Stream late, Stream early) {
+  device::check(cudaEventRecord(event_, early), "mark a stream");
+  device::check(cudaStreamWaitEvent(late, event_, 0), "wait for a stream");
+}
+
 void StressedStream::expect(std::uint32_t operation, const std::byte* actual, const std::byte* expected,
                             std::size_t bytes) {
-  compare_later(actual, expected, bytes, operation, first_bad_, stream_);
+  compare_later(actual, expected, bytes, operation, first_bad_, get());
 }
 
 void StressedStream::fill_with_poison(const Tensor& tensor) {
   if (tensor.bytes() > kPoisonBytes) throw std::runtime_error("there is too little poison");
-  device::launch(device::CopyBytes{poison_, tensor.data, tensor.bytes()}, stream_);
+  device::launch(device::CopyBytes{poison_, tensor.data, tensor.bytes()}, get());
 }
 
 void StressedStream::copy(const ConstTensor& from, const Tensor& to) {
-  device::launch(device::CopyBytes{from.data, to.data, from.bytes()}, stream_);
+  device::launch(device::CopyBytes{from.data, to.data, from.bytes()}, get());
 }
 
 ConstTensor StressedStream::keep(const ConstTensor& host) {
   ConstTensor kept = host;
   std::byte* const place = arena_.take(host.bytes());
-  upload(place, {host.data, host.bytes()}, stream_);
+  upload(place, {host.data, host.bytes()}, get());
   kept.data = place;
   return kept;
 }
 
 void StressedStream::check() const {
-  const std::uint32_t bad = download_as(first_bad_, 1, stream_).front();
+  const std::uint32_t bad = download_as(first_bad_, 1, get()).front();
   if (bad != kNoneBad)
     throw std::runtime_error(fmt::format("rank {}: other bits in operation {}, {}", rank_, bad, log_.at(bad)));
 }

@@ -1,12 +1,14 @@
-// A rank's stream under stress: held up at random, with poison in its memory, and compared without waiting.
+// A caller's stream under stress: held up at random, with poison in its memory, and compared without waiting.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
+#include <chrono>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "shunt/device_heap.hpp"
+#include "core/cuda/stream.hpp"
 #include "support/cuda/device.hpp"
 #include "support/dice.hpp"
 
@@ -15,10 +17,7 @@ namespace shunt::test {
 /// A rank's generator of delays, each other than its peers'.
 class Delays {
  public:
-  explicit Delays(std::size_t rank);
-  ~Delays() { (void)cudaStreamDestroy(crowd_); }
-  Delays(const Delays&) = delete;
-  Delays& operator=(const Delays&) = delete;
+  explicit Delays(std::size_t rank) : generator_(rank), dice_(generator_), crowd_(device::make_stream()) {}
 
   /// The stream goes on later, or finds the device crowded.
   void on(Stream stream);
@@ -30,21 +29,31 @@ class Delays {
 
   std::mt19937_64 generator_;
   Dice dice_;
-  cudaStream_t crowd_ = nullptr;
+  std::shared_ptr<CUstream_st> crowd_;
 };
 
+/// Brings inputs, and takes outputs as soon as it may.
 class StressedStream {
  public:
-  /// Before ranks wait for each other: loading kernels may wait for the device.
-  StressedStream(std::size_t rank, Arena& arena, Delays& delays, Stream stream);
+  /// Before ranks wait for each other: loading kernels may wait for the device. engine: the stream of what is stressed.
+  StressedStream(std::size_t rank, Arena& arena, Delays& delays, Stream engine);
+  ~StressedStream();
+  StressedStream(const StressedStream&) = delete;
+  StressedStream& operator=(const StressedStream&) = delete;
 
-  /// The operation's number. The host or the stream may be held up.
+  [[nodiscard]] Stream get() const { return stream_.get(); }
+
+  /// The operation's number. The host or one of the streams may be held up.
   std::uint32_t begin(std::string operation);
-  void hold_up() { delays_.on(stream_); }
+  void hold_up() { delays_.on(get()); }
   /// What the operation left behind; looked at by check().
   void expect(std::uint32_t operation, const std::byte* actual, const std::byte* expected, std::size_t bytes);
   /// Other than the peers.
   [[nodiscard]] bool now_and_then() { return delays_.now_and_then(); }
+
+  // For what is put on the engine's stream without the engine.
+  void engine_waits() { wait(engine_, get()); }
+  void wait_for_engine() { wait(get(), engine_); }
 
   void fill_with_poison(const Tensor& tensor);
   void copy(const ConstTensor& from, const Tensor& to);
@@ -52,19 +61,23 @@ class StressedStream {
   ConstTensor keep(const ConstTensor& host);
   template <class T>
   const T* keep(const std::vector<T>& values) {
-    return arena_.put(values, stream_);
+    return arena_.put(values, get());
   }
 
   /// Throws if some operation left other bits. When all of them are complete.
   void check() const;
 
  private:
+  void wait(Stream late, Stream early);
+
   std::size_t rank_;
   Arena& arena_;
+  Delays& delays_;
+  Stream engine_;
+  std::shared_ptr<CUstream_st> stream_ = device::make_stream();
+  cudaEvent_t event_ = nullptr;
   const std::byte* poison_;
   std::uint32_t* first_bad_;
-  Delays& delays_;
-  Stream stream_;
   std::vector<std::string> log_;
 };
 

@@ -30,6 +30,7 @@ class CudaLane final : public Lane {
 
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) override { return heap_->allocate(bytes); }
   [[nodiscard]] std::optional<std::uint64_t> offset_of(const std::byte* data, std::size_t bytes) const override;
+  void keep(std::uint64_t offset) noexcept override { heap_->memory.keep(offset); }
   [[nodiscard]] std::byte* peer_pointer(RankId rank, std::uint64_t offset, std::size_t bytes) const override;
 
   [[nodiscard]] std::shared_ptr<std::byte> take_buffer(Way way) override {

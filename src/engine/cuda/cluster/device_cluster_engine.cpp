@@ -25,8 +25,8 @@ void finish_or_fail(device::Lane& lane) noexcept {
 
 class HostPending final : public DevicePending {
  public:
-  HostPending(std::shared_ptr<Pending> pending, std::shared_ptr<device::Lane> lane)
-      : pending_(std::move(pending)), lane_(std::move(lane)) {}
+  HostPending(std::shared_ptr<Pending> pending, std::shared_ptr<device::Lane> lane, const Announcement& announcement)
+      : pending_(std::move(pending)), lane_(std::move(lane)), announcement_(announcement) {}
   /// As ~Ticket: what is launched later, and on another stream, uses the caller's memory until the operation is over.
   ~HostPending() override {
     try {
@@ -43,6 +43,8 @@ class HostPending final : public DevicePending {
       pending_->wait();
     } catch (const Error&) {
       finish_or_fail(*lane_);  // what this rank has launched still reads the caller's inputs and writes its outputs
+      for (const std::uint64_t offset : {announcement_.offset, announcement_.second_offset})
+        if (offset != 0) lane_->keep(offset);  // what others have launched may not have run yet
       throw;
     }
   }
@@ -51,6 +53,7 @@ class HostPending final : public DevicePending {
  private:
   std::shared_ptr<Pending> pending_;
   std::shared_ptr<device::Lane> lane_;
+  Announcement announcement_;
   int exceptions_at_birth_ = std::uncaught_exceptions();
 };
 
@@ -120,7 +123,8 @@ std::shared_ptr<DevicePending> DeviceClusterEngine::Impl::issue(const DeviceClus
                                                                 const Announcement& announcement,
                                                                 typename Op::Inputs inputs) {
   try {
-    return std::make_shared<HostPending>(engine().issue<Op>(plan.host(), announcement, std::move(inputs)), lane);
+    return std::make_shared<HostPending>(engine().issue<Op>(plan.host(), announcement, std::move(inputs)), lane,
+                                         announcement);
   } catch (...) {
     finish_or_fail(*lane);  // it may have been prepared before it was refused
     throw;

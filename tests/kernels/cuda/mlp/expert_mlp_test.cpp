@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/cuda/captured_graph.hpp"
+#include "core/cuda/stream.hpp"
 #include "kernels/cuda/mlp/small_experts.hpp"
 #include "kernels/cuda/mlp/tiles.hpp"
 
@@ -72,8 +73,8 @@ TEST(ExpertMlp, IsReplayedWithOtherSizesInPlace) {
   std::mt19937 random(4);
   SmallExperts experts(random, bf16, 64, 48, 5);
   constexpr std::int64_t kTiles = 16;
-  cudaStream_t stream = nullptr;
-  ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+  const std::shared_ptr<CUstream_st> own_stream = device::make_stream();
+  const Stream stream = own_stream.get();
   const device::ExpertMlp mlp({bf16, 64, 48, 5, kTiles}, experts.weights(), stream);
   auto* const offsets = experts.upload_as(std::span<const std::int32_t>(std::vector<std::int32_t>(6)));
   std::byte* const rows = experts.take_rows(kTiles * kTileRows);
@@ -89,7 +90,6 @@ TEST(ExpertMlp, IsReplayedWithOtherSizesInPlace) {
     ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
     ASSERT_NO_FATAL_FAILURE(expect_as_host(experts, blocks, x, rows));
   }
-  (void)cudaStreamDestroy(stream);
 }
 
 TEST(ExpertMlp, RefusesShapesThatItCantCompute) {

@@ -7,12 +7,12 @@
 
 #include "core/cuda/check.hpp"
 
-namespace shunt::cli {
+namespace shunt::device {
 
 inline std::shared_ptr<CUstream_st> make_stream() {
   cudaStream_t stream = nullptr;
-  device::check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "make a stream");
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "make a stream");
   return {stream, [](cudaStream_t ended) { (void)cudaStreamDestroy(ended); }};
 }
 
-}  // namespace shunt::cli
+}  // namespace shunt::device
