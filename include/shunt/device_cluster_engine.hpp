@@ -81,7 +81,7 @@ class DeviceClusterPlan {
 /// its outputs. It is carried out on a stream of the engine's own, so its inputs and outputs must live, untouched,
 /// until it is complete: wait for its ticket. Dropping the last copy of a ticket waits too, as with Engine's. What a
 /// fault ends, it ends as in Engine: with an Error on all ranks. The device stays as it is, but for memory of the heap
-/// that others may still write: what a failed operation showed them is handed to nobody else.
+/// that others may still use: what a failed operation showed them is handed to nobody else.
 class DeviceClusterEngine {
  public:
   struct Impl;

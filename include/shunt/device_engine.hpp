@@ -90,8 +90,9 @@ struct DeviceGradients {
 /// counted. No engine ends while its stream is captured.
 ///
 /// Where engines share a heap, hold outputs until their operation is complete, also when it fails: let go of before,
-/// their memory is another engine's at once. Plans that are not in graphs, and what else an engine takes of the heap,
-/// need no such care: it goes back when the stream has passed its last use, at the engine's next operation.
+/// their memory is another engine's at once. Plans that are not in graphs, but for rows that they were given, and what
+/// else an engine takes of the heap, need no such care: it goes back when the stream has passed its last use, at the
+/// engine's next operation.
 ///
 /// Ranks of one process on one device share CUDA's queues for copies between host and device. A copy that stands behind
 /// an operation on a stream holds up the other ranks' copies, so there wait for the ticket first, then copy.

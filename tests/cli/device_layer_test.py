@@ -13,7 +13,7 @@ class Words(unittest.TestCase):
             self.assertIn(word, text)
 
     def test_what_can_not_be_is_refused_by_name(self):
-        for option, value in [("--hidden", "60"), ("--ffn", "47"), ("--ffn", "0"), ("--experts", "1"), ("--chunks", "-1"), ("--verify", "0"),
+        for option, value in [("--hidden", "60"), ("--ffn", "47"), ("--ffn", "0"), ("--experts", "1"), ("--chunks", "-1"), ("--chunks", "2"), ("--verify", "0"),
                               ("--tokens", "0"), ("--layout", "padded"), ("--dtype", "fp8_e4m3"), ("--device", "cpu"), ("--routing", "none")]:
             with self.subTest(option=option):
                 done = LAYER.run("--topk", "1", option, value)
@@ -38,7 +38,8 @@ class OnDevice(BenchOnDevice):
         for ranks, dtypes in [("1", ["f32", "f16"]), ("2", ["bf16", "f32"]), ("4", ["f16", "bf16"]), ("7", ["f32", "f32"])]:
             for layout, dtype in zip(["expert_major", "token_unique"], dtypes):
                 with self.subTest(ranks=ranks, layout=layout, dtype=dtype):
-                    self.measure("--ranks", ranks, "--layout", layout, "--dtype", dtype, "--verify", "60", "--chunks", ranks)
+                    chunks = ["--chunks", ranks] if layout == "token_unique" else []
+                    self.measure("--ranks", ranks, "--layout", layout, "--dtype", dtype, "--verify", "60", *chunks)
 
     def test_takes_routings_that_leave_experts_without_rows(self):
         for layout in ["expert_major", "token_unique"]:

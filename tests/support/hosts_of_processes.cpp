@@ -76,7 +76,6 @@ std::string why_no_hosts(const std::string& network) {
 
 void run_on_hosts(std::int32_t num_hosts, std::int32_t ranks_per_host, const std::function<void(World&)>& body,
                   std::chrono::seconds limit, const std::string& network) {
-  set("SHUNT_NETWORK", network);
   set("WORLD_SIZE", std::to_string(num_hosts * ranks_per_host));
   set("LOCAL_WORLD_SIZE", std::to_string(ranks_per_host));
   set("MASTER_ADDR", "127.0.0.1");
@@ -85,7 +84,10 @@ void run_on_hosts(std::int32_t num_hosts, std::int32_t ranks_per_host, const std
   set("SHUNT_INTERFACE", "lo");
   std::vector<ChildProcess> hosts;
   for (std::int32_t host = 0; host < num_hosts; ++host)
-    hosts.emplace_back([&, host] { run_host(host, ranks_per_host, body, limit); });
+    hosts.emplace_back([&, host] {
+      set("SHUNT_NETWORK", network);
+      run_host(host, ranks_per_host, body, limit);
+    });
   wait_for_all(hosts, limit + std::chrono::seconds(2));
 }
 

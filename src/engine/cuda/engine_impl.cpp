@@ -249,7 +249,7 @@ void DeviceEngine::Impl::meet(device::Tag tag, device::MeetingPart part) const {
 }
 
 bool DeviceEngine::Impl::are_rows_shown(const DevicePlanData& plan) const {
-  return is_given(plan.options.rows) && just_planned_.plan == &plan && is_capturing() &&
+  return is_given(plan.options.rows) && just_planned_.plan == &plan && just_planned_.capture &&
          just_planned_.capture == capture_id();
 }
 

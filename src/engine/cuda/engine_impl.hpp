@@ -62,7 +62,7 @@ struct DeviceEngine::Impl : std::enable_shared_from_this<DeviceEngine::Impl> {
   /// Or a part of it, where nothing is shown.
   void meet(device::Tag tag, device::MeetingPart part) const;
 
-  /// Until the next operation.
+  /// The next operation may be its dispatch.
   void set_just_planned(const DevicePlanData& plan) { just_planned_ = {&plan, capture_id()}; }
   /// A dispatch that is captured now finds the plan's rows shown to all.
   [[nodiscard]] bool are_rows_shown(const DevicePlanData& plan) const;

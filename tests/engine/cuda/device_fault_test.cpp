@@ -130,10 +130,11 @@ TEST(DeviceFault, ARankThatComesLateWritesNoMemoryOfOthers) {
 // Rows that came with the plan are written without asking once more.
 TEST(DeviceFault, AGraphThatIsLateWritesNoMemoryOfOthers) {
   SHUNT_NEEDS_DEVICE();
+  constexpr std::chrono::seconds kDeadline(1);  // ranks replay at the same time, but for the delay
   for (const Layout layout : {Layout::expert_major, Layout::token_unique})
     ASSERT_NO_THROW(World::spawn(2, [&](World& world) {
       const DeviceHeap heap(world, {.bytes = 16 << 20});
-      std::optional<SmallShuffle> shuffle(std::in_place, world, heap, kSoon);
+      std::optional<SmallShuffle> shuffle(std::in_place, world, heap, kDeadline);
       shuffle->plan({.layout = layout, .max_rows = 16});
       (void)shuffle->current_plan().sizes();
       preload_stream_work();
@@ -141,7 +142,7 @@ TEST(DeviceFault, AGraphThatIsLateWritesNoMemoryOfOthers) {
       {
         const device::CapturedGraph graph(shuffle->engine().stream(), [&] {
           shuffle->plan({.layout = layout, .max_rows = 16, .rows = heap.allocate(f32, 16, SmallShuffle::kHidden)});
-          if (is_late) delay(10 * kSoon, 1, shuffle->engine().stream());
+          if (is_late) delay(3 * kDeadline, 1, shuffle->engine().stream());
           (void)shuffle->dispatch();
         });
         world.barrier();

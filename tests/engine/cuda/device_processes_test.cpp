@@ -32,7 +32,7 @@ TEST(DeviceProcesses, GiveTheSameBits) {
   EXPECT_NO_THROW(World::spawn(3, run, {.kind = WorldKind::shm, .topology = topology}));
 }
 
-// Its memory is gone with it, though others write there.
+// Others still write into its memory, which on this driver lives until they let go of it.
 TEST(DeviceProcesses, OneThatDiesIsNamedAndLeavesTheDeviceUsable) {
   if (!forked_ranks_have_device()) GTEST_SKIP() << "no CUDA device";
   constexpr RankId kCulprit(1);

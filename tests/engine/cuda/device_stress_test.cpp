@@ -183,6 +183,7 @@ class StressedEngine {
     use.graph->replay();
     stream_.wait_for_engine();
     stream_.fill_with_poison(use.graph_x);
+    stream_.fill_with_poison(use.graph_scales);
     expect(number, use.graph_rows, use);
     use.plan = use.graph_plan;
   }
@@ -199,6 +200,7 @@ class StressedEngine {
         use.plan, x, {.stream = stream_.get(), .scales = given, .out = out.rows, .out_scales = out.scales});
     const DeviceRows rows = ticket.wait_on(stream_.get());
     stream_.fill_with_poison(x);
+    stream_.fill_with_poison(scales);
     expect(number, rows, use);
     end(ticket);
   }

@@ -39,7 +39,7 @@ class Lane {
   [[nodiscard]] virtual std::shared_ptr<std::byte> allocate(std::size_t bytes) = 0;
   /// Where near ranks find [data, data + bytes); nothing if that is not memory of allocate().
   [[nodiscard]] virtual std::optional<std::uint64_t> offset_of(const std::byte* data, std::size_t bytes) const = 0;
-  /// The block there is handed to nobody else, ever: near ranks may still write it.
+  /// The block there is handed to nobody else, ever: near ranks may still use it.
   virtual void keep(std::uint64_t offset) noexcept = 0;
   /// A near rank's memory. The offset comes from that rank and is checked: throws PeerError.
   [[nodiscard]] virtual std::byte* peer_pointer(RankId rank, std::uint64_t offset, std::size_t bytes) const = 0;

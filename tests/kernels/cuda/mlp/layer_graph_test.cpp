@@ -4,7 +4,6 @@
 #include <random>
 
 #include "core/cuda/captured_graph.hpp"
-#include "core/cuda/check.hpp"
 #include "kernels/cuda/mlp/small_experts.hpp"
 #include "kernels/cuda/mlp/tiles.hpp"
 #include "shunt/device_engine.hpp"
@@ -87,8 +86,11 @@ TEST(LayerGraph, GivesTheSameBitsAsItsPartsWithEveryRouting) {
     layer.draw_routing();
     layer.put_on_stream();
     std::vector<std::byte> last = layer.result();
-    const device::CapturedGraph graph(layer.stream(), [&] { layer.put_on_stream(); });
-    const DevicePlan plan_of_graph = layer.plan();  // lives as long
+    DevicePlan plan_of_graph;  // outlives it
+    const device::CapturedGraph graph(layer.stream(), [&] {
+      layer.put_on_stream();
+      plan_of_graph = layer.plan();
+    });
     for (int routing = 0; routing < 4; ++routing) {
       layer.draw_routing();
       layer.poison_buffers();
