@@ -23,21 +23,27 @@ namespace {
 
 constexpr std::int64_t kMostRows = std::numeric_limits<std::int32_t>::max();
 
-/// All that can be wrong with a request for a plan but its routing.
-void check_request(const DeviceRouting& routing, const ExpertMap& map, const DevicePlanOptions& options,
-                   const DeviceEngineOptions& engine, const DeviceHeap::Impl& heap, std::int32_t self) {
-  const std::int32_t num_ranks = heap.num_ranks;
-  const auto demand = [&](bool holds, const std::string& what) {
+/// Of whoever asks for a plan.
+auto demands(const DeviceEngine::Impl& engine) {
+  return [self = engine.self](bool holds, const std::string& what) {
     if (!holds) fail(ErrorCode::invalid_argument, "rank {}: plan: {}", self, what);
   };
+}
+
+/// All that can be wrong with a request for a plan but its routing and its rows.
+void check_request(const DeviceRouting& routing, const ExpertMap& map, const DevicePlanOptions& options,
+                   const DeviceEngine::Impl& engine) {
+  const std::int32_t num_ranks = engine.heap->num_ranks;
+  const auto demand = demands(engine);
   demand(map.num_ranks() == num_ranks,
          fmt::format("the map is for {} ranks, there are {}", map.num_ranks(), num_ranks));
-  demand(map.num_physical() <= engine.max_experts,
-         fmt::format("the map has {} physical experts, max_experts is {}", map.num_physical(), engine.max_experts));
+  demand(map.num_physical() <= engine.options.max_experts,
+         fmt::format("the map has {} physical experts, max_experts is {}", map.num_physical(),
+                     engine.options.max_experts));
   demand(routing.topk >= 1 && routing.topk <= Routing::kMaxTopK,
          fmt::format("topk is {}, expected 1 to {}", routing.topk, Routing::kMaxTopK));
-  demand(routing.num_tokens >= 0 && routing.num_tokens <= engine.max_tokens,
-         fmt::format("{} tokens, max_tokens is {}", routing.num_tokens, engine.max_tokens));
+  demand(routing.num_tokens >= 0 && routing.num_tokens <= engine.options.max_tokens,
+         fmt::format("{} tokens, max_tokens is {}", routing.num_tokens, engine.options.max_tokens));
   demand(routing.num_tokens == 0 || routing.experts, "the routing names no experts");
   demand(options.alignment >= 1, fmt::format("alignment is {}, expected at least 1", options.alignment));
   demand(options.capacity >= 0, fmt::format("capacity is {}, expected at least 0", options.capacity));
@@ -45,11 +51,11 @@ void check_request(const DeviceRouting& routing, const ExpertMap& map, const Dev
          fmt::format("max_rows is {}, expected 0 to {}", options.max_rows, kMostRows));
   demand(options.layout != Layout::padded, "padded is not made by plan; use DeviceDecoder");
   const bool unique = options.layout == Layout::token_unique;
-  demand(!unique || engine.reduction == Reduction::tree, "token_unique sums per rank; flat needs expert_major");
+  demand(!unique || engine.options.reduction == Reduction::tree, "token_unique sums per rank; flat needs expert_major");
   demand(!unique || options.overflow == Overflow::fault, "dropping rows needs expert_major");
-  if (device::tile_bytes(map.num_physical() + num_ranks, routing.topk) > heap.most_tile_bytes)
+  if (device::tile_bytes(map.num_physical() + num_ranks, routing.topk) > engine.heap->most_tile_bytes)
     fail(ErrorCode::unsupported,
-         "rank {}: plan: {} physical experts with topk {} are more than a device's shared memory holds", self,
+         "rank {}: plan: {} physical experts with topk {} are more than a device's shared memory holds", engine.self,
          map.num_physical(), routing.topk);
 }
 
@@ -57,9 +63,7 @@ void check_request(const DeviceRouting& routing, const ExpertMap& map, const Dev
 void check_rows(const DevicePlanOptions& options, const DeviceEngine::Impl& engine) {
   const Tensor& rows = options.rows;
   const Tensor& scales = options.row_scales;
-  const auto demand = [&](bool holds, std::string_view what) {
-    if (!holds) fail(ErrorCode::invalid_argument, "rank {}: plan: {}", engine.self, what);
-  };
+  const auto demand = demands(engine);
   if (!is_given(rows)) return demand(!is_given(scales), "row_scales without rows");
   demand(options.max_rows > 0, "rows need max_rows");
   engine.check_tensor("plan", "rows", rows, engine.options.dtype, options.max_rows);
@@ -186,7 +190,7 @@ class PlanLaunches {
 DevicePlan DeviceEngine::plan(const DeviceRouting& routing, const ExpertMap& map, const DevicePlanOptions& options,
                               Stream after) {
   Impl& engine = *impl_;
-  check_request(routing, map, options, engine.options, *engine.heap, engine.self);
+  check_request(routing, map, options, engine);
   check_rows(options, engine);
   const device::OnDevice scope(engine.device());
   const bool exact = options.max_rows == 0;
