@@ -46,12 +46,12 @@ void ShuffleConfig::check() const {
                system == "rotation",
            "--systems", fmt::format("shunt, mpi_alltoallv, unfused, wire or rotation, not '{}'", system));
   constexpr std::int32_t kMostRanksOnDevice = 32;
-  demand(device == "cpu" || ranks <= kMostRanksOnDevice, "--ranks",
+  const bool is_on_device = device != "cpu";
+  demand(!is_on_device || ranks <= kMostRanksOnDevice, "--ranks",
          fmt::format("at most {} with --device cuda", kMostRanksOnDevice));
   for (const std::string& system : systems)
-    demand(device == "cpu" || system == "shunt" || system == "unfused", "--systems",
+    demand(!is_on_device || system == "shunt" || system == "unfused", "--systems",
            fmt::format("shunt or unfused with --device cuda, not '{}'", system));
-  const bool is_on_device = device != "cpu";
   demand(!low_latency || is_on_device, "--low-latency", "--device cuda with it");
   demand(!low_latency || graph > 0, "--low-latency", "--graph not 0 with it");
   demand(graph >= 0, "--graph", "at least 0");

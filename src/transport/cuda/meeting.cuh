@@ -1,6 +1,6 @@
-// Ranks meet: each says something to all, and goes on when all have spoken. Kernels wait here (and
-// in regrouping.cu) only when they have one block left, so that many ranks fit on one GPU: as many as their blocks of
-// up to 1024 threads do.
+// Ranks meet: each says something to all, and goes on when all have spoken. Kernels wait here (and in regrouping.cu)
+// only when they have one block left, so that many ranks fit on one GPU: as many as their blocks of up to 1024 threads
+// do.
 #pragma once
 
 #include <cuda/atomic>
