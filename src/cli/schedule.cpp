@@ -70,7 +70,7 @@ Gains gains_of(const graph::Schedule& schedule) {
           less(after.exposed_s(), tutel.exposed_s()), before.step_s / after.step_s};
 }
 
-void print_report(const graph::Schedule& schedule, const graph::Model& model, const graph::Cluster& cluster) {
+void print_report(const graph::Schedule& schedule, const graph::Model& model, const Cluster& cluster) {
   fmt::print("{} on {} ({} ranks, {} nodes), hash {:016x}\n\n", model.name, cluster.name, cluster.ranks(),
              cluster.nodes, schedule.graph.hash());
   fmt::print("  {:<8}{:>10}{:>12}{:>14}{:>14}{:>12}{:>12}\n", "ms", "step", "compute", "all-to-all", "all-reduce",
@@ -114,7 +114,7 @@ void print_report(const graph::Schedule& schedule, const graph::Model& model, co
                layer.forward_after_s * kMs, layer.backward_before_s * kMs, layer.backward_after_s * kMs, layer.what);
 }
 
-nlohmann::ordered_json vary(const graph::Model& model, const graph::Cluster& cluster, const graph::CostTable* table,
+nlohmann::ordered_json vary(const graph::Model& model, const Cluster& cluster, const graph::CostTable* table,
                             const graph::ScheduleOptions& options, double percent) {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   fmt::print(
@@ -240,8 +240,7 @@ void run(const Arguments& arguments) {
   // Whoever asks what is unmeasured may have no table yet.
   if (!arguments.costs.empty() && arguments.unmeasured.empty() && !fs::exists(arguments.costs))
     fail(ErrorCode::invalid_argument, "{}: there is no such file of measured times", arguments.costs);
-  const graph::Cluster cluster =
-      arguments.cluster == "this" ? measure_this_cluster() : graph::Cluster::load(arguments.cluster);
+  const Cluster cluster = arguments.cluster == "this" ? measure_this_cluster() : Cluster::load(arguments.cluster);
   const graph::Model model = graph::Model::load(arguments.model, cluster.device);
   const graph::CostTable table =
       arguments.costs.empty() ? graph::CostTable(cluster.device)

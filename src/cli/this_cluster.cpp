@@ -33,9 +33,9 @@ double measure_flops() {
 
 }  // namespace
 
-graph::Cluster measure_this_cluster() {
+Cluster measure_this_cluster() {
   const Machine machine = Machine::detect();
-  graph::Cluster cluster;
+  Cluster cluster;
   cluster.name = "this";
   cluster.origin = "measured on " + machine.cpu;
   cluster.device = "cpu";

@@ -1,12 +1,12 @@
 // This machine as a cluster that steps can be scheduled for.
 #pragma once
 
-#include "graph/cluster.hpp"
+#include "core/cluster.hpp"
 
 namespace shunt::cli {
 
 /// One rank per core, up to eight; rates as `shunt info --measure` measures them, and that of a plain matrix product on
 /// one core. Takes seconds.
-graph::Cluster measure_this_cluster();
+Cluster measure_this_cluster();
 
 }  // namespace shunt::cli

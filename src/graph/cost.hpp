@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <string>
 
-#include "graph/cluster.hpp"
+#include "core/cluster.hpp"
 #include "graph/cost_table.hpp"
 #include "graph/graph.hpp"
 #include "graph/unmeasured_ops.hpp"

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "graph/cluster.hpp"
+#include "core/cluster.hpp"
 #include "graph/program.hpp"
 
 namespace shunt::graph {

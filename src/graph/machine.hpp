@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "graph/cluster.hpp"
+#include "core/cluster.hpp"
 #include "graph/program.hpp"
 
 namespace shunt::graph {

@@ -1,21 +1,21 @@
 #include "graph/model.hpp"
 
 #include "core/fail.hpp"
-#include "graph/json_fields.hpp"
-#include "graph/presets.hpp"
+#include "core/json_fields.hpp"
 
 namespace shunt::graph {
 namespace {
 
 constexpr std::int64_t kMost = 1 << 24;
 
-std::int64_t by_device(Fields& fields, const std::string& key, const std::string& device, const nlohmann::json& json) {
+std::int64_t by_device(JsonFields& fields, const std::string& key, const std::string& device,
+                       const nlohmann::json& json) {
   if (!json.contains(key) || !json[key].is_object()) return fields.integer(key, 1, kMost);
-  Fields devices = fields.object(key);
+  JsonFields devices = fields.object(key);
   return devices.integer(devices.has(device) ? device : "default", 1, kMost);
 }
 
-Attention read_attention(Fields fields, std::int64_t hidden, bool has_rope) {
+Attention read_attention(JsonFields fields, std::int64_t hidden, bool has_rope) {
   Attention attention;
   const std::string kind = fields.choice("kind", {"plain", "fused", "latent"});
   attention.heads = fields.integer("heads", 1, 1 << 16);
@@ -37,7 +37,7 @@ Attention read_attention(Fields fields, std::int64_t hidden, bool has_rope) {
   return attention;
 }
 
-Gate read_gate(Fields fields) {
+Gate read_gate(JsonFields fields) {
   Gate gate;
   if (fields.choice("scores", {"softmax", "sigmoid"}) == "sigmoid") gate.scores = Gate::Scores::sigmoid;
   gate.topk = fields.integer("topk", 1, 64);
@@ -52,7 +52,7 @@ Gate read_gate(Fields fields) {
   return gate;
 }
 
-Moe read_moe(Fields fields, std::int64_t layers) {
+Moe read_moe(JsonFields fields, std::int64_t layers) {
   Moe moe;
   moe.every = fields.integer("every", 1, layers, 1);
   moe.first = fields.integer("first", 0, layers - 1, 0);
@@ -71,7 +71,7 @@ Moe read_moe(Fields fields, std::int64_t layers) {
   return moe;
 }
 
-Optimizer read_optimizer(Fields fields) {
+Optimizer read_optimizer(JsonFields fields) {
   Optimizer optimizer;
   if (fields.choice("kind", {"sgd", "adam"}) == "sgd") optimizer.kind = Optimizer::Kind::sgd;
   optimizer.rate = fields.real("rate", 0, 1e6, optimizer.rate);
@@ -83,7 +83,7 @@ Optimizer read_optimizer(Fields fields) {
 
 Model Model::from_json(const std::string& source, const std::string& text, const std::string& device) {
   const nlohmann::json json = parse_json(source, text);
-  Fields fields(source, "", json);
+  JsonFields fields(source, "", json);
   Model model;
   model.name = fields.text("name");
   if (model.name.empty() ||
@@ -112,7 +112,7 @@ Model Model::from_json(const std::string& source, const std::string& text, const
 }
 
 Model Model::load(const std::string& name_or_file, const std::string& device) {
-  const auto [source, text] = load_description("model", name_or_file);
+  const auto [source, text] = load_description("model", model_presets(), name_or_file);
   return from_json(source, text, device);
 }
 

@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "core/presets.hpp"
 #include "graph/autodiff.hpp"
 #include "graph/graph.hpp"
 #include "shunt/dtype.hpp"
@@ -57,6 +59,9 @@ struct Model {
   /// A preset's name or a file.
   static Model load(const std::string& name_or_file, const std::string& device);
 };
+
+/// Those of presets/models.
+std::span<const Preset> model_presets();
 
 /// The forward pass on one of `ranks` ranks; the only output is the loss.
 Graph build_forward(const Model& model, std::int32_t ranks);

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "graph/cluster.hpp"
+#include "core/cluster.hpp"
 
 namespace shunt::graph {
 

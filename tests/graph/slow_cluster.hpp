@@ -1,7 +1,7 @@
 // A cluster on which small graphs have something to hide.
 #pragma once
 
-#include "graph/cluster.hpp"
+#include "core/cluster.hpp"
 
 namespace shunt::graph::test {
 

@@ -4,14 +4,14 @@
 
 #include <random>
 
-#include "graph/presets.hpp"
+#include "graph/model.hpp"
 #include "support/dice.hpp"
 
 namespace shunt::graph::test {
 
 std::vector<SmallModel> small_models() {
   return {
-      {"Tiny", load_description("model", "tiny").text},
+      {"Tiny", load_description("model", model_presets(), "tiny").text},
       {"Capacity", R"({"name": "capacity", "layers": 1, "hidden": 6, "ffn_hidden": 8, "vocabulary": 7, "sequence": 4,
         "sequences_per_rank": 4, "dtype": "f32", "positions": "learned", "norm": "rms", "activation": "gelu",
         "tied_embeddings": true, "attention": {"kind": "plain", "heads": 2},

@@ -16,7 +16,7 @@ constexpr std::size_t kMostOps = 200;  // more of the same takes the fuzzer's ti
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace shunt::graph;
-  static const CostModel cost(Cluster::load("v100x16"));
+  static const CostModel cost(shunt::Cluster::load("v100x16"));
   Graph graph("none", 1);
   try {
     graph = parse({reinterpret_cast<const char*>(data), size});

@@ -1,19 +1,18 @@
-#include "graph/cluster.hpp"
+#include "core/cluster.hpp"
 
 #include <algorithm>
 #include <charconv>
 
 #include "core/fail.hpp"
-#include "graph/json_fields.hpp"
-#include "graph/presets.hpp"
+#include "core/json_fields.hpp"
 
-namespace shunt::graph {
+namespace shunt {
 namespace {
 
 constexpr double kMicrosecond = 1e-6, kTera = 1e12, kGiga = 1e9;
 constexpr std::int32_t kMostNodes = 1 << 16;
 
-Curve curve(Fields& fields, const std::string& key) {
+Curve curve(JsonFields& fields, const std::string& key) {
   Curve points = fields.points(key);
   for (auto& [bytes, time] : points) time *= kMicrosecond;
   return points;
@@ -33,7 +32,7 @@ std::int32_t ranks_in(const std::string& name, std::string& preset) {
 }  // namespace
 
 Cluster Cluster::from_json(const std::string& source, const std::string& text) {
-  Fields fields(source, "", parse_json(source, text));
+  JsonFields fields(source, "", parse_json(source, text));
   Cluster cluster;
   cluster.name = fields.text("name");
   cluster.origin = fields.text("origin", "");
@@ -64,11 +63,10 @@ Cluster Cluster::from_json(const std::string& source, const std::string& text) {
 Cluster Cluster::load(const std::string& name_or_file) {
   std::string preset;
   const std::int32_t ranks = ranks_in(name_or_file, preset);
-  const auto all = presets();
-  const bool is_preset = ranks > 0 && std::any_of(all.begin(), all.end(), [&](const Preset& each) {
-                           return each.kind == "cluster" && each.name == preset;
-                         });
-  const Description description = load_description("cluster", is_preset ? preset : name_or_file);
+  const auto all = cluster_presets();
+  const bool is_preset =
+      ranks > 0 && std::any_of(all.begin(), all.end(), [&](const Preset& each) { return each.name == preset; });
+  const Description description = load_description("cluster", all, is_preset ? preset : name_or_file);
   Cluster cluster = from_json(description.source, description.text);
   if (!is_preset) return cluster;
   if (ranks > cluster.ranks_per_node && ranks % cluster.ranks_per_node != 0)
@@ -82,4 +80,4 @@ Cluster Cluster::load(const std::string& name_or_file) {
   return cluster;
 }
 
-}  // namespace shunt::graph
+}  // namespace shunt

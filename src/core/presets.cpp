@@ -1,4 +1,4 @@
-#include "graph/presets.hpp"
+#include "core/presets.hpp"
 
 #include <filesystem>
 #include <fstream>
@@ -7,7 +7,7 @@
 
 #include "core/fail.hpp"
 
-namespace shunt::graph {
+namespace shunt {
 namespace {
 
 constexpr std::uintmax_t kMostBytes = 16 << 20;
@@ -25,10 +25,9 @@ std::string read(const std::string& path) {
 
 }  // namespace
 
-Description load_description(std::string_view kind, const std::string& name_or_file) {
+Description load_description(std::string_view kind, std::span<const Preset> presets, const std::string& name_or_file) {
   std::vector<std::string_view> names;
-  for (const Preset& preset : presets()) {
-    if (preset.kind != kind) continue;
+  for (const Preset& preset : presets) {
     if (preset.name == name_or_file) return {fmt::format("{} {}", kind, preset.name), std::string(preset.text)};
     names.push_back(preset.name);
   }
@@ -38,4 +37,4 @@ Description load_description(std::string_view kind, const std::string& name_or_f
        fmt::join(names, ", "));
 }
 
-}  // namespace shunt::graph
+}  // namespace shunt

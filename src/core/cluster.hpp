@@ -1,14 +1,15 @@
-// What a training step runs on, in a few numbers.
+// Devices and the links between them, in a few numbers: what steps are scheduled and experts placed for.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "graph/type.hpp"
+#include "core/presets.hpp"
 
-namespace shunt::graph {
+namespace shunt {
 
 /// Times over sizes, as measured: (bytes of the busiest rank, seconds), ascending.
 using Curve = std::vector<std::pair<double, double>>;
@@ -42,4 +43,7 @@ struct Cluster {
   static Cluster load(const std::string& name_or_file);
 };
 
-}  // namespace shunt::graph
+/// Those of presets/clusters.
+std::span<const Preset> cluster_presets();
+
+}  // namespace shunt

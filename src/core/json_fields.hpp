@@ -9,15 +9,15 @@
 #include <string>
 #include <vector>
 
-namespace shunt::graph {
+namespace shunt {
 
 /// Throws Error(invalid_argument) with source and line where the text is no JSON.
 nlohmann::json parse_json(const std::string& source, const std::string& text);
 
 /// The keys of one object. Every message names the source and the key with its path ("tiny.json: moe.topk: …").
-class Fields {
+class JsonFields {
  public:
-  Fields(std::string source, std::string path, const nlohmann::json& object);
+  JsonFields(std::string source, std::string path, const nlohmann::json& object);
 
   [[nodiscard]] bool has(const std::string& key);
   std::string text(const std::string& key, std::optional<std::string> fallback = {});
@@ -27,7 +27,7 @@ class Fields {
                        std::optional<std::int64_t> fallback = {});
   double real(const std::string& key, double least, double most, std::optional<double> fallback = {});
   bool boolean(const std::string& key, bool fallback);
-  Fields object(const std::string& key);
+  JsonFields object(const std::string& key);
   /// Pairs of numbers that ascend in the first and don't fall in the second: [[size, time], …]. Empty where the key is
   /// missing.
   std::vector<std::pair<double, double>> points(const std::string& key);
@@ -45,4 +45,4 @@ class Fields {
   std::set<std::string> asked_;
 };
 
-}  // namespace shunt::graph
+}  // namespace shunt

@@ -1,11 +1,11 @@
-#include "graph/json_fields.hpp"
+#include "core/json_fields.hpp"
 
 #include <algorithm>
 #include <cmath>
 
 #include "core/fail.hpp"
 
-namespace shunt::graph {
+namespace shunt {
 
 using nlohmann::json;
 
@@ -20,17 +20,17 @@ json parse_json(const std::string& source, const std::string& text) {
   }
 }
 
-Fields::Fields(std::string source, std::string path, const json& object)
+JsonFields::JsonFields(std::string source, std::string path, const json& object)
     : source_(std::move(source)), path_(std::move(path)), object_(object) {
   if (!object_.is_object())
     fail(ErrorCode::invalid_argument, "{}: {}expected an object", source_, path_.empty() ? "" : path_ + ": ");
 }
 
-void Fields::refuse(const std::string& key, const std::string& what) const {
+void JsonFields::refuse(const std::string& key, const std::string& what) const {
   fail(ErrorCode::invalid_argument, "{}: {}{}: {}", source_, path_.empty() ? "" : path_ + ".", key, what);
 }
 
-const json* Fields::find(const std::string& key, bool must) {
+const json* JsonFields::find(const std::string& key, bool must) {
   asked_.insert(key);
   const auto found = object_.find(key);
   if (found != object_.end()) return &*found;
@@ -38,25 +38,25 @@ const json* Fields::find(const std::string& key, bool must) {
   return nullptr;
 }
 
-bool Fields::has(const std::string& key) { return find(key, false) != nullptr; }
+bool JsonFields::has(const std::string& key) { return find(key, false) != nullptr; }
 
-std::string Fields::text(const std::string& key, std::optional<std::string> fallback) {
+std::string JsonFields::text(const std::string& key, std::optional<std::string> fallback) {
   const json* value = find(key, !fallback);
   if (!value) return *fallback;
   if (!value->is_string()) refuse(key, "expected a string");
   return value->get<std::string>();
 }
 
-std::string Fields::choice(const std::string& key, std::initializer_list<const char*> known,
-                           std::optional<std::string> fallback) {
+std::string JsonFields::choice(const std::string& key, std::initializer_list<const char*> known,
+                               std::optional<std::string> fallback) {
   const std::string value = text(key, std::move(fallback));
   if (std::find(known.begin(), known.end(), value) == known.end())
     refuse(key, fmt::format("\"{}\", expected {}", value, fmt::join(known, ", ")));
   return value;
 }
 
-std::int64_t Fields::integer(const std::string& key, std::int64_t least, std::int64_t most,
-                             std::optional<std::int64_t> fallback) {
+std::int64_t JsonFields::integer(const std::string& key, std::int64_t least, std::int64_t most,
+                                 std::optional<std::int64_t> fallback) {
   const json* value = find(key, !fallback);
   if (!value) return *fallback;
   const bool fits =
@@ -66,7 +66,7 @@ std::int64_t Fields::integer(const std::string& key, std::int64_t least, std::in
   return value->get<std::int64_t>();
 }
 
-double Fields::real(const std::string& key, double least, double most, std::optional<double> fallback) {
+double JsonFields::real(const std::string& key, double least, double most, std::optional<double> fallback) {
   const json* value = find(key, !fallback);
   if (!value) return *fallback;
   if (!value->is_number() || !(value->get<double>() >= least && value->get<double>() <= most))
@@ -74,19 +74,19 @@ double Fields::real(const std::string& key, double least, double most, std::opti
   return value->get<double>();
 }
 
-bool Fields::boolean(const std::string& key, bool fallback) {
+bool JsonFields::boolean(const std::string& key, bool fallback) {
   const json* value = find(key, false);
   if (!value) return fallback;
   if (!value->is_boolean()) refuse(key, "expected true or false");
   return value->get<bool>();
 }
 
-Fields Fields::object(const std::string& key) {
+JsonFields JsonFields::object(const std::string& key) {
   const json* value = find(key, true);
   return {source_, path_.empty() ? key : path_ + "." + key, *value};
 }
 
-std::vector<std::pair<double, double>> Fields::points(const std::string& key) {
+std::vector<std::pair<double, double>> JsonFields::points(const std::string& key) {
   const json* value = find(key, false);
   std::vector<std::pair<double, double>> points;
   if (!value) return points;
@@ -105,9 +105,9 @@ std::vector<std::pair<double, double>> Fields::points(const std::string& key) {
   return points;
 }
 
-void Fields::end() const {
+void JsonFields::end() const {
   for (const auto& [key, value] : object_.items())
     if (!asked_.contains(key)) refuse(key, "means nothing here");
 }
 
-}  // namespace shunt::graph
+}  // namespace shunt

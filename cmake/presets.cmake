@@ -1,0 +1,16 @@
+# shunt_presets(KIND TARGET … HEADER … NAMESPACE …): adds NAMESPACE::KIND_presets(), which HEADER declares, to a module.
+# The descriptions of presets/KINDs/*.json become string literals, so that presets need no installed files.
+function(shunt_presets kind)
+  cmake_parse_arguments(arg "" "TARGET;HEADER;NAMESPACE" "" ${ARGN})
+  set(rows "")
+  file(GLOB files CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/presets/${kind}s/*.json)
+  foreach(file IN LISTS files)
+    get_filename_component(name ${file} NAME_WE)
+    file(READ ${file} text)
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
+    string(APPEND rows "    {\"${name}\", R\"json(${text})json\"},\n")
+  endforeach()
+  set(table ${CMAKE_CURRENT_BINARY_DIR}/${kind}_presets.cpp)
+  configure_file(${PROJECT_SOURCE_DIR}/cmake/preset_table.cpp.in ${table} @ONLY)
+  target_sources(${arg_TARGET} PRIVATE ${table})
+endfunction()

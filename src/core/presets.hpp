@@ -1,0 +1,25 @@
+// Descriptions by name: presets, compiled in, and files.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace shunt {
+
+/// One file of a module's presets/<kind>s (cmake/presets.cmake).
+struct Preset {
+  std::string_view name;
+  std::string_view text;
+};
+
+struct Description {
+  std::string source;  ///< for messages
+  std::string text;
+};
+
+/// The preset or else the file of this name. Throws Error(invalid_argument) with the names of the presets where there
+/// is neither; `kind` says in messages what was looked for ("model").
+Description load_description(std::string_view kind, std::span<const Preset> presets, const std::string& name_or_file);
+
+}  // namespace shunt
