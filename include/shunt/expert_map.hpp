@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 #include <vector>
 
@@ -16,12 +17,22 @@ class ExpertMap {
   /// Experts in order, spread as evenly as possible: the first (experts mod ranks) ranks hold one more.
   static ExpertMap contiguous(std::int32_t num_experts, std::int32_t num_ranks);
 
-  /// placement[rank] lists that rank's logical experts in any order. Throws Error(invalid_argument) if an expert has no
-  /// copy, is out of range, or stands twice on one rank. A rank may hold none.
-  static ExpertMap from_placement(std::int32_t num_experts, const std::vector<std::vector<ExpertId>>& placement);
+  static constexpr std::int32_t kMaxShare = 65535;
+  /// shares[rank][i] belongs to placement[rank][i]; empty: 1 for every copy.
+  using Shares = std::vector<std::vector<std::int32_t>>;
 
-  /// The map of a world of these ranks alone, in this order. Throws Error(invalid_argument) if an expert has no copy on
-  /// them: then somebody has to place experts anew.
+  /// placement[rank] lists that rank's logical experts in any order. Throws Error(invalid_argument) if an expert has no
+  /// copy, is out of range, or stands twice on one rank, and if shares don't match the placement or are not from 1 to
+  /// kMaxShare. A rank may hold no expert.
+  static ExpertMap from_placement(std::int32_t num_experts, const std::vector<std::vector<ExpertId>>& placement,
+                                  const Shares& shares = {});
+  /// The same for a map written out in code: from_placement(4, {{0, 1}, {2, 3}}).
+  static ExpertMap from_placement(std::int32_t num_experts,
+                                  std::initializer_list<std::initializer_list<std::int32_t>> placement,
+                                  const Shares& shares = {});
+
+  /// The map of a world of these ranks alone, in this order, with their shares. Throws Error(invalid_argument) if an
+  /// expert has no copy on them: then somebody has to place experts anew.
   [[nodiscard]] ExpertMap restricted_to(std::span<const RankId> ranks) const;
 
   [[nodiscard]] std::int32_t num_experts() const { return static_cast<std::int32_t>(copies_begin_.size()) - 1; }
@@ -31,6 +42,8 @@ class ExpertMap {
 
   [[nodiscard]] ExpertId logical(PhysicalId p) const { return logical_[p.index()]; }
   [[nodiscard]] RankId rank(PhysicalId p) const { return rank_[p.index()]; }
+  /// How much of its expert's load a copy is meant to take, in proportion to the shares of the expert's other copies.
+  [[nodiscard]] std::int32_t share(PhysicalId p) const { return share_[p.index()]; }
 
   /// A rank's physical experts are [first_physical(rank), first_physical(rank) + num_local(rank)).
   [[nodiscard]] PhysicalId first_physical(RankId rank) const { return PhysicalId(first_of_rank_[rank.index()]); }
@@ -61,6 +74,7 @@ class ExpertMap {
 
   std::vector<ExpertId> logical_;            // by physical expert
   std::vector<RankId> rank_;                 // by physical expert
+  std::vector<std::int32_t> share_;          // by physical expert
   std::vector<std::int32_t> first_of_rank_;  // ranks + 1
   std::vector<PhysicalId> copies_;           // grouped by logical expert
   std::vector<std::int32_t> copies_begin_;   // experts + 1

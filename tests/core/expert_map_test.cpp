@@ -41,10 +41,27 @@ TEST(ExpertMap, ReplicasTakeTurnsOverTokens) {
   EXPECT_NE(map.choose(ExpertId(0), RankId(0), TokenId(0)), map.choose(ExpertId(0), RankId(1), TokenId(0)));
 }
 
+TEST(ExpertMap, IsWrittenWithPlainNumbers) {
+  const ExpertMap map = ExpertMap::from_placement(4, {{0, 1}, {3, 2}});
+  EXPECT_EQ(map.hash(), ExpertMap::contiguous(4, 2).hash());
+  EXPECT_EQ(ExpertMap::from_placement(2, {{0}, {1}}).hash(), ExpertMap::contiguous(2, 2).hash());
+  EXPECT_EQ(ExpertMap::from_placement(1, {{0}, {}}).hash(), ExpertMap::contiguous(1, 2).hash());
+}
+
+TEST(ExpertMap, SharesFollowTheirExperts) {
+  const ExpertMap map = ExpertMap::from_placement(3, {{2, 0}, {2, 1}}, {{5, 1}, {3, 65535}});
+  EXPECT_EQ(map.share(PhysicalId(0)), 1);
+  EXPECT_EQ(map.share(PhysicalId(1)), 5);
+  EXPECT_EQ(map.share(PhysicalId(2)), 65535);
+  EXPECT_EQ(map.share(PhysicalId(3)), 3);
+  EXPECT_EQ(ExpertMap::contiguous(2, 1).share(PhysicalId(1)), 1);
+}
+
 TEST(ExpertMap, NamesWhatIsWrong) {
-  const auto message = [](std::int32_t experts, const std::vector<std::vector<ExpertId>>& placement) -> std::string {
+  const auto message = [](std::int32_t experts, const std::vector<std::vector<ExpertId>>& placement,
+                          const ExpertMap::Shares& shares = {}) -> std::string {
     try {
-      ExpertMap::from_placement(experts, placement);
+      ExpertMap::from_placement(experts, placement, shares);
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
       return error.what();
@@ -54,13 +71,16 @@ TEST(ExpertMap, NamesWhatIsWrong) {
   EXPECT_THAT(message(2, {{ExpertId(0)}}), testing::HasSubstr("expert 1 is on no rank"));
   EXPECT_THAT(message(1, {{ExpertId(0), ExpertId(0)}}), testing::HasSubstr("expert 0 twice"));
   EXPECT_THAT(message(1, {{ExpertId(0)}, {ExpertId(1)}}), testing::HasSubstr("rank 1 lists expert 1"));
+  EXPECT_THAT(message(1, {{ExpertId(0)}, {}}, {{1}}), testing::HasSubstr("shares for 1 ranks, but a placement on 2"));
+  EXPECT_THAT(message(1, {{ExpertId(0)}, {}}, {{1}, {1}}), testing::HasSubstr("rank 1 lists 0 experts, but 1 shares"));
+  EXPECT_THAT(message(1, {{ExpertId(0)}}, {{0}}), testing::HasSubstr("rank 0: the share of expert 0 is 0"));
+  EXPECT_THAT(message(1, {{ExpertId(0)}}, {{65536}}), testing::HasSubstr("is 65536, expected 1 to 65535"));
 }
 
 TEST(ExpertMap, OfSomeRanksKeepsTheirCopies) {
-  const ExpertMap map = ExpertMap::from_placement(
-      3, {{ExpertId(0), ExpertId(1)}, {ExpertId(2)}, {ExpertId(1), ExpertId(2)}, {ExpertId(0)}});
+  const ExpertMap map = ExpertMap::from_placement(3, {{0, 1}, {2}, {1, 2}, {0}}, {{1, 1}, {1}, {4, 2}, {3}});
   const std::vector<RankId> some = {RankId(2), RankId(3)};
-  const auto expected = ExpertMap::from_placement(3, {{ExpertId(1), ExpertId(2)}, {ExpertId(0)}});
+  const auto expected = ExpertMap::from_placement(3, {{1, 2}, {0}}, {{4, 2}, {3}});
   EXPECT_EQ(map.restricted_to(some).hash(), expected.hash());
   const std::vector<RankId> too_few = {RankId(0), RankId(3)};
   EXPECT_THROW((void)map.restricted_to(too_few), Error);
@@ -71,8 +91,9 @@ TEST(ExpertMap, OfSomeRanksKeepsTheirCopies) {
 TEST(ExpertMap, HashTellsMapsApart) {
   EXPECT_EQ(ExpertMap::contiguous(8, 2).hash(), ExpertMap::contiguous(8, 2).hash());
   EXPECT_NE(ExpertMap::contiguous(8, 2).hash(), ExpertMap::contiguous(8, 4).hash());
-  const auto swapped = ExpertMap::from_placement(2, {{ExpertId(1)}, {ExpertId(0)}});
-  EXPECT_NE(ExpertMap::contiguous(2, 2).hash(), swapped.hash());
+  EXPECT_NE(ExpertMap::contiguous(2, 2).hash(), ExpertMap::from_placement(2, {{1}, {0}}).hash());
+  EXPECT_NE(ExpertMap::from_placement(1, {{0}, {0}}, {{1}, {2}}).hash(),
+            ExpertMap::from_placement(1, {{0}, {0}}, {{2}, {1}}).hash());
 }
 
 }  // namespace
