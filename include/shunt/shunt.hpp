@@ -5,6 +5,7 @@
 #include "shunt/environment.hpp"
 #include "shunt/error.hpp"
 #include "shunt/expert_map.hpp"
+#include "shunt/expert_map_file.hpp"
 #include "shunt/float_formats.hpp"
 #include "shunt/machine.hpp"
 #include "shunt/plan.hpp"

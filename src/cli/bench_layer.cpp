@@ -7,7 +7,7 @@
 #include "cli/shuffle/memory_estimate.hpp"
 #include "cli/shuffle/routing_model.hpp"
 #include "cli/verbs.hpp"
-#include "cli/write_file.hpp"
+#include "core/file.hpp"
 #include "shunt/world.hpp"
 
 namespace shunt::cli {

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "cli/device/measure.hpp"
+#include "cli/flush_stdout.hpp"
 #include "cli/host_limits.hpp"
 #include "cli/shuffle/config.hpp"
 #include "cli/shuffle/launch.hpp"
@@ -13,8 +14,8 @@
 #include "cli/shuffle/report.hpp"
 #include "cli/shuffle/routing_model.hpp"
 #include "cli/verbs.hpp"
-#include "cli/write_file.hpp"
 #include "core/fail.hpp"
+#include "core/file.hpp"
 #include "shunt/world.hpp"
 
 namespace shunt::cli {

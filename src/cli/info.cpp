@@ -4,11 +4,12 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "cli/flush_stdout.hpp"
 #include "cli/host_limits.hpp"
 #include "cli/machine_speed.hpp"
 #include "cli/plural.hpp"
 #include "cli/verbs.hpp"
-#include "cli/write_file.hpp"
+#include "core/file.hpp"
 #include "shunt/machine.hpp"
 
 namespace shunt::cli {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "cli/flush_stdout.hpp"
 #include "cli/verbs.hpp"
-#include "cli/write_file.hpp"
 #include "shunt/error.hpp"
 
 namespace {

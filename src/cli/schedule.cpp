@@ -9,10 +9,11 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "cli/flush_stdout.hpp"
 #include "cli/this_cluster.hpp"
 #include "cli/verbs.hpp"
-#include "cli/write_file.hpp"
 #include "core/fail.hpp"
+#include "core/file.hpp"
 #include "graph/schedule.hpp"
 #include "graph/text.hpp"
 #include "graph/variations.hpp"

@@ -86,6 +86,12 @@ JsonFields JsonFields::object(const std::string& key) {
   return {source_, path_.empty() ? key : path_ + "." + key, *value};
 }
 
+const json& JsonFields::list(const std::string& key) {
+  const json* value = find(key, true);
+  if (!value->is_array()) refuse(key, "expected a list");
+  return *value;
+}
+
 std::vector<std::pair<double, double>> JsonFields::points(const std::string& key) {
   const json* value = find(key, false);
   std::vector<std::pair<double, double>> points;

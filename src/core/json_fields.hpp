@@ -28,6 +28,8 @@ class JsonFields {
   double real(const std::string& key, double least, double most, std::optional<double> fallback = {});
   bool boolean(const std::string& key, bool fallback);
   JsonFields object(const std::string& key);
+  /// A list, as long as this object lives.
+  const nlohmann::json& list(const std::string& key);
   /// Pairs of numbers that ascend in the first and don't fall in the second: [[size, time], …]. Empty where the key is
   /// missing.
   std::vector<std::pair<double, double>> points(const std::string& key);

@@ -1,11 +1,9 @@
 // Topology::from_file. The file is JSON: {"nodes": [[0, 1], [2, 3]]}, the ranks of each node.
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "core/fail.hpp"
+#include "core/file.hpp"
 #include "shunt/topology.hpp"
 
 namespace shunt {
@@ -14,18 +12,6 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kExpected = R"(expected {"nodes": [[0, 1], [2, 3]]}, the ranks of each node)";
-
-std::string read_text(const std::string& path) {
-  std::error_code ignored;
-  if (std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored))
-    fail(ErrorCode::invalid_argument, "{}: no regular file, which every rank could read", path);
-  std::ifstream file(path);
-  if (!file) fail(ErrorCode::invalid_argument, "{}: can't be opened: {}", path, std::strerror(errno));
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (file.bad()) fail(ErrorCode::system, "{}: can't be read", path);
-  return text.str();
-}
 
 json parse(const std::string& path, const std::string& text) {
   try {
@@ -58,7 +44,7 @@ std::size_t count_ranks(const std::string& path, const json& nodes) {
 }  // namespace
 
 Topology Topology::from_file(const std::string& path) {
-  const json file = parse(path, read_text(path));
+  const json file = parse(path, read_file(path));
   const json& nodes = nodes_of(path, file);
   std::vector<NodeId> node_of(count_ranks(path, nodes));
   for (std::size_t node = 0; node < nodes.size(); ++node) {

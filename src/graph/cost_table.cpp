@@ -1,14 +1,12 @@
 #include "graph/cost_table.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "core/fail.hpp"
+#include "core/file.hpp"
 
 namespace shunt::graph {
 namespace {
@@ -90,16 +88,7 @@ CostTable CostTable::load(const std::string& path, const std::string& device,
 void CostTable::save(const std::string& path) const {
   const nlohmann::ordered_json json = {
       {"version", kVersion}, {"device", device_}, {"origin", origin_}, {"seconds", seconds_}};
-  const std::string partial = fmt::format("{}.{}.partial", path, getpid());
-  std::ofstream file(partial, std::ios::binary);
-  file << json.dump(1) << "\n";
-  file.close();
-  if (!file || std::rename(partial.c_str(), path.c_str()) != 0) {
-    const int cause = errno;
-    std::remove(partial.c_str());
-    errno = cause;
-    fail_errno("can't write {}", path);
-  }
+  write_file(path, json.dump(1) + "\n");
 }
 
 }  // namespace shunt::graph

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "cli/plural.hpp"
-#include "cli/write_file.hpp"
+#include "core/file.hpp"
 
 namespace shunt::cli {
 namespace {
