@@ -18,7 +18,7 @@ ALLOWED["umbrella"] = set(ALLOWED) - {"capi"}
 ALLOWED["cli"] = set(ALLOWED)
 
 PUBLIC_HEADERS = {
-    "core": ["dtype.hpp", "environment.hpp", "error.hpp", "expert_map.hpp", "expert_map_file.hpp", "float_formats.hpp",
+    "core": ["copy_choice.hpp", "dtype.hpp", "environment.hpp", "error.hpp", "expert_map.hpp", "expert_map_file.hpp", "float_formats.hpp",
              "ids.hpp", "machine.hpp", "routing.hpp", "shuffle_volume.hpp", "tensor.hpp", "topology.hpp"],
     "plan": ["plan.hpp", "traffic.hpp"],
     "engine": ["device_cluster_engine.hpp", "device_decoder.hpp", "device_engine.hpp", "device_heap.hpp",

@@ -1,0 +1,43 @@
+// Which copies of its experts serve a token.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "shunt/expert_map.hpp"
+#include "shunt/ids.hpp"
+#include "shunt/topology.hpp"
+
+namespace shunt {
+
+/// A pure function of the map, the topology, the token's source and the set of its experts: not of the token's number,
+/// nor of the order of its choices. So every rank and every device agree, and splitting a batch changes nothing.
+///
+/// Ranks of experts with one copy are needed in any case. Experts with several copies follow, by ascending id. Each
+/// goes to a rank that the token needs already; else to the source's own; else to a node that the token needs already
+/// or the source's; else anywhere. Copies that are equally good take turns in proportion to their shares, by a hash of
+/// the token's experts. The chosen rank is needed from then on (docs/adr/0016).
+class CopyChoice {
+ public:
+  CopyChoice(const ExpertMap& map, const Topology& topology);
+
+  /// experts: a token's, −1 = dropped, each at most once; copies: as many, −1 where dropped. One thread at a time.
+  void choose(RankId source, std::span<const std::int32_t> experts, std::span<PhysicalId> copies);
+
+ private:
+  class Needed;
+
+  std::vector<std::int32_t> only_copy_;     // by expert: its physical expert, or −1 where there are several
+  std::vector<std::int32_t> copies_begin_;  // experts + 1
+  std::vector<std::int32_t> copies_;        // physical experts, by expert
+  std::vector<std::int32_t> rank_of_;       // by physical expert
+  std::vector<std::int32_t> share_of_;      // by physical expert
+  std::vector<std::int32_t> node_of_;       // by rank
+  // The last token that needed a rank or a node; a new token forgets the others' by counting on.
+  std::vector<std::uint32_t> rank_needed_by_;
+  std::vector<std::uint32_t> node_needed_by_;
+  std::uint32_t token_ = 0;
+};
+
+}  // namespace shunt
