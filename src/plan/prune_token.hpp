@@ -39,7 +39,7 @@ struct PruneArrays {
   float* pruned_weights;         ///< [tokens, topk]
 };
 
-/// What is wrong with a token. Such a token passes as it is: on a device the plan that follows names it.
+/// What is wrong with a token. Hosts refuse it; on a device it passes as it is.
 enum class PruneFault : std::uint8_t {
   none,
   out_of_range,  ///< an expert that does not exist

@@ -190,6 +190,14 @@ TEST(Prune, NewWeightsAreInTheUnitsOfTheTokensOwn) {
   EXPECT_THAT(made.prune().weights, Each(1.0f)) << "a routing without weights still has none";
 }
 
+TEST(Prune, LeavesWeightsWhoseSumCannotBeRestored) {
+  PruneCase made = small_case({0, 2}, {1e-30f, 1e30f}, {1, 0, 0.5f, 0, 0, 0});
+  made.renormalise = Renormalise::keep_sum;
+  EXPECT_THAT(made.prune().weights, ElementsAre(1e-30f, 0.0f)) << "no float is large enough";
+  made.chosen.weights = {1, -3};
+  EXPECT_THAT(made.prune().weights, ElementsAre(1.0f, 0.0f)) << "no sign would survive";
+}
+
 TEST(Prune, KeepsTheRoutersChoiceInRangeEvenIfOthersScoreBetter) {
   PruneCase made = small_case({0, 2}, {}, {0.4f, 0.5f, 0.1f, 0, 0, 0});
   EXPECT_THAT(made.prune().experts, ElementsAre(0, 1));
