@@ -9,6 +9,7 @@
 #include "shunt/float_formats.hpp"
 #include "shunt/machine.hpp"
 #include "shunt/plan.hpp"
+#include "shunt/pruning.hpp"
 #include "shunt/routing.hpp"
 #include "shunt/rows.hpp"
 #include "shunt/tensor.hpp"
