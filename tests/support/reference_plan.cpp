@@ -58,11 +58,12 @@ class Reference {
     std::map<PhysicalId, std::int64_t> accepted;
     for (const RankId source : ranks()) {
       const Routing& routing = routings_[source.index()];
-      for (std::size_t entry = 0; entry < routing.experts.size(); ++entry) {
-        if (routing.experts[entry] == -1) continue;
+      const std::vector<PhysicalId> copies = chosen_copies(map_, source, routing.experts, routing.topk);
+      for (std::size_t entry = 0; entry < copies.size(); ++entry) {
+        const PhysicalId expert = copies[entry];
+        if (!expert.valid()) continue;
         const auto token = static_cast<std::int32_t>(entry) / routing.topk;
         const auto choice = static_cast<std::int32_t>(entry) % routing.topk;
-        const PhysicalId expert = map_.choose(ExpertId(routing.experts[entry]), source, TokenId(token));
         if (++accepted[expert] > options_.capacity) {
           ++dropped_[source.index()];
         } else {
@@ -228,6 +229,15 @@ bool equal(const Target& a, const Target& b) {
 }
 
 }  // namespace
+
+std::vector<PhysicalId> chosen_copies(const ExpertMap& map, RankId source, std::span<const std::int32_t> experts,
+                                      std::int32_t topk) {
+  std::vector<PhysicalId> copies(experts.size());
+  for (std::size_t entry = 0; entry < experts.size(); ++entry)
+    if (experts[entry] >= 0)
+      copies[entry] = map.choose(ExpertId(experts[entry]), source, TokenId(entry / static_cast<std::size_t>(topk)));
+  return copies;
+}
 
 std::vector<PlanData> reference_plans(std::span<const Routing> routings, const ExpertMap& map, const Topology& topology,
                                       const PlanOptions& options) {

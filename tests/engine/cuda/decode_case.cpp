@@ -7,6 +7,7 @@
 
 #include "core/cuda/check.hpp"
 #include "support/dice.hpp"
+#include "support/reference_plan.hpp"
 
 namespace shunt::test {
 namespace {
@@ -58,11 +59,9 @@ DecodeStep without_rank(const DecodeStep& step, const DecodeShape& shape, RankId
   DecodeStep rest{step.routing, step.x, step.expert_out};
   for (std::size_t rank = 0; rank < rest.x.size(); ++rank) {
     std::vector<std::int32_t>& experts = rest.routing.ranks[rank].experts;
-    for (std::size_t entry = 0; entry < experts.size(); ++entry) {
-      if (experts[entry] < 0) continue;
-      const TokenId token(entry / static_cast<std::size_t>(shape.topk));
-      if (shape.map.rank(shape.map.choose(ExpertId(experts[entry]), RankId(rank), token)) == lost) experts[entry] = -1;
-    }
+    const std::vector<PhysicalId> copies = chosen_copies(shape.map, RankId(rank), experts, shape.topk);
+    for (std::size_t entry = 0; entry < experts.size(); ++entry)
+      if (copies[entry].valid() && shape.map.rank(copies[entry]) == lost) experts[entry] = -1;
   }
   rest.routing.ranks[lost.index()] = {};
   rest.x[lost.index()] = HostRows(shape.dtype, 0, shape.hidden);
