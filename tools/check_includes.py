@@ -19,7 +19,7 @@ ALLOWED["cli"] = set(ALLOWED)
 
 PUBLIC_HEADERS = {
     "core": ["dtype.hpp", "environment.hpp", "error.hpp", "expert_map.hpp", "float_formats.hpp", "ids.hpp",
-             "machine.hpp", "routing.hpp", "shuffle_volume.hpp", "tensor.hpp", "topology.hpp"],
+             "machine.hpp", "routing.hpp", "routing_trace.hpp", "shuffle_volume.hpp", "tensor.hpp", "topology.hpp"],
     "plan": ["plan.hpp", "traffic.hpp"],
     "engine": ["device_cluster_engine.hpp", "device_decoder.hpp", "device_engine.hpp", "device_heap.hpp",
                "device_plan.hpp", "device_rows.hpp", "device_ticket.hpp", "engine.hpp", "rows.hpp", "stream.hpp",

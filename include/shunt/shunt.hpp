@@ -9,6 +9,7 @@
 #include "shunt/machine.hpp"
 #include "shunt/plan.hpp"
 #include "shunt/routing.hpp"
+#include "shunt/routing_trace.hpp"
 #include "shunt/rows.hpp"
 #include "shunt/tensor.hpp"
 #include "shunt/ticket.hpp"
