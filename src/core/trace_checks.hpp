@@ -23,7 +23,7 @@ class ChunkChecks {
   std::string fault_of_experts(const Code* codes, const trace_format::ChunkEntry& entry);
 
   TraceShape shape_;
-  std::vector<std::uint64_t> last_token_;  // by code: the token, counted over chunks, that named it last
+  std::vector<std::uint64_t> last_token_;  // by code: 1 + the token, counted over chunks, that named it last
   std::uint64_t num_tokens_ = 0;
 };
 

@@ -63,6 +63,22 @@ class HostileTrace : public testing::Test {
         [&](TraceBytes& bytes) { change(*reinterpret_cast<ChunkEntry*>(bytes.data() + index_offset())); });
   }
 
+  /// Three tokens with experts 10, 11, 12, …; the second token's codes changed behind right checksums.
+  static TraceBytes forged(const TraceShape& shape, const std::function<void(char*)>& change) {
+    const ScratchFolder folder;
+    TraceWriter writer(folder.file("a.trace"), shape);
+    const auto topk = static_cast<std::size_t>(shape.topk);
+    std::vector<std::int32_t> experts(topk * 3);
+    for (std::size_t entry = 0; entry < experts.size(); ++entry)
+      experts[entry] = 10 + static_cast<std::int32_t>(entry % topk);
+    writer.append(0, {experts, {}, shape.topk});
+    writer.finish();
+    TraceBytes bytes = read_bytes(folder.file("a.trace"));
+    change(bytes.data() + sizeof(Header) + topk * (shape.experts > 256 ? 2 : 1));
+    mend_checksums(bytes);
+    return bytes;
+  }
+
   [[nodiscard]] std::uint64_t index_offset() const {
     return reinterpret_cast<const Header*>(good_.data())->index_offset;
   }
@@ -153,6 +169,40 @@ TEST_F(HostileTrace, ValuesThatCannotBeAreRefusedThoughTheirChecksumsAreRight) {
               token[0] = token[1] = 4;
             }),
             "layer 0: corrupt: token 3: expert 4 stands twice");
+}
+
+TEST_F(HostileTrace, AnExpertThatStandsTwiceIsFoundInAnyTwoPlaces) {
+  for (const std::int32_t num_experts : {255, 256, 300}) {
+    for (const std::int32_t topk : {2, 8, 9}) {
+      const TraceShape shape = {.layers = 1, .experts = num_experts, .topk = topk};
+      const std::size_t width = num_experts > 256 ? 2 : 1;
+      for (std::int32_t later = 1; later < topk; ++later) {
+        for (std::int32_t earlier = 0; earlier < later; ++earlier) {
+          const TraceBytes bytes = forged(shape, [&](char* token) {
+            std::memcpy(token + static_cast<std::size_t>(later) * width,
+                        token + static_cast<std::size_t>(earlier) * width, width);
+          });
+          EXPECT_EQ(error_of(bytes),
+                    "layer 0: corrupt: token 1: expert " + std::to_string(10 + earlier) + " stands twice");
+        }
+      }
+    }
+  }
+}
+
+TEST_F(HostileTrace, AnExpertOutOfRangeIsFoundInAnyPlace) {
+  for (const std::int32_t num_experts : {254, 300}) {
+    for (const std::int32_t topk : {2, 8, 9}) {
+      const TraceShape shape = {.layers = 1, .experts = num_experts, .topk = topk};
+      for (std::int32_t place = 0; place < topk; ++place) {
+        const TraceBytes bytes = forged(shape, [&](char* token) {
+          std::memcpy(token + place * (num_experts > 256 ? 2 : 1), &num_experts, num_experts > 256 ? 2 : 1);
+        });
+        EXPECT_EQ(error_of(bytes), "layer 0: corrupt: token 1: expert " + std::to_string(num_experts) +
+                                       " is not in 0 to " + std::to_string(num_experts - 1));
+      }
+    }
+  }
 }
 
 TEST_F(HostileTrace, AnyChangeBehindRightChecksumsIsReadOrRefused) {
