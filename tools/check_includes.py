@@ -23,7 +23,7 @@ PUBLIC_HEADERS = {
     "plan": ["plan.hpp", "traffic.hpp"],
     "engine": ["device_cluster_engine.hpp", "device_decoder.hpp", "device_engine.hpp", "device_heap.hpp",
                "device_plan.hpp", "device_rows.hpp", "device_ticket.hpp", "engine.hpp", "rows.hpp", "stream.hpp",
-               "ticket.hpp", "world.hpp"],
+               "ticket.hpp", "trace_recorder.hpp", "world.hpp"],
     "capi": ["shunt.h"],
     "umbrella": ["shunt.hpp"],
 }

@@ -14,5 +14,6 @@
 #include "shunt/tensor.hpp"
 #include "shunt/ticket.hpp"
 #include "shunt/topology.hpp"
+#include "shunt/trace_recorder.hpp"
 #include "shunt/traffic.hpp"
 #include "shunt/world.hpp"

@@ -2,15 +2,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
-#include <csignal>
 #include <cstring>
 #include <fstream>
 #include <limits>
 #include <thread>
 
 #include "shunt/error.hpp"
+#include "support/file_size_limit.hpp"
 #include "support/require_error.hpp"
 #include "support/scratch_folder.hpp"
 #include "support/trace_tokens.hpp"
@@ -265,19 +264,14 @@ TEST_F(RoutingTraces, ShapesAndPathsThatCannotBeAreRefused) {
 }
 
 TEST_F(RoutingTraces, AFullDiskIsAnErrorAndLeavesNothing) {
-  std::signal(SIGXFSZ, SIG_IGN);  // so that a file's limit is an error of write()
-  rlimit old{};
-  getrlimit(RLIMIT_FSIZE, &old);
-  const rlimit small = {100'000, old.rlim_max};
   {
     TraceWriter writer(path_, kPlain);
-    setrlimit(RLIMIT_FSIZE, &small);
+    const FileSizeLimit full_disk(100'000);
     const std::vector<std::int32_t> experts(1'000'000, -1);
     require_error([&] { writer.append(0, {experts, {}, 2}); }, ErrorCode::system, path_);
     require_error([&] { writer.append(1, {experts, {}, 2}); }, ErrorCode::system, "an earlier write failed");
     require_error([&] { writer.finish(); }, ErrorCode::system, "an earlier write failed");
   }
-  setrlimit(RLIMIT_FSIZE, &old);
   EXPECT_THAT(folder_.names(), ElementsAre());
 }
 
