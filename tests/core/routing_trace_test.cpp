@@ -6,6 +6,8 @@
 #include <cstring>
 #include <fstream>
 #include <limits>
+#include <numeric>
+#include <set>
 #include <thread>
 
 #include "shunt/error.hpp"
@@ -282,6 +284,31 @@ TEST_F(RoutingTraces, IsRecognisedByItsFirstBytes) {
   EXPECT_FALSE(RoutingTrace::recognise(folder_.file("text")));
   EXPECT_FALSE(RoutingTrace::recognise(folder_.file("none")));
   EXPECT_FALSE(RoutingTrace::recognise(folder_.file("")));
+}
+
+TEST(SmallRealTrace, IsAsItsReadmeSays) {
+  const RoutingTrace trace = RoutingTrace::open(SHUNT_TEST_DATA "/moe64k8-small.trace");
+  EXPECT_EQ(trace.shape(), (TraceShape{.layers = 8, .experts = 64, .topk = 8, .weights = true, .scores = true}));
+  double distinct_ranks = 0;
+  for (std::int32_t number = 0; number < 8; ++number) {
+    const TraceLayer layer = trace.layer(number);
+    EXPECT_EQ(layer.num_tokens(), 6144);
+    EXPECT_EQ(layer.num_scored_tokens(), number == 4 || number == 7 ? 3072 : 0);
+    const TraceTokens tokens = TraceTokens::of_layer(layer, trace.shape(), 6144);
+    for (std::size_t token = 0; token < 6144; ++token) {
+      std::set<std::int32_t> ranks;
+      for (std::size_t k = 0; k < 8; ++k) ranks.insert(tokens.experts[token * 8 + k] / 16);
+      distinct_ranks += static_cast<double>(ranks.size()) / 6144;
+    }
+    // The scores hold the weights: each choice's probability is its expert's score.
+    for (std::size_t token = 0; token < static_cast<std::size_t>(layer.num_scored_tokens()); ++token) {
+      const auto scores = std::span(tokens.scores).subspan(token * 64, 64);
+      EXPECT_NEAR(std::accumulate(scores.begin(), scores.end(), 0.0), 1.0, 0.01);
+      for (std::size_t k = token * 8; k < token * 8 + 8; ++k)
+        EXPECT_NEAR(scores[static_cast<std::size_t>(tokens.experts[k])], tokens.weights[k], 2e-3);
+    }
+  }
+  EXPECT_NEAR(distinct_ranks / 8, 3.6685, 1e-4);  // C_T of contiguous experts on 4 ranks, as NumPy counts it
 }
 
 }  // namespace
