@@ -84,6 +84,7 @@ void add_bench_layer(CLI::App& bench) {
   verb->add_option("--chunks", config.chunks,
                    "With token_unique: runs of tokens that take turns in one buffer; 0: chosen by size");
   verb->add_option("--routing", shuffle.routing, "As in bench shuffle");
+  verb->add_option("--layer", shuffle.layer, "With --routing trace:FILE: the layer of a trace that has several");
   verb->add_option("--graph", shuffle.graph, "Also time so many layers in one CUDA graph");
   verb->add_option("--verify", config.verified, "Tokens per rank that are compared with the host's result");
   verb->add_option("--iterations", shuffle.iterations, "Timed repetitions");

@@ -36,8 +36,10 @@ Routings:
   hot-ranks:F    uniform, but the first rank of each node brings F times as many tokens as its other ranks, of whose
                  tokens the rest is dropped; F from 1 to 1000
   clustered:G    experts in G groups, a token's experts mostly from one
-  trace:FILE     one token per line: its experts, separated by spaces; -1 for a choice that was dropped; the
-                 first --topk of a line count, ranks take runs of lines and start over at the end; # comments
+  trace:FILE     recorded: layer --layer of a routing trace (docs/concepts/routing-traces.md), with its weights; each rank
+                 takes the tokens that came from it if the sources recorded are these ranks, else a run of tokens; or a
+                 text file with one token per line: its experts, separated by spaces; -1 for a choice that was dropped;
+                 # comments. The first --topk choices of a token count; at the end ranks start over
 
 Ranks share this host's cores. More than {} per core are refused, as they would mostly wait for their turn and
 be taken for lost; so is what would not fit the memory that is available.
@@ -46,6 +48,7 @@ Examples:
   shunt bench shuffle --ranks 4
   shunt bench shuffle --tokens 128 --hidden 7168 --experts 256      decode-sized batches
   shunt bench shuffle --world inproc --layout token_unique --dtype fp8_e4m3
+  shunt bench shuffle --ranks 4 --routing trace:moe.trace --layer 4
   shunt bench shuffle --device cuda --ranks 8 --hidden 7168 --experts 256
   shunt bench shuffle --device cuda --ranks 8 --hidden 7168 --experts 256 --sms 20      beside a GEMM
   shunt bench shuffle --device cuda --ranks 8 --hidden 7168 --experts 256 --low-latency
@@ -187,6 +190,7 @@ void add_bench_shuffle(CLI::App& bench) {
   verb->add_option("--dtype", arguments->dtype, "Of rows: f32, bf16, f16 or fp8_e4m3");
   arguments->layout_option = verb->add_option("--layout", arguments->layout, "expert_major, token_unique or padded");
   verb->add_option("--routing", config.routing, "See below");
+  verb->add_option("--layer", config.layer, "With --routing trace:FILE: the layer of a trace that has several");
   arguments->world = verb->add_option("--world", config.world,
                                       "shm (processes), inproc (threads), or env (ranks started by a launcher)")
                          ->check(CLI::IsMember({"shm", "inproc", "env"}));

@@ -39,6 +39,8 @@ void ShuffleConfig::check() const {
   demand(most_rows_per_rank(*this) <= kMost, "--tokens",
          fmt::format("at most {} rows per rank; with these --ranks, --experts and --topk one may get {:.0f}", kMost,
                      most_rows_per_rank(*this)));
+  demand(layer >= 0, "--layer", "at least 0");
+  demand(layer == 0 || routing.starts_with("trace:"), "--layer", "--routing trace:FILE with it");
   demand(iterations >= 1, "--iterations", "at least 1");
   demand(warmup >= 0, "--warmup", "at least 0");
   for (const std::string& system : systems)
@@ -73,6 +75,7 @@ nlohmann::ordered_json ShuffleConfig::to_json(const std::string& world_name) con
       {"experts", experts}, {"topk", topk},     {"dtype", to_string(dtype)}, {"layout", to_string(layout)},
       {"routing", routing}, {"device", device}, {"world", world_name},       {"iterations", iterations},
       {"seed", seed}};
+  if (routing.starts_with("trace:")) report["layer"] = layer;
   if (sms > 0) report["sms"] = sms;
   return report;
 }

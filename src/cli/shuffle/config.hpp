@@ -24,6 +24,7 @@ struct ShuffleConfig {
   DType dtype = bf16;
   Layout layout = Layout::expert_major;
   std::string routing = "uniform";
+  std::int32_t layer = 0;      ///< of a recorded trace
   std::string device = "cpu";  ///< or cuda
   std::string world = "shm";   ///< inproc, shm, or env for ranks that a launcher has started
   std::vector<std::string> systems = {"shunt", "mpi_alltoallv", "unfused", "wire"};
