@@ -153,6 +153,12 @@ TEST_F(HostileTrace, SizesThatCannotBeAreRefusedThoughTheirChecksumsAreRight) {
   EXPECT_THAT(error_with_entry([](ChunkEntry& entry) { entry.scored = 0; }), HasSubstr("its chunks end at byte"));
 }
 
+TEST_F(HostileTrace, ScoresAfterTokensWithoutScoresAreRefused) {
+  EXPECT_EQ(error_after(
+                [&](TraceBytes& bytes) { reinterpret_cast<ChunkEntry*>(bytes.data() + index_offset())[1].layer = 0; }),
+            "corrupt: chunk 1: scored is 3");
+}
+
 TEST_F(HostileTrace, ValuesThatCannotBeAreRefusedThoughTheirChecksumsAreRight) {
   const auto error_with_byte = [&](std::uint64_t offset, int value) {
     return error_after([&](TraceBytes& bytes) { bytes[sizeof(Header) + offset] = static_cast<char>(value); });
