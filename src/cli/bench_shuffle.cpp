@@ -37,8 +37,10 @@ Routings:
   hot-ranks:F    uniform, but the first rank of each node brings F times as many tokens as its other ranks, of whose
                  tokens the rest is dropped; F from 1 to 1000
   clustered:G    experts in G groups, a token's experts mostly from one
-  trace:FILE     one token per line: its experts, separated by spaces; -1 for a choice that was dropped; the
-                 first --topk of a line count, ranks take runs of lines and start over at the end; # comments
+  trace:FILE     recorded: layer --layer of a routing trace (docs/concepts/routing-traces.md), with its weights; each rank
+                 takes the tokens that came from it if the sources recorded are these ranks, else a run of tokens; or a
+                 text file with one token per line: its experts, separated by spaces; -1 for a choice that was dropped;
+                 # comments. The first --topk choices of a token count; at the end ranks start over
 
 Ranks share this host's cores. More than {} per core are refused, as they would mostly wait for their turn and
 be taken for lost; so is what would not fit the memory that is available.
@@ -48,6 +50,7 @@ Examples:
   shunt bench shuffle --tokens 128 --hidden 7168 --experts 256      decode-sized batches
   shunt bench shuffle --world inproc --layout token_unique --dtype fp8_e4m3
   shunt bench shuffle --ranks 8 --nodes 2 --layout token_unique --map map.json --layer 3
+  shunt bench shuffle --ranks 4 --routing trace:moe.trace --layer 4
   shunt bench shuffle --device cuda --ranks 8 --hidden 7168 --experts 256
   shunt bench shuffle --device cuda --ranks 8 --hidden 7168 --experts 256 --sms 20      beside a GEMM
   shunt bench shuffle --device cuda --ranks 8 --hidden 7168 --experts 256 --low-latency

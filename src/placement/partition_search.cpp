@@ -101,8 +101,7 @@ class TabuSearch {
     value_ = value();
     excess_ = total_excess();
     const bool is_allowed = excess_ == 0;
-    if (is_allowed && value_ < best_.value)
-      best_ = {{ranks_.groups().begin(), ranks_.groups().end()}, value_};
+    if (is_allowed && value_ < best_.value) best_ = {{ranks_.groups().begin(), ranks_.groups().end()}, value_};
     penalty_ = std::clamp(penalty_ * (is_allowed ? 0.97 : 1.05), least_penalty_, most_penalty_);
   }
 
@@ -116,7 +115,8 @@ class TabuSearch {
     for (std::size_t a = 0; a < problem_.num_experts(); ++a) {
       const bool a_rests = free_after_[a] > step;
       for (std::size_t b = a + 1; b < problem_.num_items(); ++b) {
-        const auto rank_a = static_cast<std::size_t>(ranks_.group(a)), rank_b = static_cast<std::size_t>(ranks_.group(b));
+        const auto rank_a = static_cast<std::size_t>(ranks_.group(a)),
+                   rank_b = static_cast<std::size_t>(ranks_.group(b));
         if (rank_a == rank_b || (b >= problem_.num_experts() && vacancies_[rank_a] > 0)) continue;
         const double change = value_after(a, b, most_rank, most_node) - value_;
         const double moved = load_of(a) - load_of(b);
@@ -150,15 +150,16 @@ class TabuSearch {
     double value = weights.rank_sum * static_cast<double>(ranks_.total() + at.at_a + at.at_b);
     double most = 0;
     if (weights.rank_most != 0)
-      most = weights.rank_most *
-             static_cast<double>(most_rank.with(static_cast<std::size_t>(ranks_.group(a)), at.at_a,
-                                                 static_cast<std::size_t>(ranks_.group(b)), at.at_b));
+      most =
+          weights.rank_most * static_cast<double>(most_rank.with(static_cast<std::size_t>(ranks_.group(a)), at.at_a,
+                                                                 static_cast<std::size_t>(ranks_.group(b)), at.at_b));
     if (nodes_) {
-      const auto node_a = static_cast<std::size_t>(nodes_->group(a)), node_b = static_cast<std::size_t>(nodes_->group(b));
+      const auto node_a = static_cast<std::size_t>(nodes_->group(a)),
+                 node_b = static_cast<std::size_t>(nodes_->group(b));
       const SwapTables::Change between = node_a == node_b ? SwapTables::Change{0, 0} : nodes_->change(a, b);
       value += weights.node_sum * static_cast<double>(nodes_->total() + between.at_a + between.at_b);
-      most = std::max(most, weights.node_most *
-                                static_cast<double>(most_node.with(node_a, between.at_a, node_b, between.at_b)));
+      most = std::max(
+          most, weights.node_most * static_cast<double>(most_node.with(node_a, between.at_a, node_b, between.at_b)));
     }
     return value + most;
   }
@@ -178,9 +179,9 @@ class TabuSearch {
   Random random_;
   SwapTables ranks_;
   std::optional<SwapTables> nodes_;
-  std::vector<double> load_;         // [ranks]
-  std::vector<int> free_after_;      // [items]: the step from which on an item may be swapped again
-  std::vector<int> vacancies_;       // [ranks]
+  std::vector<double> load_;     // [ranks]
+  std::vector<int> free_after_;  // [items]: the step from which on an item may be swapped again
+  std::vector<int> vacancies_;   // [ranks]
   double penalty_ = 0, least_penalty_ = 0, most_penalty_ = 0;
   double value_ = 0, excess_ = 0;
   Partition best_;

@@ -29,9 +29,7 @@ struct PartitionProblem {
 
   [[nodiscard]] std::size_t num_experts() const { return load.size(); }
   [[nodiscard]] std::size_t num_ranks() const { return node.size(); }
-  [[nodiscard]] std::size_t num_items() const {
-    return (num_experts() + num_ranks() - 1) / num_ranks() * num_ranks();
-  }
+  [[nodiscard]] std::size_t num_items() const { return (num_experts() + num_ranks() - 1) / num_ranks() * num_ranks(); }
   /// Loads of the ranks of an assignment.
   [[nodiscard]] std::vector<double> rank_loads(std::span<const std::int32_t> rank_of) const;
 };
@@ -49,6 +47,7 @@ std::vector<std::int32_t> with_vacancies(std::span<const std::int32_t> rank_of, 
 /// assignment within the load limit is kept. Overload costs a penalty whose weight rises while ranks are over the limit
 /// and falls while they are not, so that the search crosses states that are not allowed. Deterministic. `start` counts
 /// as found if it is within the limit; if nothing is, the result is the start.
-Partition search_partition(const PartitionProblem& problem, std::span<const std::int32_t> start, int steps, Random random);
+Partition search_partition(const PartitionProblem& problem, std::span<const std::int32_t> start, int steps,
+                           Random random);
 
 }  // namespace shunt::placement

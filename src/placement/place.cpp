@@ -91,7 +91,8 @@ class LayerPlacement {
   /// Experts over groups that stand for ranks; without nodes, or with them.
   [[nodiscard]] PartitionProblem problem(const RoutedTokens& sample, std::vector<std::int32_t> node,
                                          const Objective& objective, double limit) const {
-    const double total = static_cast<double>(std::max<std::int64_t>(1, std::accumulate(rows_.begin(), rows_.end(), std::int64_t{0})));
+    const double total =
+        static_cast<double>(std::max<std::int64_t>(1, std::accumulate(rows_.begin(), rows_.end(), std::int64_t{0})));
     std::vector<double> load;
     for (const std::int64_t rows : rows_) load.push_back(static_cast<double>(rows) / total);
     const auto groups = static_cast<double>(node.size());
@@ -105,8 +106,11 @@ class LayerPlacement {
 
   ExpertMap repaired() {
     const auto rank_of = occult_repaired(problem(sample_, nodes(), {}, limit()), greedy());
-    if (!rank_of) fail(ErrorCode::invalid_argument, "placement: occult-repaired finds no swap that lowers the busiest "
-                       "rank's load to {:.4f} of the mean", limit());
+    if (!rank_of)
+      fail(ErrorCode::invalid_argument,
+           "placement: occult-repaired finds no swap that lowers the busiest "
+           "rank's load to {:.4f} of the mean",
+           limit());
     return map_of(*rank_of);
   }
 
@@ -142,8 +146,7 @@ class LayerPlacement {
         for (const std::size_t b : here) inside.push_back(together[a * num_experts_ + b]);
       const auto ranks = topology_.ranks(NodeId(node));
       const auto local = occult_greedy(inside, here.size(), ranks.size());
-      for (std::size_t i = 0; i < here.size(); ++i)
-        rank_of[here[i]] = ranks[static_cast<std::size_t>(local[i])].value;
+      for (std::size_t i = 0; i < here.size(); ++i) rank_of[here[i]] = ranks[static_cast<std::size_t>(local[i])].value;
     }
     return rank_of;
   }
@@ -155,15 +158,19 @@ class LayerPlacement {
     for (std::size_t token = 0; token < sample_.num_tokens(); ++token) {
       const std::size_t begin = of_ranks.experts.size();
       for (const std::uint16_t expert : sample_.experts_of(token)) {
-        const auto rank = expert == RoutedTokens::kDropped ? RoutedTokens::kDropped
-                                                           : static_cast<std::uint16_t>(rank_of[expert]);
-        const auto seen = std::find(of_ranks.experts.begin() + static_cast<std::ptrdiff_t>(begin), of_ranks.experts.end(), rank);
+        const auto rank =
+            expert == RoutedTokens::kDropped ? RoutedTokens::kDropped : static_cast<std::uint16_t>(rank_of[expert]);
+        const auto seen =
+            std::find(of_ranks.experts.begin() + static_cast<std::ptrdiff_t>(begin), of_ranks.experts.end(), rank);
         of_ranks.experts.push_back(seen == of_ranks.experts.end() ? rank : RoutedTokens::kDropped);
       }
     }
     const auto num_nodes = static_cast<std::size_t>(options_.nodes);
-    const PartitionProblem ranks{of_ranks, std::vector<double>(num_ranks_, 1.0 / static_cast<double>(num_ranks_)),
-                                 std::vector<std::int32_t>(num_nodes, 0), {}, 1.0};
+    const PartitionProblem ranks{of_ranks,
+                                 std::vector<double>(num_ranks_, 1.0 / static_cast<double>(num_ranks_)),
+                                 std::vector<std::int32_t>(num_nodes, 0),
+                                 {},
+                                 1.0};
     const auto start = occult_greedy(of_ranks.co_activation(), num_ranks_, num_nodes);
     const auto node_of = search_partition(ranks, start, options_.effort.steps, random).rank_of;
     std::vector<std::int32_t> taken(num_nodes), new_rank(num_ranks_);
@@ -185,7 +192,8 @@ class LayerPlacement {
       const auto rank_of = search_partition(whole, with_vacancies(start_of(start, limit, random), num_ranks_),
                                             options_.effort.steps, random);
       if (rank_of.value == std::numeric_limits<double>::infinity()) continue;  // never within the limit
-      std::vector<std::int32_t> found(rank_of.rank_of.begin(), rank_of.rank_of.begin() + static_cast<std::ptrdiff_t>(num_experts_));
+      std::vector<std::int32_t> found(rank_of.rank_of.begin(),
+                                      rank_of.rank_of.begin() + static_cast<std::ptrdiff_t>(num_experts_));
       double cost = rank_of.value;
       if (options_.goal == Goal::c_t)
         found = ranks_to_nodes(std::move(found), random);
@@ -217,7 +225,8 @@ class LayerPlacement {
   ExpertMap with_copies() {
     // Copies take load from busy ranks, so the start may have more than the limit.
     constexpr double kSlackBeforeCopies = 1.15;
-    const std::vector<std::int32_t> rank_of = search(std::max(limit(), load_of(map_of(balanced()))) * kSlackBeforeCopies);
+    const std::vector<std::int32_t> rank_of =
+        search(std::max(limit(), load_of(map_of(balanced()))) * kSlackBeforeCopies);
     Holdings holdings = add_copies(sample_, holdings_of(rank_of, num_experts_, num_ranks_), places());
     // The sample's loads are not all tokens': a smaller limit on the sample keeps the limit.
     double least = std::numeric_limits<double>::infinity();

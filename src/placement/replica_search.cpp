@@ -35,7 +35,8 @@ class Copies {
  public:
   Copies(const Holdings& holdings, std::size_t num_experts, const Topology& topology) : ranks_of_(num_experts) {
     for (std::size_t rank = 0; rank < holdings.size(); ++rank)
-      for (const std::int32_t expert : holdings[rank]) ranks_of_[index(expert)].push_back(static_cast<std::int32_t>(rank));
+      for (const std::int32_t expert : holdings[rank])
+        ranks_of_[index(expert)].push_back(static_cast<std::int32_t>(rank));
     for (const NodeId node : topology.nodes()) node_of_.push_back(node.value);
     rebuild();
   }
@@ -67,8 +68,13 @@ class Copies {
   }
 
   [[nodiscard]] CopyTables tables() const {
-    return {static_cast<std::int32_t>(ranks_of_.size()), only_copy_.data(), begin_.data(), copies_.data(),
-            rank_of_.data(), shares_.data(), node_of_.data()};
+    return {static_cast<std::int32_t>(ranks_of_.size()),
+            only_copy_.data(),
+            begin_.data(),
+            copies_.data(),
+            rank_of_.data(),
+            shares_.data(),
+            node_of_.data()};
   }
 
  private:

@@ -52,12 +52,12 @@ class SwapTables {
   std::vector<std::uint32_t> first_token_;  // [items + 1]
   std::vector<std::uint32_t> tokens_;       // of each item
 
-  std::vector<std::int32_t> group_of_;   // [items]
-  std::vector<std::uint8_t> count_;      // [tokens, groups]: the token's items there
-  std::vector<std::int32_t> entering_;   // [items, groups]: the item's tokens that don't touch the group
-  std::vector<std::int32_t> leaving_;    // [items]: the item's tokens that touch its group through it alone
-  std::vector<std::int32_t> alone_;      // [items, items]: … and need the second item too
-  std::vector<std::int64_t> touching_;   // [groups]
+  std::vector<std::int32_t> group_of_;  // [items]
+  std::vector<std::uint8_t> count_;     // [tokens, groups]: the token's items there
+  std::vector<std::int32_t> entering_;  // [items, groups]: the item's tokens that don't touch the group
+  std::vector<std::int32_t> leaving_;   // [items]: the item's tokens that touch its group through it alone
+  std::vector<std::int32_t> alone_;     // [items, items]: … and need the second item too
+  std::vector<std::int64_t> touching_;  // [groups]
   std::int64_t total_ = 0;
 };
 

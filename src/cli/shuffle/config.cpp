@@ -108,7 +108,7 @@ nlohmann::ordered_json ShuffleConfig::to_json(const std::string& world_name) con
       {"seed", seed}};
   if (sms > 0) report["sms"] = sms;
   if (!map_file.empty()) report["map"] = map_file;
-  if (!map_file.empty()) report["layer"] = layer;
+  if (!map_file.empty() || routing.starts_with("trace:")) report["layer"] = layer;
   return report;
 }
 

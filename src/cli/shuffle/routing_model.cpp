@@ -152,8 +152,7 @@ std::unique_ptr<RoutingModel> make_routing_model(const ShuffleConfig& config) {
     return clustered(num_experts, number_after_colon(name, std::size_t{1}, num_experts, "whole number of groups"));
   if (name.starts_with("hot-ranks:"))
     return std::make_unique<HotRanks>(config.topology(), num_experts, number_after_colon(name, 1.0, 1000.0, "number"));
-  if (name.starts_with("trace:"))
-    return std::make_unique<Trace>(Trace::read(name.substr(6), config.experts, config.topk, config.tokens));
+  if (name.starts_with("trace:")) return read_trace(name.substr(6), config);
   fail(ErrorCode::invalid_argument,
        "--routing {}: expected uniform, zipf:A, node-local, bimodal, hot-ranks:F, clustered:G or trace:FILE", name);
 }

@@ -21,6 +21,7 @@ RankRouting draw_routing(const ShuffleConfig& config, const RoutingModel& model,
   for (std::size_t token = 0; token < static_cast<std::size_t>(config.tokens); ++token) {
     model.draw(random, rank, static_cast<std::int64_t>(token), std::span(routing.experts).subspan(token * topk, topk));
     const auto weights = std::span(routing.weights).subspan(token * topk, topk);
+    if (model.read_weights(rank, static_cast<std::int64_t>(token), weights)) continue;
     float sum = 0;
     for (float& weight : weights) sum += weight = score(random);
     for (float& weight : weights) weight /= sum;

@@ -15,7 +15,7 @@ namespace shunt::cli {
 
 struct RankRouting {
   std::vector<std::int32_t> experts;  ///< [tokens, topk]; −1: dropped
-  std::vector<float> weights;         ///< [tokens, topk], positive, each token's summing to about 1
+  std::vector<float> weights;         ///< [tokens, topk]; a trace's, or positive and summing to about 1 per token
   std::vector<PhysicalId> copies;     ///< [tokens, topk]: the copy of the expert that serves the token; −1: dropped
 
   [[nodiscard]] Routing view(std::int32_t topk) const { return {experts, weights, topk}; }
