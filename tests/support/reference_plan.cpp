@@ -5,6 +5,8 @@
 #include <set>
 #include <tuple>
 
+#include "support/reference_copies.hpp"
+
 namespace shunt::test {
 namespace {
 
@@ -53,16 +55,20 @@ class Reference {
   }
 
  private:
-  // Rows in order of source, token, choice; beyond capacity they are dropped.
+  // Rows in order of source, token, choice; beyond capacity they are dropped, which changes no other row's copy.
   void collect_rows() {
     std::map<PhysicalId, std::int64_t> accepted;
     for (const RankId source : ranks()) {
       const Routing& routing = routings_[source.index()];
+      std::vector<PhysicalId> copies;  // of the token at hand
       for (std::size_t entry = 0; entry < routing.experts.size(); ++entry) {
-        if (routing.experts[entry] == -1) continue;
         const auto token = static_cast<std::int32_t>(entry) / routing.topk;
         const auto choice = static_cast<std::int32_t>(entry) % routing.topk;
-        const PhysicalId expert = map_.choose(ExpertId(routing.experts[entry]), source, TokenId(token));
+        if (choice == 0)
+          copies = reference_copies(map_, topology_, source,
+                                    routing.experts.subspan(entry, static_cast<std::size_t>(routing.topk)));
+        const PhysicalId expert = copies[static_cast<std::size_t>(choice)];
+        if (!expert.valid()) continue;
         if (++accepted[expert] > options_.capacity) {
           ++dropped_[source.index()];
         } else {
