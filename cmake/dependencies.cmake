@@ -7,6 +7,7 @@ find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(hwloc REQUIRED IMPORTED_TARGET hwloc)
 pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy)
+pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)  # its header only: nothing links to it
 
 # Who links shunt_backends sees SHUNT_HAVE_<NAME>=0|1 for every backend; `shunt info` prints them.
 add_library(shunt_backends INTERFACE)

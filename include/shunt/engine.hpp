@@ -15,6 +15,7 @@
 #include "shunt/rows.hpp"
 #include "shunt/tensor.hpp"
 #include "shunt/ticket.hpp"
+#include "shunt/trace_recorder.hpp"
 #include "shunt/world.hpp"
 
 namespace shunt {
@@ -48,6 +49,8 @@ struct EngineOptions {
   Companions companions = {};
   /// An operation that takes longer fails; by default SHUNT_DEADLINE_MS.
   std::optional<std::chrono::milliseconds> deadline = std::nullopt;
+  /// Where the routings of this engine's plans are recorded, by default nowhere. May differ between ranks.
+  TraceTarget trace = {};
 };
 
 struct DispatchOptions {

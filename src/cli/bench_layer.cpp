@@ -48,6 +48,7 @@ void run(Arguments& arguments) {
   shuffle.layout = parse_layout(arguments.layout);
   shuffle.world = "inproc";
   shuffle.systems = {"shunt"};
+  shuffle.load_map();
   config.check();
   check_memory(shuffle);
   (void)make_routing_model(shuffle);
@@ -77,13 +78,15 @@ void add_bench_layer(CLI::App& bench) {
   verb->add_option("--tokens", shuffle.tokens, "Tokens per rank");
   verb->add_option("--hidden", shuffle.hidden, "Elements per row, a multiple of 8");
   verb->add_option("--ffn", config.ffn, "Elements between an expert's products, a multiple of 8");
-  verb->add_option("--experts", shuffle.experts, "Experts, spread evenly over the ranks");
+  verb->add_option("--experts", shuffle.experts, "Experts, spread evenly over the ranks unless there is a --map");
   verb->add_option("--topk", shuffle.topk, "Experts per token");
   verb->add_option("--dtype", arguments->dtype, "Of rows and weights: f32, bf16 or f16");
   verb->add_option("--layout", arguments->layout, "expert_major or token_unique");
   verb->add_option("--chunks", config.chunks,
                    "With token_unique: runs of tokens that take turns in one buffer; 0: chosen by size");
   verb->add_option("--routing", shuffle.routing, "As in bench shuffle");
+  verb->add_option("--map", shuffle.map_file, "As in bench shuffle");
+  verb->add_option("--layer", shuffle.layer, "As in bench shuffle");
   verb->add_option("--graph", shuffle.graph, "Also time so many layers in one CUDA graph");
   verb->add_option("--verify", config.verified, "Tokens per rank that are compared with the host's result");
   verb->add_option("--iterations", shuffle.iterations, "Timed repetitions");

@@ -32,13 +32,15 @@ Systems, all measured in one run, iteration by iteration, after their outputs we
 Routings:
   uniform        every expert equally likely
   zipf:A         expert i drawn in proportion to 1/(i+1)^A, A from 0 to 10
-  node-local     all experts of a token on one node, drawn uniformly
+  node-local     all experts of a token have a copy on one node, drawn uniformly
   bimodal        half of the ranks hold experts that draw three times the tokens of the others
   hot-ranks:F    uniform, but the first rank of each node brings F times as many tokens as its other ranks, of whose
                  tokens the rest is dropped; F from 1 to 1000
   clustered:G    experts in G groups, a token's experts mostly from one
-  trace:FILE     one token per line: its experts, separated by spaces; -1 for a choice that was dropped; the
-                 first --topk of a line count, ranks take runs of lines and start over at the end; # comments
+  trace:FILE     recorded: layer --layer of a routing trace (docs/concepts/routing-traces.md), with its weights; each rank
+                 takes the tokens that came from it if the sources recorded are these ranks, else a run of tokens; or a
+                 text file with one token per line: its experts, separated by spaces; -1 for a choice that was dropped;
+                 # comments. The first --topk choices of a token count; at the end ranks start over
 
 Ranks share this host's cores. More than {} per core are refused, as they would mostly wait for their turn and
 be taken for lost; so is what would not fit the memory that is available.
@@ -47,6 +49,8 @@ Examples:
   shunt bench shuffle --ranks 4
   shunt bench shuffle --tokens 128 --hidden 7168 --experts 256      decode-sized batches
   shunt bench shuffle --world inproc --layout token_unique --dtype fp8_e4m3
+  shunt bench shuffle --ranks 8 --nodes 2 --layout token_unique --map map.json --layer 3
+  shunt bench shuffle --ranks 4 --routing trace:moe.trace --layer 4
   shunt bench shuffle --device cuda --ranks 8 --hidden 7168 --experts 256
   shunt bench shuffle --device cuda --ranks 8 --hidden 7168 --experts 256 --sms 20      beside a GEMM
   shunt bench shuffle --device cuda --ranks 8 --hidden 7168 --experts 256 --low-latency
@@ -150,6 +154,7 @@ void run(Arguments& arguments) {
   if (config.low_latency) choose_low_latency(arguments);
   config.dtype = parse_dtype(arguments.dtype);
   config.layout = parse_layout(arguments.layout);
+  config.load_map();
   config.progress = arguments.progress == "on" || (arguments.progress == "auto" && isatty(STDERR_FILENO));
   if (config.world == "env" && config.device == "cpu") return run_under_launcher(arguments);
 
@@ -183,11 +188,14 @@ void add_bench_shuffle(CLI::App& bench) {
   verb->add_option("--nodes", config.nodes, "Virtual nodes that the ranks are spread over");
   arguments->tokens = verb->add_option("--tokens", config.tokens, "Tokens per rank");
   verb->add_option("--hidden", config.hidden, "Elements per row");
-  verb->add_option("--experts", config.experts, "Experts, spread evenly over the ranks");
+  verb->add_option("--experts", config.experts, "Experts, spread evenly over the ranks unless there is a --map");
   verb->add_option("--topk", config.topk, "Experts per token");
   verb->add_option("--dtype", arguments->dtype, "Of rows: f32, bf16, f16 or fp8_e4m3");
   arguments->layout_option = verb->add_option("--layout", arguments->layout, "expert_major, token_unique or padded");
   verb->add_option("--routing", config.routing, "See below");
+  verb->add_option("--map", config.map_file,
+                   "Experts lie as in this file of expert maps, as `shunt place` writes it, not in order");
+  verb->add_option("--layer", config.layer, "Whose map of --map, and whose tokens of a trace of several layers");
   arguments->world = verb->add_option("--world", config.world,
                                       "shm (processes), inproc (threads), or env (ranks started by a launcher)")
                          ->check(CLI::IsMember({"shm", "inproc", "env"}));

@@ -54,6 +54,7 @@ Plan Engine::plan(const Routing& routing, const ExpertMap& map, const PlanOption
   if (options.layout == Layout::token_unique && engine.options.reduction == Reduction::flat)
     fail(ErrorCode::invalid_argument,
          "rank {}: token_unique sums per rank; reduction = flat needs expert_major or padded", engine.rank());
+  engine.check_trace(routing, map);
   const World::Impl& world = *engine.world;
   const ExchangePlace place{*world.fabric, world.group,          world.topology,
                             engine.key,    engine.next_sequence, *engine.options.deadline};
@@ -66,6 +67,8 @@ Plan Engine::plan(const Routing& routing, const ExpertMap& map, const PlanOption
   data->engine = engine.serial;
   // Two plans of one engine may have equal counts and still not be the same.
   data->hash = Hasher().add(data->hash).add(engine.num_plans++).value();
+  if (const TraceTarget& trace = engine.options.trace; trace.recorder)
+    trace.recorder->record(trace.layer, routing, engine.rank());
   return Plan(std::move(data));
 }
 

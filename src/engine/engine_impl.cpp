@@ -57,6 +57,9 @@ Engine::Impl::Impl(const World& engine_world, const EngineOptions& engine_option
   check_summable(rank(), "expert_dtype", *options.expert_dtype);
   check_summable(rank(), "result_dtype", *options.result_dtype);
   check_summable(rank(), "wire_dtype", *options.wire_dtype);
+  if (const auto& [recorder, layer] = options.trace; recorder && (layer < 0 || layer >= recorder->shape().layers))
+    fail(ErrorCode::invalid_argument, "rank {}: engine: trace.layer is {}, expected 0 to {}", rank(), layer,
+         recorder->shape().layers - 1);
   static std::atomic<std::uint64_t> num_engines{0};
   serial = ++num_engines;
   key = Hasher().add(world->group->id).add(++world->num_engines).value();
@@ -84,6 +87,15 @@ const PlanData& Engine::Impl::check_plan(const Plan& plan, std::string_view oper
   if (plan.data()->engine != serial)
     fail(ErrorCode::invalid_argument, "rank {}: {}: the plan was made by another engine", rank(), operation);
   return *plan.data();
+}
+
+void Engine::Impl::check_trace(const Routing& routing, const ExpertMap& map) const {
+  if (!options.trace.recorder) return;
+  const TraceShape& shape = options.trace.recorder->shape();
+  if (routing.topk != shape.topk || map.num_experts() != shape.experts)
+    fail(ErrorCode::invalid_argument,
+         "rank {}: plan: the trace is of top-{} of {} experts, the routing top-{}, the map of {} experts", rank(),
+         shape.topk, shape.experts, routing.topk, map.num_experts());
 }
 
 void Engine::Impl::check_apart(std::string_view operation, const ConstTensor& input, const Tensor& out) const {

@@ -35,6 +35,8 @@ struct Engine::Impl {
                     std::int64_t rows) const {
     checks().tensor(operation, name, tensor, dtype, rows, options.hidden);
   }
+  /// That the trace which the routing is recorded to, if any, is one of such routings.
+  void check_trace(const Routing& routing, const ExpertMap& map) const;
   /// Peers read inputs while this rank writes outputs.
   void check_apart(std::string_view operation, const ConstTensor& input, const Tensor& out) const;
 

@@ -11,21 +11,6 @@ namespace {
 
 constexpr std::int64_t kMostRows = std::numeric_limits<std::int32_t>::max();
 
-void check_routing(const Routing& routing, RankId self) {
-  if (routing.topk < 1 || routing.topk > Routing::kMaxTopK)
-    fail(ErrorCode::invalid_argument, "plan: rank {}: topk is {}, expected 1 to {}", self, routing.topk,
-         Routing::kMaxTopK);
-  if (routing.experts.size() % static_cast<std::size_t>(routing.topk) != 0)
-    fail(ErrorCode::invalid_argument, "plan: rank {}: the routing has {} experts, not a multiple of topk {}", self,
-         routing.experts.size(), routing.topk);
-  if (!routing.weights.empty() && routing.weights.size() != routing.experts.size())
-    fail(ErrorCode::invalid_argument, "plan: rank {}: the routing has {} weights for {} experts", self,
-         routing.weights.size(), routing.experts.size());
-  if (routing.experts.size() > static_cast<std::size_t>(kMostRows))
-    fail(ErrorCode::invalid_argument, "plan: rank {}: the routing has {} experts, expected at most {}", self,
-         routing.experts.size(), kMostRows);
-}
-
 void check_padded(const Routing& routing, const ExpertMap& map, RankId self, const PlanOptions& options) {
   if (options.capacity != PlanOptions::kUnlimited)
     fail(ErrorCode::invalid_argument,
@@ -49,6 +34,20 @@ void check_padded(const Routing& routing, const ExpertMap& map, RankId self, con
 
 }  // namespace
 
+void check_routing(const Routing& routing, std::string_view caller) {
+  if (routing.topk < 1 || routing.topk > Routing::kMaxTopK)
+    fail(ErrorCode::invalid_argument, "{}: topk is {}, expected 1 to {}", caller, routing.topk, Routing::kMaxTopK);
+  if (routing.experts.size() % static_cast<std::size_t>(routing.topk) != 0)
+    fail(ErrorCode::invalid_argument, "{}: the routing has {} experts, not a multiple of topk {}", caller,
+         routing.experts.size(), routing.topk);
+  if (!routing.weights.empty() && routing.weights.size() != routing.experts.size())
+    fail(ErrorCode::invalid_argument, "{}: the routing has {} weights for {} experts", caller, routing.weights.size(),
+         routing.experts.size());
+  if (routing.experts.size() > static_cast<std::size_t>(kMostRows))
+    fail(ErrorCode::invalid_argument, "{}: the routing has {} experts, expected at most {}", caller,
+         routing.experts.size(), kMostRows);
+}
+
 void check_request(const Routing& routing, const ExpertMap& map, const Topology& topology, RankId self,
                    const PlanOptions& options) {
   SHUNT_CHECK(self.valid() && self.value < topology.num_ranks());
@@ -58,7 +57,7 @@ void check_request(const Routing& routing, const ExpertMap& map, const Topology&
   if (map.num_physical() > TreeOrder::kMaxPhysical)
     fail(ErrorCode::invalid_argument, "plan: rank {}: the expert map has {} copies of experts, expected at most {}",
          self, map.num_physical(), TreeOrder::kMaxPhysical);
-  check_routing(routing, self);
+  check_routing(routing, fmt::format("plan: rank {}", self));
   if (options.layout > Layout::padded)
     fail(ErrorCode::invalid_argument,
          "plan: rank {}: layout {} does not exist, expected expert_major, token_unique or padded", self,

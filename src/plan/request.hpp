@@ -1,6 +1,8 @@
 // Checks of what a caller asks for, before the routing's entries are read.
 #pragma once
 
+#include <string_view>
+
 #include "shunt/expert_map.hpp"
 #include "shunt/plan.hpp"
 #include "shunt/routing.hpp"
@@ -11,5 +13,8 @@ namespace shunt {
 /// Throws Error(invalid_argument) that names `self` and the cause.
 void check_request(const Routing& routing, const ExpertMap& map, const Topology& topology, RankId self,
                    const PlanOptions& options);
+
+/// Sizes of a routing and its topk alone. `caller` begins the message: "plan: rank 3".
+void check_routing(const Routing& routing, std::string_view caller);
 
 }  // namespace shunt

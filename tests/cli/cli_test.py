@@ -10,6 +10,7 @@ import time
 import unittest
 
 SHUNT = sys.argv.pop(1)
+SMALL_REAL_TRACE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data", "moe64k8-small.trace")
 SMALL = ["--tokens", "40", "--hidden", "48", "--experts", "10", "--topk", "3", "--iterations", "2", "--warmup", "0"]
 
 
@@ -51,7 +52,7 @@ def session_members(session):
 class Help(unittest.TestCase):
     def test_teaches_routings_systems_and_examples(self):
         text = shunt("bench", "shuffle", "--help").stdout
-        for word in ["--ranks", "--layout", "zipf:A", "trace:FILE", "mpi_alltoallv", "mpirun -n 4", "-1 for a choice", "32 per core",
+        for word in ["--ranks", "--layout", "zipf:A", "trace:FILE", "--layer", "mpi_alltoallv", "mpirun -n 4", "-1 for a choice", "32 per core",
                      "Of shunt, mpi_alltoallv, unfused, wire and rotation"]:
             self.assertIn(word, text)
 
@@ -338,6 +339,18 @@ class Trace(unittest.TestCase):
             with self.subTest(layout=layout):
                 code, error = self.run_trace(text, "--systems", "unfused", "--layout", layout)
                 self.assertEqual(code, 0, error)
+
+    def test_a_layer_of_a_routing_trace_is_replayed(self):
+        replay = ["--routing", f"trace:{SMALL_REAL_TRACE}", "--experts", "64", "--topk", "8", "--ranks", "4", "--systems", "shunt,unfused"]
+        for layout in ["expert_major", "token_unique", "padded"]:
+            with self.subTest(layout=layout):
+                report = shuffle(*replay, "--layer", "7", "--layout", layout)
+                self.assertTrue(report["verified"])
+                self.assertEqual(report["config"]["layer"], 7)
+        done = shunt("bench", "shuffle", *replay, "--layer", "8")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("--layer 8", done.stderr)
+        self.assertIn("has layers 0 to 7", done.stderr)
 
     def test_that_is_no_file_is_refused(self):
         for path, expected in [("", "--routing trace"), ("/", "no regular file"), ("/nonexistent", "can't be opened")]:

@@ -6,6 +6,8 @@ import sys
 import tempfile
 import unittest
 
+from expert_maps import map_of, shuffled
+
 SHUNT = sys.argv.pop(1)
 SKIPPED = 77
 
@@ -44,6 +46,18 @@ class BenchOnDevice(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             with open(path) as file:
                 return json.load(file)
+
+    def write_map(self, experts, ranks, replicas):
+        """A file in which every rank holds an expert, and up to so many have a second copy."""
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        seed = 0
+        while not all(placement := shuffled(seed, experts, ranks, replicas)):
+            seed += 1
+        path = os.path.join(folder.name, "map.json")
+        with open(path, "w") as file:
+            json.dump(map_of(placement, experts=experts), file)
+        return path
 
 
 def main():

@@ -20,6 +20,11 @@ class Words(unittest.TestCase):
                 self.assertNotEqual(done.returncode, 0)
                 self.assertIn(option, done.stderr)
 
+    def test_a_map_that_can_not_be_read_is_noticed_first(self):
+        done = LAYER.run(*LAYER.small, "--map", "/nonexistent/map.json")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("/nonexistent/map.json: can't be opened", done.stderr)
+
     def test_an_unwritable_file_is_noticed_first(self):
         done = LAYER.run(*LAYER.small, "--json", "/nonexistent/x.json")
         self.assertEqual(done.returncode, 1)
@@ -40,6 +45,12 @@ class OnDevice(BenchOnDevice):
                 with self.subTest(ranks=ranks, layout=layout, dtype=dtype):
                     chunks = ["--chunks", ranks] if layout == "token_unique" else []
                     self.measure("--ranks", ranks, "--layout", layout, "--dtype", dtype, "--verify", "60", *chunks)
+
+    def test_gives_every_token_what_the_host_computes_wherever_experts_lie(self):
+        for layout, replicas in [("expert_major", 0), ("expert_major", 8), ("token_unique", 8)]:
+            with self.subTest(layout=layout, replicas=replicas):
+                report = self.measure("--ranks", "3", "--layout", layout, "--verify", "60", "--map", self.write_map(14, 3, replicas))
+                self.assertEqual(report["rows"], 3 * 60 * 3)
 
     def test_takes_routings_that_leave_experts_without_rows(self):
         for layout in ["expert_major", "token_unique"]:

@@ -50,6 +50,12 @@ class OnDevice(BenchOnDevice):
                 with self.subTest(layout=layout, dtype=dtype):
                     self.measure("--layout", layout, "--dtype", dtype, "--systems", "shunt")
 
+    def test_verifies_experts_that_a_map_places(self):
+        for layout, replicas in [("expert_major", 0), ("expert_major", 12), ("token_unique", 12), ("padded", 12)]:
+            with self.subTest(layout=layout, replicas=replicas):
+                report = self.measure("--layout", layout, "--map", self.write_map(32, 4, replicas))
+                self.assertEqual({system["name"] for system in report["systems"]}, {"shunt", "unfused"})
+
     def test_times_each_way_of_few_tokens(self):
         for dtype in ["bf16", "fp8_e4m3"]:
             report = self.measure("--low-latency", "--dtype", dtype, "--systems", "shunt")

@@ -10,7 +10,7 @@ namespace {
 std::size_t heap_bytes(const ShuffleConfig& config) {
   const auto tokens = static_cast<std::size_t>(config.tokens);
   const auto ranks = static_cast<std::size_t>(config.ranks);
-  const auto local = (static_cast<std::size_t>(config.experts) + ranks - 1) / ranks;
+  const auto local = static_cast<std::size_t>(config.most_local_experts());
   const auto hidden = static_cast<std::size_t>(config.hidden);
   const std::size_t row_bytes = hidden * size_of(config.expert_dtype()) + scales_per_row(hidden) * sizeof(float);
   return (2 * local * ranks * tokens + 2 * tokens) * row_bytes + tokens * Routing::kMaxTopK * 16 +
@@ -30,7 +30,7 @@ DeviceDecodeSystem::DeviceDecodeSystem(World& world, const ShuffleConfig& config
                {.hidden = config.hidden,
                 .dtype = config.dtype,
                 .max_tokens = config.tokens,
-                .max_experts = config.experts,
+                .max_experts = config.map().num_physical(),
                 .stream = stream,
                 .deadline = std::chrono::seconds(30)}),
       result_(heap_.allocate(config.expert_dtype(), config.tokens, config.hidden)) {}

@@ -42,11 +42,11 @@ DeviceUnfusedSystem::~DeviceUnfusedSystem() { (void)cudaEventDestroy(copied_); }
 void DeviceUnfusedSystem::find_runs(const Workload& workload) {
   const ExpertMap map = config_.map();
   const auto num_ranks = static_cast<std::size_t>(config_.ranks);
-  const auto num_experts = static_cast<std::size_t>(config_.experts);
-  std::vector<std::int32_t> counts(num_ranks * num_experts);  // [source, expert]
+  const auto num_experts = static_cast<std::size_t>(map.num_physical());
+  std::vector<std::int32_t> counts(num_ranks * num_experts);  // [source, physical expert]
   for (std::size_t source = 0; source < num_ranks; ++source)
-    for (const std::int32_t expert : workload.routing(source).experts)
-      if (expert >= 0) ++counts[source * num_experts + static_cast<std::size_t>(expert)];
+    for (const PhysicalId expert : workload.routing(source).copies)
+      if (expert.valid()) ++counts[source * num_experts + expert.index()];
   const auto count_of = [&](std::size_t source, std::size_t expert) { return counts[source * num_experts + expert]; };
   const auto rows_between = [&](std::size_t source, std::size_t destination) {
     std::int64_t rows = 0;
@@ -73,9 +73,9 @@ void DeviceUnfusedSystem::find_runs(const Workload& workload) {
   for (std::size_t token = 0; token < static_cast<std::size_t>(config_.tokens); ++token) {
     std::size_t num_terms = 0;
     for (std::size_t choice = 0; choice < topk; ++choice) {
-      const std::int32_t expert = routing.experts[token * topk + choice];
-      if (expert < 0) continue;
-      const std::int32_t position = next[static_cast<std::size_t>(expert)]++;
+      const PhysicalId expert = routing.copies[token * topk + choice];
+      if (!expert.valid()) continue;
+      const std::int32_t position = next[expert.index()]++;
       gather_[static_cast<std::size_t>(position)] = {static_cast<std::int32_t>(token), 0, position, 1.0f};
       terms_.push_back({0, position, routing.weights[token * topk + choice], static_cast<std::int16_t>(choice),
                         static_cast<std::int16_t>(device::Closes::nothing)});

@@ -17,7 +17,9 @@ void LayerConfig::check() const {
   demand(shuffle.hidden % 8 == 0, "--hidden", "a multiple of 8");
   constexpr std::int64_t kMostFfn = 1 << 20;
   demand(ffn >= 8 && ffn <= kMostFfn && ffn % 8 == 0, "--ffn", fmt::format("a multiple of 8 up to {}", kMostFfn));
-  demand(shuffle.experts >= shuffle.ranks, "--experts", "at least one per rank");
+  const ExpertMap map = shuffle.map();
+  for (std::int32_t rank = 0; rank < shuffle.ranks; ++rank)
+    demand(map.num_local(RankId(rank)) > 0, shuffle.map_file.empty() ? "--experts" : "--map", "at least one per rank");
   constexpr std::int32_t kMostChunks = 1024;
   demand(chunks >= 0 && chunks <= kMostChunks, "--chunks", fmt::format("0 to {}", kMostChunks));
   demand(chunks == 0 || shuffle.layout == Layout::token_unique, "--chunks", "--layout token_unique with it");
@@ -26,7 +28,7 @@ void LayerConfig::check() const {
 
 std::int32_t LayerConfig::num_chunks() const {
   if (chunks > 0) return chunks;
-  const std::int64_t rows_per_expert = shuffle.tokens * shuffle.ranks * shuffle.topk / shuffle.experts;
+  const std::int64_t rows_per_expert = shuffle.tokens * shuffle.ranks * shuffle.topk / shuffle.map().num_physical();
   return static_cast<std::int32_t>(std::clamp<std::int64_t>(rows_per_expert / 1024, 2, 8));
 }
 

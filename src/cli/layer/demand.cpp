@@ -11,18 +11,17 @@ namespace shunt::cli {
 LayerDemand LayerDemand::of(const ShuffleConfig& config, const Workload& workload, std::size_t rank,
                             std::int64_t tile_rows) {
   const ExpertMap map = config.map();
-  std::vector<std::int64_t> rows_of_expert(static_cast<std::size_t>(config.experts));
+  std::vector<std::int64_t> rows_of_expert(static_cast<std::size_t>(map.num_physical()));
   for (std::size_t source = 0; source < static_cast<std::size_t>(config.ranks); ++source)
-    for (const std::int32_t expert : workload.routing(source).experts)
-      if (expert >= 0) ++rows_of_expert[static_cast<std::size_t>(expert)];
+    for (const PhysicalId expert : workload.routing(source).copies)
+      if (expert.valid()) ++rows_of_expert[expert.index()];
 
   const std::int64_t rows = std::accumulate(rows_of_expert.begin(), rows_of_expert.end(), std::int64_t{0});
   if (rows == 0) fail(ErrorCode::invalid_argument, "--routing {}: no token has an expert", config.routing);
 
   std::vector<std::int64_t> aligned(static_cast<std::size_t>(config.ranks));
   for (std::size_t expert = 0; expert < rows_of_expert.size(); ++expert)
-    aligned[map.rank(map.copies(ExpertId(expert)).front()).index()] +=
-        (rows_of_expert[expert] + tile_rows - 1) / tile_rows * tile_rows;
+    aligned[map.rank(PhysicalId(expert)).index()] += (rows_of_expert[expert] + tile_rows - 1) / tile_rows * tile_rows;
   return {.rows = rows,
           .most_rows = workload.most_rows_of_a_rank(false),
           .aligned_rows = aligned[rank],

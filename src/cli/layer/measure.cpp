@@ -76,7 +76,7 @@ class LayerBenchmark {
                 {.hidden = shuffle_.hidden,
                  .dtype = shuffle_.dtype,
                  .max_tokens = shuffle_.tokens,
-                 .max_experts = shuffle_.experts,
+                 .max_experts = map_.num_physical(),
                  .stream = stream_.get(),
                  .deadline = kDeadline}) {
     rows_ = heap_.allocate(shuffle_.dtype, max_rows_, shuffle_.hidden);
@@ -124,17 +124,20 @@ class LayerBenchmark {
   [[nodiscard]] bool is_unique() const { return shuffle_.layout == Layout::token_unique; }
   static device::ExpertWeights view(const Weights& weights) { return {weights.gate_up.data, weights.down.data}; }
 
-  // So large that elements keep their size from product to product.
+  // The same for all copies of an expert; so large that elements keep their size from product to product.
   Weights make_weights() {
-    const std::int64_t experts = map_.num_local(world_.rank());
-    const auto make = [&](std::int64_t outputs, std::int64_t inputs, std::uint64_t seed) {
+    const std::int32_t experts = map_.num_local(world_.rank());
+    const auto make = [&](std::int64_t outputs, std::int64_t inputs, std::uint64_t which) {
       const Tensor tensor = tensor_on_device(shuffle_.dtype, experts * outputs, inputs);
-      fill_with_random_values(tensor.data, static_cast<std::size_t>(tensor.rows * tensor.cols), tensor.dtype,
-                              std::sqrt(3.0f / static_cast<float>(inputs)), seed, stream_.get());
+      for (std::int32_t local = 0; local < experts; ++local) {
+        const ExpertId expert = map_.logical(PhysicalId(map_.first_physical(world_.rank()).value + local));
+        fill_with_random_values(tensor.row(local * outputs), static_cast<std::size_t>(outputs * inputs), tensor.dtype,
+                                std::sqrt(3.0f / static_cast<float>(inputs)),
+                                (shuffle_.seed * 1'000'003 + expert.index() * 2 + which) << 40, stream_.get());
+      }
       return tensor;
     };
-    const std::uint64_t seed = (shuffle_.seed * 1'000'003 + rank() * 2) << 40;
-    return {make(2 * config_.ffn, shuffle_.hidden, seed), make(shuffle_.hidden, config_.ffn, seed + (1ull << 40))};
+    return {make(2 * config_.ffn, shuffle_.hidden, 0), make(shuffle_.hidden, config_.ffn, 1)};
   }
 
   Tensor upload_tokens() {
@@ -264,9 +267,9 @@ class LayerBenchmark {
 /// more.
 double device_bytes(const LayerConfig& config) {
   const ShuffleConfig& shuffle = config.shuffle;
-  const double rows = static_cast<double>(shuffle.tokens) * shuffle.ranks * shuffle.topk +
-                      static_cast<double>(shuffle.experts) * device::kTileRows;
-  const double weights = 3.0 * shuffle.experts * static_cast<double>(shuffle.hidden * config.ffn);
+  const double experts = shuffle.map().num_physical();
+  const double rows = static_cast<double>(shuffle.tokens) * shuffle.ranks * shuffle.topk + experts * device::kTileRows;
+  const double weights = 3.0 * experts * static_cast<double>(shuffle.hidden * config.ffn);
   const double per_row = static_cast<double>(4 * shuffle.hidden + 4 * config.ffn);
   return (weights + rows * per_row) * static_cast<double>(size_of(shuffle.dtype));
 }

@@ -18,6 +18,7 @@ void print_layer_report(const LayerConfig& config, const LayerResult& result) {
              plural(shuffle.ranks, "rank"), shuffle.device, plural(shuffle.tokens, "token"), shuffle.hidden, config.ffn,
              to_string(shuffle.dtype), shuffle.topk, plural(shuffle.experts, "expert"), shuffle.routing,
              to_string(shuffle.layout));
+  if (!shuffle.map_file.empty()) fmt::print("experts placed as in {}, layer {}\n", shuffle.map_file, shuffle.layer);
   fmt::print(
       "medians of {}, slowest rank; {} per rank verified, largest error {:.1e}; all repeats gave the same bits\n\n",
       plural(shuffle.iterations, "iteration"), plural(config.verified, "token"), result.largest_error);

@@ -7,11 +7,11 @@
 
 namespace shunt::cli {
 
-HostExpert TokenCheck::download_expert(std::int32_t expert) const {
+HostExpert TokenCheck::download_expert(PhysicalId expert) const {
   const ShuffleConfig& shuffle = config_.shuffle;
   const ExpertMap map = shuffle.map();
-  const RankId owner = map.rank(map.copies(ExpertId(expert)).front());
-  const auto local = static_cast<std::size_t>(expert - map.first_physical(owner).value);
+  const RankId owner = map.rank(expert);
+  const std::size_t local = expert.index() - map.first_physical(owner).index();
   const auto download = [&](const std::byte* weights, std::int64_t count) {
     std::vector<std::byte> bytes(static_cast<std::size_t>(count) * size_of(shuffle.dtype));
     device::check(
@@ -31,10 +31,10 @@ std::vector<float> TokenCheck::expected(std::int64_t token) const {
   const ExpertMap map = shuffle.map();
   const auto topk = static_cast<std::size_t>(shuffle.topk);
   const RankRouting& routing = workload_.routing(rank_);
-  std::vector<std::pair<std::int32_t, float>> choices;
+  std::vector<std::pair<PhysicalId, float>> choices;
   for (std::size_t entry = static_cast<std::size_t>(token) * topk; entry < (static_cast<std::size_t>(token) + 1) * topk;
        ++entry)
-    if (routing.experts[entry] >= 0) choices.emplace_back(routing.experts[entry], routing.weights[entry]);
+    if (routing.copies[entry].valid()) choices.emplace_back(routing.copies[entry], routing.weights[entry]);
   std::sort(choices.begin(), choices.end());
 
   std::vector<std::byte> bytes(shuffle.row_bytes());
@@ -42,12 +42,11 @@ std::vector<float> TokenCheck::expected(std::int64_t token) const {
   const std::vector<float> x = widened(bytes, shuffle.dtype);
   std::vector<float> total(x.size());
   std::vector<float> of_rank(x.size());
-  const auto rank_of = [&](std::int32_t expert) { return map.rank(map.copies(ExpertId(expert)).front()); };
   for (std::size_t choice = 0; choice < choices.size(); ++choice) {
     const auto [expert, weight] = choices[choice];
     const std::vector<float> y = download_expert(expert).apply(x);
     for (std::size_t i = 0; i < y.size(); ++i) of_rank[i] += weight * y[i];
-    if (choice + 1 < choices.size() && rank_of(choices[choice + 1].first) == rank_of(expert)) continue;
+    if (choice + 1 < choices.size() && map.rank(choices[choice + 1].first) == map.rank(expert)) continue;
     const bool is_rounded = shuffle.layout == Layout::token_unique;
     for (std::size_t i = 0; i < y.size(); ++i)
       total[i] += is_rounded ? rounded_to(of_rank[i], shuffle.dtype) : of_rank[i];

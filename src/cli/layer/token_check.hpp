@@ -31,7 +31,7 @@ class TokenCheck {
 
  private:
   [[nodiscard]] std::vector<float> expected(std::int64_t token) const;
-  [[nodiscard]] HostExpert download_expert(std::int32_t expert) const;
+  [[nodiscard]] HostExpert download_expert(PhysicalId expert) const;
 
   const LayerConfig& config_;
   const Workload& workload_;

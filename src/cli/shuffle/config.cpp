@@ -5,6 +5,7 @@
 
 #include "cli/host_limits.hpp"
 #include "core/fail.hpp"
+#include "shunt/expert_map_file.hpp"
 #include "shunt/routing.hpp"
 
 namespace shunt::cli {
@@ -17,12 +18,43 @@ constexpr std::int32_t kMostExperts = 1 << 16;
 /// Of what any routing can bring to one rank, or it sends. In floating point, as it must not overflow.
 double most_rows_per_rank(const ShuffleConfig& config) {
   const auto tokens = static_cast<double>(config.tokens);
-  const std::int32_t local_experts = (config.experts - 1) / config.ranks + 1;
+  const std::int32_t local_experts = config.most_local_experts();
   const double per_token = config.layout == Layout::padded ? local_experts : std::min(config.topk, local_experts);
   return std::max(tokens * config.topk, tokens * config.ranks * per_token);
 }
 
+void check_map(const ShuffleConfig& config) {
+  if (config.layer < 0) fail(ErrorCode::invalid_argument, "--layer: expected at least 0");
+  if (!config.placed) {
+    if (config.layer > 0 && !config.routing.starts_with("trace:"))
+      fail(ErrorCode::invalid_argument, "--layer: expected --map or --routing trace:FILE with it");
+    return;
+  }
+  const ExpertMap& map = *config.placed;
+  if (map.num_ranks() != config.ranks)
+    fail(ErrorCode::invalid_argument, "--map {}: for {} ranks, but there are {} (--ranks)", config.map_file,
+         map.num_ranks(), config.ranks);
+  if (map.num_experts() != config.experts)
+    fail(ErrorCode::invalid_argument, "--map {}: for {} experts, but there are {} (--experts)", config.map_file,
+         map.num_experts(), config.experts);
+}
+
 }  // namespace
+
+void ShuffleConfig::load_map() {
+  if (map_file.empty()) return;
+  const PlacedLayers maps = read_maps(map_file);
+  if (layer < 0 || static_cast<std::size_t>(layer) >= maps.layers.size())
+    fail(ErrorCode::invalid_argument, "--layer {}: {} has layers 0 to {}", layer, map_file, maps.layers.size() - 1);
+  placed = maps.layers[static_cast<std::size_t>(layer)];
+}
+
+std::int32_t ShuffleConfig::most_local_experts() const {
+  const ExpertMap all = map();
+  std::int32_t most = 0;
+  for (std::int32_t rank = 0; rank < ranks; ++rank) most = std::max(most, all.num_local(RankId(rank)));
+  return most;
+}
 
 void ShuffleConfig::check() const {
   const auto demand = [](bool holds, const char* option, const std::string& expected) {
@@ -36,6 +68,7 @@ void ShuffleConfig::check() const {
   demand(experts >= 1 && experts <= kMostExperts, "--experts", fmt::format("1 to {}", kMostExperts));
   demand(topk >= 1 && topk <= std::min(experts, Routing::kMaxTopK), "--topk",
          fmt::format("1 to {} (experts, and at most {})", std::min(experts, Routing::kMaxTopK), Routing::kMaxTopK));
+  check_map(*this);
   demand(most_rows_per_rank(*this) <= kMost, "--tokens",
          fmt::format("at most {} rows per rank; with these --ranks, --experts and --topk one may get {:.0f}", kMost,
                      most_rows_per_rank(*this)));
@@ -74,6 +107,8 @@ nlohmann::ordered_json ShuffleConfig::to_json(const std::string& world_name) con
       {"routing", routing}, {"device", device}, {"world", world_name},       {"iterations", iterations},
       {"seed", seed}};
   if (sms > 0) report["sms"] = sms;
+  if (!map_file.empty()) report["map"] = map_file;
+  if (!map_file.empty() || routing.starts_with("trace:")) report["layer"] = layer;
   return report;
 }
 

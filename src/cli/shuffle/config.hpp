@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,8 @@ struct ShuffleConfig {
   DType dtype = bf16;
   Layout layout = Layout::expert_major;
   std::string routing = "uniform";
+  std::string map_file;        ///< expert maps of layers; empty: experts in order, spread evenly
+  std::int32_t layer = 0;      ///< whose map, and whose tokens of a trace of several layers
   std::string device = "cpu";  ///< or cuda
   std::string world = "shm";   ///< inproc, shm, or env for ranks that a launcher has started
   std::vector<std::string> systems = {"shunt", "mpi_alltoallv", "unfused", "wire"};
@@ -34,14 +37,18 @@ struct ShuffleConfig {
   std::int32_t sms = 0;      ///< on a device: multiprocessors for all ranks together; 0: all
   std::uint64_t seed = 1;
   bool progress = false;
-  std::string json;  ///< file to write; empty: none
+  std::string json;                 ///< file to write; empty: none
+  std::optional<ExpertMap> placed;  ///< of map_file
 
-  /// Throws Error(invalid_argument) that names the option.
+  /// Reads map_file, if there is one. Throws Error(invalid_argument) that names the file and what is wrong with it.
+  void load_map();
+  /// Throws Error(invalid_argument) that names the option. Expects the map to be loaded.
   void check() const;
 
   [[nodiscard]] std::int32_t ranks_here() const { return local_ranks > 0 ? local_ranks : ranks; }
   [[nodiscard]] Topology topology() const { return Topology::virtual_nodes(ranks, nodes); }
-  [[nodiscard]] ExpertMap map() const { return ExpertMap::contiguous(experts, ranks); }
+  [[nodiscard]] ExpertMap map() const { return placed ? *placed : ExpertMap::contiguous(experts, ranks); }
+  [[nodiscard]] std::int32_t most_local_experts() const;
   [[nodiscard]] DType expert_dtype() const { return dtype == fp8_e4m3 ? bf16 : dtype; }
   [[nodiscard]] std::size_t row_bytes() const { return static_cast<std::size_t>(hidden) * size_of(dtype); }
   [[nodiscard]] bool wants(const std::string& system) const;

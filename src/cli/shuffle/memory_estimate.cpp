@@ -15,7 +15,7 @@ constexpr double kBytesPerRank = 24 << 20;
 constexpr double kBytesPerPair = 8 << 10;
 // Of one routed copy of a token, besides its rows: plans of all systems, and the verifier's lists.
 constexpr double kBytesPerCopy = 160;
-// Of one expert on one rank: maps, weights to draw by.
+// Of one copy of an expert on one rank: maps, weights to draw by.
 constexpr double kBytesPerExpert = 256;
 
 /// Rows that shunt's dispatch writes, over all ranks.
@@ -24,7 +24,7 @@ double rows_of_shunt(const ShuffleConfig& config) {
   switch (config.layout) {
     case Layout::expert_major: return tokens * config.topk;
     case Layout::token_unique: return tokens * std::min(config.topk, config.ranks);
-    case Layout::padded: return std::max(tokens, 1.0 * config.ranks) * config.experts;
+    case Layout::padded: return std::max(tokens, 1.0 * config.ranks) * config.map().num_physical();
   }
   return 0;
 }
@@ -48,8 +48,9 @@ double estimate_memory_bytes(const ShuffleConfig& config) {
   if (is_on_host && config.wants("unfused")) rows += 6 * copies + 2 * tokens;
 
   // Every rank knows every rank's routing and counts.
-  const double routing = ranks * copies * (sizeof(std::int32_t) + sizeof(float)) + copies * kBytesPerCopy;
-  const double experts = ranks * config.experts * (kBytesPerExpert + ranks * 4 * sizeof(std::int32_t));
+  const double routing =
+      ranks * copies * (sizeof(std::int32_t) + sizeof(float) + sizeof(PhysicalId)) + copies * kBytesPerCopy;
+  const double experts = ranks * config.map().num_physical() * (kBytesPerExpert + ranks * 4 * sizeof(std::int32_t));
   const double ceilings = is_on_host ? ranks * static_cast<double>(Ceilings::bytes_per_rank(config.ranks)) : 0;
   return rows * row_bytes + routing + experts + ceilings + ranks * (kBytesPerRank + ranks * kBytesPerPair);
 }

@@ -65,6 +65,7 @@ void print_report(const ShuffleConfig& config, const ShuffleResult& result, cons
              world_name, plural(config.nodes, "node"), plural(config.tokens, "token"), config.hidden,
              to_string(config.dtype), config.topk, plural(config.experts, "expert"), config.routing,
              to_string(config.layout));
+  if (!config.map_file.empty()) fmt::print("experts placed as in {}, layer {}\n", config.map_file, config.layer);
   if (config.device != "cpu") fmt::print("on a {} device; host ", config.device);
   fmt::print("{}, {}; medians of {}, slowest rank; every output verified\n\n", machine.cpu,
              plural(machine.cores, "core"), plural(config.iterations, "iteration"));

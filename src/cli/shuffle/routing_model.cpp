@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <functional>
+#include <set>
 #include <vector>
 
 #include "cli/shuffle/trace.hpp"
@@ -80,27 +81,32 @@ std::vector<double> zipf(std::size_t num_experts, double exponent) {
   return weights;
 }
 
-/// All experts of a token on one node, drawn uniformly.
+/// All experts of a token have a copy on one node, drawn uniformly.
 std::unique_ptr<RoutingModel> node_local(const ExpertMap& map, const Topology& topology, std::int32_t topk) {
-  std::vector<std::size_t> node_of;
-  std::vector<std::int32_t> sizes(static_cast<std::size_t>(topology.num_nodes()));
-  for (std::int32_t expert = 0; expert < map.num_experts(); ++expert) {
-    node_of.push_back(topology.node(map.rank(map.copies(ExpertId(expert)).front())).index());
-    ++sizes[node_of.back()];
-  }
-  if (const auto least = *std::min_element(sizes.begin(), sizes.end()); least < topk)
-    fail(ErrorCode::invalid_argument, "--routing node-local: a node holds {} experts, fewer than --topk {}", least,
-         topk);
-  return std::make_unique<Grouped>(sizes.size(), node_of.size(), [node_of](std::size_t node, std::size_t expert) {
-    return node_of[expert] == node ? 1.0 : 0.0;
-  });
+  std::vector<std::set<std::size_t>> of_node(static_cast<std::size_t>(topology.num_nodes()));
+  for (std::int32_t copy = 0; copy < map.num_physical(); ++copy)
+    of_node[topology.node(map.rank(PhysicalId(copy))).index()].insert(map.logical(PhysicalId(copy)).index());
+  for (const auto& experts : of_node)
+    if (experts.size() < static_cast<std::size_t>(topk))
+      fail(ErrorCode::invalid_argument, "--routing node-local: a node holds {} experts, fewer than --topk {}",
+           experts.size(), topk);
+  const std::size_t num_nodes = of_node.size();
+  return std::make_unique<Grouped>(num_nodes, static_cast<std::size_t>(map.num_experts()),
+                                   [of_node = std::move(of_node)](std::size_t node, std::size_t expert) {
+                                     return of_node[node].contains(expert) ? 1.0 : 0.0;
+                                   });
 }
 
-/// The experts of half of the ranks draw three times the tokens of the others'.
+/// The experts of half of the ranks draw three times the tokens of the others'; one with copies on both, what its
+/// copies draw on average.
 std::vector<double> bimodal(const ExpertMap& map) {
   std::vector<double> weights;
-  for (std::int32_t expert = 0; expert < map.num_experts(); ++expert)
-    weights.push_back(map.rank(map.copies(ExpertId(expert)).front()).value % 2 == 0 ? 3 : 1);
+  for (std::int32_t expert = 0; expert < map.num_experts(); ++expert) {
+    const auto copies = map.copies(ExpertId(expert));
+    double sum = 0;
+    for (const PhysicalId copy : copies) sum += map.rank(copy).value % 2 == 0 ? 3 : 1;
+    weights.push_back(sum / static_cast<double>(copies.size()));
+  }
   return weights;
 }
 
@@ -146,8 +152,7 @@ std::unique_ptr<RoutingModel> make_routing_model(const ShuffleConfig& config) {
     return clustered(num_experts, number_after_colon(name, std::size_t{1}, num_experts, "whole number of groups"));
   if (name.starts_with("hot-ranks:"))
     return std::make_unique<HotRanks>(config.topology(), num_experts, number_after_colon(name, 1.0, 1000.0, "number"));
-  if (name.starts_with("trace:"))
-    return std::make_unique<Trace>(Trace::read(name.substr(6), config.experts, config.topk, config.tokens));
+  if (name.starts_with("trace:")) return read_trace(name.substr(6), config);
   fail(ErrorCode::invalid_argument,
        "--routing {}: expected uniform, zipf:A, node-local, bimodal, hot-ranks:F, clustered:G or trace:FILE", name);
 }

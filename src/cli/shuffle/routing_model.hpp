@@ -18,10 +18,14 @@ class RoutingModel {
   /// Fills `experts` with distinct experts for the given token of the given rank; −1 where a choice is dropped.
   virtual void draw(std::mt19937_64& random, std::int64_t rank, std::int64_t token,
                     std::span<std::int32_t> experts) const = 0;
+  /// Fills `weights` with those of the same choices where the model has any; else returns false.
+  virtual bool read_weights(std::int64_t /*rank*/, std::int64_t /*token*/, std::span<float> /*weights*/) const {
+    return false;
+  }
 };
 
 /// Of config.routing: uniform, zipf:A, node-local, bimodal, hot-ranks:F, clustered:G or trace:FILE. Throws
-/// Error(invalid_argument) otherwise, and for a trace that can't be read, with file and line.
+/// Error(invalid_argument) otherwise, and for a trace that can't be read, with file and line or cause.
 std::unique_ptr<RoutingModel> make_routing_model(const ShuffleConfig& config);
 
 }  // namespace shunt::cli

@@ -37,18 +37,18 @@ void StagedSystem::plan() {
   place_received(map, counts);
 }
 
-// A counting sort of the copies by expert, which is also by rank.
+// A counting sort of the rows by physical expert, which is also by rank.
 void StagedSystem::order_by_expert(const ExpertMap& map) {
-  counts_.assign(static_cast<std::size_t>(map.num_experts()), 0);
-  for (const std::int32_t expert : routing_.experts)
-    if (expert >= 0) ++counts_[static_cast<std::size_t>(expert)];
+  counts_.assign(static_cast<std::size_t>(map.num_physical()), 0);
+  for (const PhysicalId expert : routing_.copies)
+    if (expert.valid()) ++counts_[expert.index()];
   std::vector<std::int32_t> next(counts_.size());
   for (std::size_t expert = 1; expert < next.size(); ++expert) next[expert] = next[expert - 1] + counts_[expert - 1];
   sent_token_.resize(static_cast<std::size_t>(std::accumulate(counts_.begin(), counts_.end(), std::int64_t{0})));
-  sent_position_.assign(routing_.experts.size(), -1);
-  for (std::size_t entry = 0; entry < routing_.experts.size(); ++entry) {
-    if (routing_.experts[entry] < 0) continue;
-    const std::int32_t position = next[static_cast<std::size_t>(routing_.experts[entry])]++;
+  sent_position_.assign(routing_.copies.size(), -1);
+  for (std::size_t entry = 0; entry < routing_.copies.size(); ++entry) {
+    if (!routing_.copies[entry].valid()) continue;
+    const std::int32_t position = next[routing_.copies[entry].index()]++;
     sent_token_[static_cast<std::size_t>(position)] =
         static_cast<std::int32_t>(entry / static_cast<std::size_t>(config_.topk));
     sent_position_[entry] = position;
@@ -58,7 +58,7 @@ void StagedSystem::order_by_expert(const ExpertMap& map) {
 // Rows arrive by source, then expert; they belong by expert, then source.
 void StagedSystem::place_received(const ExpertMap& map, std::span<const std::int32_t> counts) {
   const auto num_ranks = static_cast<std::size_t>(config_.ranks);
-  const auto num_experts = static_cast<std::size_t>(map.num_experts());
+  const auto num_experts = static_cast<std::size_t>(map.num_physical());
   const auto first = map.first_physical(RankId(rank_)).index();
   const auto num_local = static_cast<std::size_t>(map.num_local(RankId(rank_)));
 

@@ -56,7 +56,7 @@ class StagedSystem final : public System {
   std::shared_ptr<AllToAll> all_to_all_;
   Store store_;
 
-  std::vector<std::int32_t> counts_;         // rows this rank sends to each expert
+  std::vector<std::int32_t> counts_;         // rows this rank sends to each physical expert
   std::vector<std::int32_t> sent_token_;     // by position in the send buffer
   std::vector<std::int32_t> sent_position_;  // [tokens, topk]: where each copy stands there; −1: dropped
   std::vector<std::int32_t> received_slot_;  // by position in the receive buffer

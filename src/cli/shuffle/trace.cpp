@@ -1,33 +1,49 @@
 #include "cli/shuffle/trace.hpp"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <vector>
 
 #include "core/fail.hpp"
+#include "shunt/routing_trace.hpp"
 
 namespace shunt::cli {
 namespace {
 
 constexpr std::int32_t kDropped = -1;
 
-}  // namespace
+/// Which token of a file a token of a rank is: ranks take consecutive runs and start over at the end.
+std::int64_t in_runs(std::int64_t rank, std::int64_t token, std::int64_t tokens_per_rank, std::int64_t tokens_of_file) {
+  return (rank * tokens_per_rank + token) % tokens_of_file;
+}
 
-Trace Trace::read(const std::string& path, std::int32_t num_experts, std::int32_t topk, std::int64_t tokens_per_rank) {
-  if (path.empty()) fail(ErrorCode::invalid_argument, "--routing trace: expected a file after the colon");
-  std::error_code ignored;
-  if (std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored))
-    fail(ErrorCode::invalid_argument, "--routing trace: {} is no regular file, which every rank could read", path);
-  std::ifstream file(path);
-  if (!file) fail(ErrorCode::invalid_argument, "--routing trace: {} can't be opened", path);
-  Trace trace;
-  trace.tokens_per_rank_ = tokens_per_rank;
-  trace.topk_ = static_cast<std::size_t>(topk);
-  std::string line;
-  for (int number = 1; std::getline(file, line); ++number) {
-    if (file.eof()) fail(ErrorCode::invalid_argument, "{}:{}: the line has no end, is the file whole?", path, number);
-    if (line.empty() || line.front() == '#') continue;
+class TextTrace final : public RoutingModel {
+ public:
+  TextTrace(const std::string& path, const ShuffleConfig& config)
+      : tokens_per_rank_(config.tokens), topk_(static_cast<std::size_t>(config.topk)) {
+    std::ifstream file(path);
+    if (!file) fail(ErrorCode::invalid_argument, "--routing trace: {} can't be opened", path);
+    std::string line;
+    for (int number = 1; std::getline(file, line); ++number) {
+      if (file.eof()) fail(ErrorCode::invalid_argument, "{}:{}: the line has no end, is the file whole?", path, number);
+      if (line.empty() || line.front() == '#') continue;
+      add(path, number, line, config.experts);
+    }
+    if (file.bad()) fail(ErrorCode::system, "{}: can't be read", path);
+    if (experts_.empty()) fail(ErrorCode::invalid_argument, "{}: holds no tokens", path);
+  }
+
+  void draw(std::mt19937_64&, std::int64_t rank, std::int64_t token, std::span<std::int32_t> experts) const override {
+    const auto num_lines = static_cast<std::int64_t>(experts_.size() / topk_);
+    const auto line = static_cast<std::size_t>(in_runs(rank, token, tokens_per_rank_, num_lines));
+    std::copy_n(experts_.begin() + static_cast<std::ptrdiff_t>(line * topk_), topk_, experts.begin());
+  }
+
+ private:
+  void add(const std::string& path, int number, const std::string& line, std::int32_t num_experts) {
     std::istringstream words(line);
     std::vector<std::int32_t> experts;
     for (std::int32_t expert = 0; words >> expert;) {
@@ -40,18 +56,90 @@ Trace Trace::read(const std::string& path, std::int32_t num_experts, std::int32_
     }
     if (!words.eof())
       fail(ErrorCode::invalid_argument, "{}:{}: expected expert numbers separated by spaces", path, number);
-    if (experts.size() < trace.topk_)
-      fail(ErrorCode::invalid_argument, "{}:{}: {} experts, expected at least {}", path, number, experts.size(), topk);
-    trace.experts_.insert(trace.experts_.end(), experts.begin(), experts.begin() + topk);
+    if (experts.size() < topk_)
+      fail(ErrorCode::invalid_argument, "{}:{}: {} experts, expected at least {}", path, number, experts.size(), topk_);
+    experts_.insert(experts_.end(), experts.begin(), experts.begin() + static_cast<std::ptrdiff_t>(topk_));
   }
-  if (file.bad()) fail(ErrorCode::system, "{}: can't be read", path);
-  if (trace.experts_.empty()) fail(ErrorCode::invalid_argument, "{}: holds no tokens", path);
-  return trace;
-}
 
-void Trace::draw(std::mt19937_64&, std::int64_t rank, std::int64_t token, std::span<std::int32_t> experts) const {
-  const auto line = static_cast<std::size_t>(rank * tokens_per_rank_ + token) % (experts_.size() / topk_);
-  std::copy_n(experts_.begin() + static_cast<std::ptrdiff_t>(line * topk_), topk_, experts.begin());
+  std::int64_t tokens_per_rank_;
+  std::size_t topk_;
+  std::vector<std::int32_t> experts_;  // [lines, topk]
+};
+
+/// Tokens are read from the mapped file as they are drawn.
+class TraceOfLayer final : public RoutingModel {
+ public:
+  TraceOfLayer(const std::string& path, const ShuffleConfig& config)
+      : trace_(RoutingTrace::open(path)), layer_(checked(path, config)), tokens_per_rank_(config.tokens) {
+    if (trace_.shape().sources) sort_by_source(config.ranks);
+  }
+
+  void draw(std::mt19937_64&, std::int64_t rank, std::int64_t token, std::span<std::int32_t> experts) const override {
+    std::array<std::int32_t, Routing::kMaxTopK> all{};
+    layer_.read_experts(place(rank, token), std::span(all).first(topk()));
+    std::copy_n(all.begin(), experts.size(), experts.begin());
+  }
+
+  bool read_weights(std::int64_t rank, std::int64_t token, std::span<float> weights) const override {
+    if (!trace_.shape().weights) return false;
+    std::array<float, Routing::kMaxTopK> all{};
+    layer_.read_weights(place(rank, token), std::span(all).first(topk()));
+    std::copy_n(all.begin(), weights.size(), weights.begin());
+    return true;
+  }
+
+ private:
+  [[nodiscard]] TraceLayer checked(const std::string& path, const ShuffleConfig& config) const {
+    const TraceShape& shape = trace_.shape();
+    if (shape.experts > config.experts)
+      fail(ErrorCode::invalid_argument, "--experts {}: {} is of {} experts", config.experts, path, shape.experts);
+    if (shape.topk < config.topk)
+      fail(ErrorCode::invalid_argument, "--topk {}: {} has {} choices per token", config.topk, path, shape.topk);
+    if (config.layer >= shape.layers)
+      fail(ErrorCode::invalid_argument, "--layer {}: {} has layers 0 to {}", config.layer, path, shape.layers - 1);
+    TraceLayer layer = trace_.layer(config.layer);
+    if (layer.num_tokens() == 0) fail(ErrorCode::invalid_argument, "{}: layer {} holds no tokens", path, config.layer);
+    return layer;
+  }
+
+  void sort_by_source(std::int32_t num_ranks) {
+    std::vector<std::int32_t> sources(static_cast<std::size_t>(layer_.num_tokens()));
+    layer_.read_sources(0, sources);
+    tokens_of_.resize(static_cast<std::size_t>(num_ranks));
+    bool are_the_ranks = true;
+    for (std::size_t token = 0; token < sources.size() && are_the_ranks; ++token) {
+      are_the_ranks = sources[token] < num_ranks;
+      if (are_the_ranks)
+        tokens_of_[static_cast<std::size_t>(sources[token])].push_back(static_cast<std::int64_t>(token));
+    }
+    for (const auto& tokens : tokens_of_) are_the_ranks &= !tokens.empty();
+    if (!are_the_ranks) tokens_of_.clear();
+  }
+
+  [[nodiscard]] std::int64_t place(std::int64_t rank, std::int64_t token) const {
+    if (tokens_of_.empty()) return in_runs(rank, token, tokens_per_rank_, layer_.num_tokens());
+    const auto& own = tokens_of_[static_cast<std::size_t>(rank)];
+    return own[static_cast<std::size_t>(token) % own.size()];
+  }
+  [[nodiscard]] std::size_t topk() const { return static_cast<std::size_t>(trace_.shape().topk); }
+
+  RoutingTrace trace_;
+  TraceLayer layer_;
+  std::int64_t tokens_per_rank_;
+  std::vector<std::vector<std::int64_t>> tokens_of_;  // by source; empty: ranks take runs
+};
+
+}  // namespace
+
+std::unique_ptr<RoutingModel> read_trace(const std::string& path, const ShuffleConfig& config) {
+  if (path.empty()) fail(ErrorCode::invalid_argument, "--routing trace: expected a file after the colon");
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored))
+    fail(ErrorCode::invalid_argument, "--routing trace: {} is no regular file, which every rank could read", path);
+  if (RoutingTrace::recognise(path)) return std::make_unique<TraceOfLayer>(path, config);
+  if (config.layer > 0 && config.map_file.empty())
+    fail(ErrorCode::invalid_argument, "--layer {}: {} is a text trace, which has layer 0 only", config.layer, path);
+  return std::make_unique<TextTrace>(path, config);
 }
 
 }  // namespace shunt::cli

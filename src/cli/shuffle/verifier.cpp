@@ -30,20 +30,19 @@ std::vector<Verifier::Delivery> Verifier::deliveries(Layout layout) const {
 
 // By expert, source, token: the definition of the slot order.
 std::vector<Verifier::Delivery> Verifier::deliveries_to_experts(Layout layout) const {
-  std::vector<std::vector<Delivery>> by_expert(static_cast<std::size_t>(config_.experts));
+  std::vector<std::vector<Delivery>> by_expert(static_cast<std::size_t>(map_.num_local(RankId(rank_))));
   const auto topk = static_cast<std::size_t>(config_.topk);
   for (std::size_t source = 0; source < static_cast<std::size_t>(config_.ranks); ++source) {
     std::vector<std::int64_t> from_source(by_expert.size());
-    const auto& experts = workload_.routing(source).experts;
-    for (std::size_t entry = 0; entry < experts.size(); ++entry) {
-      const std::int32_t expert = experts[entry];
-      if (expert < 0 || rank_of(expert) != RankId(rank_)) continue;
-      const std::int64_t local = expert - map_.first_physical(RankId(rank_)).value;
-      const std::int64_t nth = from_source[static_cast<std::size_t>(expert)]++;
+    const auto& copies = workload_.routing(source).copies;
+    for (std::size_t entry = 0; entry < copies.size(); ++entry) {
+      const PhysicalId copy = copies[entry];
+      if (!copy.valid() || map_.rank(copy) != RankId(rank_)) continue;
+      const std::size_t local = copy.index() - map_.first_physical(RankId(rank_)).index();
       const std::int64_t padded_slot =
-          (local * config_.ranks + static_cast<std::int64_t>(source)) * config_.tokens + nth;
-      by_expert[static_cast<std::size_t>(expert)].push_back(
-          {source, static_cast<std::int64_t>(entry / topk), padded_slot, Workload::expert_factor(expert)});
+          static_cast<std::int64_t>(local * static_cast<std::size_t>(config_.ranks) + source) * config_.tokens +
+          from_source[local]++;
+      by_expert[local].push_back({source, static_cast<std::int64_t>(entry / topk), padded_slot, factor_of(copy)});
     }
   }
   std::vector<Delivery> all;
@@ -70,16 +69,16 @@ std::vector<Verifier::Answer> Verifier::answers(std::size_t source, std::int64_t
                                                 SumOrder order) const {
   const RankRouting& routing = workload_.routing(source);
   const auto topk = static_cast<std::size_t>(config_.topk);
-  std::vector<std::pair<std::int32_t, float>> choices;  // expert, weight
+  std::vector<std::pair<PhysicalId, float>> choices;  // copy, weight
   for (std::size_t entry = static_cast<std::size_t>(token) * topk; entry < (static_cast<std::size_t>(token) + 1) * topk;
        ++entry)
-    if (routing.experts[entry] >= 0) choices.emplace_back(routing.experts[entry], routing.weights[entry]);
-  // Experts lie on ranks and ranks on nodes in ascending order here, so this is the order of the tree.
+    if (routing.copies[entry].valid()) choices.emplace_back(routing.copies[entry], routing.weights[entry]);
+  // Copies are numbered by rank, then expert, and ranks lie on nodes in ascending order: this is the order of the tree.
   if (order == SumOrder::tree) std::sort(choices.begin(), choices.end());
   std::vector<Answer> all;
-  for (const auto& [expert, weight] : choices) {
-    const RankId rank = rank_of(expert);
-    const float factor = Workload::expert_factor(expert);
+  for (const auto& [copy, weight] : choices) {
+    const RankId rank = map_.rank(copy);
+    const float factor = factor_of(copy);
     if (layout != Layout::token_unique)
       all.push_back({rank, factor, weight});
     else if (all.empty() || all.back().rank != rank)

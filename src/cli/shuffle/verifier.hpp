@@ -50,7 +50,8 @@ class Verifier {
   [[nodiscard]] std::vector<Delivery> deliveries_to_rank() const;
   [[nodiscard]] std::vector<Answer> answers(std::size_t source, std::int64_t token, Layout layout,
                                             SumOrder order) const;
-  [[nodiscard]] RankId rank_of(std::int32_t expert) const { return map_.rank(map_.copies(ExpertId(expert)).front()); }
+  /// What the stand-in for an expert multiplies rows with; of all its copies.
+  [[nodiscard]] float factor_of(PhysicalId copy) const { return Workload::expert_factor(map_.logical(copy).value); }
 
   void fill_sent_row(std::size_t source, std::int64_t token, std::vector<std::byte>& row,
                      std::vector<float>& scales) const;

@@ -6,6 +6,7 @@
 
 #include "cli/shuffle/routing_model.hpp"
 #include "core/hash.hpp"
+#include "shunt/copy_choice.hpp"
 #include "shunt/float_formats.hpp"
 
 namespace shunt::cli {
@@ -21,6 +22,7 @@ RankRouting draw_routing(const ShuffleConfig& config, const RoutingModel& model,
   for (std::size_t token = 0; token < static_cast<std::size_t>(config.tokens); ++token) {
     model.draw(random, rank, static_cast<std::int64_t>(token), std::span(routing.experts).subspan(token * topk, topk));
     const auto weights = std::span(routing.weights).subspan(token * topk, topk);
+    if (model.read_weights(rank, static_cast<std::int64_t>(token), weights)) continue;
     float sum = 0;
     for (float& weight : weights) sum += weight = score(random);
     for (float& weight : weights) weight /= sum;
@@ -30,9 +32,17 @@ RankRouting draw_routing(const ShuffleConfig& config, const RoutingModel& model,
 
 }  // namespace
 
-Workload::Workload(const ShuffleConfig& config) : config_(config) {
+Workload::Workload(const ShuffleConfig& config) : config_(config), map_(config.map()) {
   const auto model = make_routing_model(config);
-  for (std::int32_t rank = 0; rank < config.ranks; ++rank) routing_.push_back(draw_routing(config, *model, rank));
+  const CopyChoice choice(map_, config.topology());
+  const auto topk = static_cast<std::size_t>(config.topk);
+  for (std::int32_t rank = 0; rank < config.ranks; ++rank) {
+    RankRouting& routing = routing_.emplace_back(draw_routing(config, *model, rank));
+    routing.copies.resize(routing.experts.size());
+    for (std::size_t first = 0; first < routing.experts.size(); first += topk)
+      choice.choose(RankId(rank), std::span(routing.experts).subspan(first, topk),
+                    std::span(routing.copies).subspan(first, topk));
+  }
 }
 
 void Workload::fill_row(std::size_t rank, std::int64_t token, std::byte* row) const {
@@ -58,38 +68,34 @@ void Workload::fill_row(std::size_t rank, std::int64_t token, std::byte* row) co
   }
 }
 
-Workload::RowCounts Workload::count_rows(bool once_per_rank) const {
-  const ExpertMap map = config_.map();
-  const Topology topology = config_.topology();
-  RowCounts counts;
+template <class Row>
+void Workload::for_each_row(bool once_per_rank, const Row& row) const {
   for (std::size_t source = 0; source < routing_.size(); ++source) {
-    const auto& experts = routing_[source].experts;
+    const std::vector<PhysicalId>& copies = routing_[source].copies;
     std::set<RankId> reached;
-    for (std::size_t entry = 0; entry < experts.size(); ++entry) {
+    for (std::size_t entry = 0; entry < copies.size(); ++entry) {
       if (entry % static_cast<std::size_t>(config_.topk) == 0) reached.clear();
-      if (experts[entry] < 0) continue;
-      const RankId rank = map.rank(map.copies(ExpertId(experts[entry])).front());
-      if (!reached.insert(rank).second && once_per_rank) continue;
-      ++counts.delivered;
-      counts.between_ranks += rank != RankId(source) ? 1 : 0;
-      counts.between_nodes += topology.node(rank) != topology.node(RankId(source)) ? 1 : 0;
+      if (!copies[entry].valid()) continue;
+      const RankId rank = map_.rank(copies[entry]);
+      if (reached.insert(rank).second || !once_per_rank) row(RankId(source), rank);
     }
   }
+}
+
+Workload::RowCounts Workload::count_rows(bool once_per_rank) const {
+  const Topology topology = config_.topology();
+  RowCounts counts;
+  for_each_row(once_per_rank, [&](RankId source, RankId rank) {
+    ++counts.delivered;
+    counts.between_ranks += rank != source ? 1 : 0;
+    counts.between_nodes += topology.node(rank) != topology.node(source) ? 1 : 0;
+  });
   return counts;
 }
 
 std::int64_t Workload::most_rows_of_a_rank(bool once_per_rank) const {
-  const ExpertMap map = config_.map();
   std::vector<std::int64_t> rows(static_cast<std::size_t>(config_.ranks));
-  for (const RankRouting& routing : routing_) {
-    std::set<RankId> reached;
-    for (std::size_t entry = 0; entry < routing.experts.size(); ++entry) {
-      if (entry % static_cast<std::size_t>(config_.topk) == 0) reached.clear();
-      if (routing.experts[entry] < 0) continue;
-      const RankId rank = map.rank(map.copies(ExpertId(routing.experts[entry])).front());
-      if (reached.insert(rank).second || !once_per_rank) ++rows[rank.index()];
-    }
-  }
+  for_each_row(once_per_rank, [&](RankId, RankId rank) { ++rows[rank.index()]; });
   return *std::max_element(rows.begin(), rows.end());
 }
 

@@ -15,7 +15,8 @@ namespace shunt::cli {
 
 struct RankRouting {
   std::vector<std::int32_t> experts;  ///< [tokens, topk]; −1: dropped
-  std::vector<float> weights;         ///< [tokens, topk], positive, each token's summing to about 1
+  std::vector<float> weights;         ///< [tokens, topk]; a trace's, or positive and summing to about 1 per token
+  std::vector<PhysicalId> copies;     ///< [tokens, topk]: the copy of the expert that serves the token; −1: dropped
 
   [[nodiscard]] Routing view(std::int32_t topk) const { return {experts, weights, topk}; }
 };
@@ -47,7 +48,12 @@ class Workload {
   [[nodiscard]] static float expert_factor(std::int32_t expert) { return expert % 2 == 0 ? 0.5f : 2.0f; }
 
  private:
+  /// row(source, receiver) for every row that is delivered.
+  template <class Row>
+  void for_each_row(bool once_per_rank, const Row& row) const;
+
   ShuffleConfig config_;
+  ExpertMap map_;
   std::vector<RankRouting> routing_;  // by rank
 };
 

@@ -17,6 +17,7 @@
 #include "plan/cuda/clamp.hpp"
 #include "plan/cuda/count.hpp"
 #include "plan/cuda/place.hpp"
+#include "plan/cuda/prune.hpp"
 #include "transport/cuda/meeting.hpp"
 #include "transport/cuda/regrouping.hpp"
 
@@ -30,6 +31,7 @@ void preload_kernels() {
   preload_clamp();
   preload_count_exchange();
   preload_place();
+  preload_prune();
   preload_copy_bytes();
   preload_copy_rows();
   preload_bulk_copy_rows();

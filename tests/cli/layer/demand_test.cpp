@@ -47,6 +47,34 @@ TEST(LayerDemand, OfNoTilesIsThatOfTheRows) {
   EXPECT_EQ(LayerDemand::of(config, workload, 0, 1).most_aligned_rows, workload.most_rows_of_a_rank(false));
 }
 
+TEST(LayerDemand, CountsTheRowsOfEveryCopyOnItsOwnRank) {
+  ShuffleConfig config = small();
+  config.placed = ExpertMap::from_placement(7, {{0}, {0, 1, 2, 3, 4, 5, 6}, {}});
+  const Workload workload(config);
+  std::int64_t first = 0;  // rows for expert 0 on rank 0, about half of them
+  std::int64_t all = 0;    // … on both ranks
+  for (std::size_t source = 0; source < 3; ++source)
+    for (std::size_t entry = 0; entry < workload.routing(source).experts.size(); ++entry) {
+      all += workload.routing(source).experts[entry] == 0 ? 1 : 0;
+      first += workload.routing(source).copies[entry] == PhysicalId(0) ? 1 : 0;
+    }
+  EXPECT_GT(first, all / 4);
+  EXPECT_LT(first, all);
+  EXPECT_EQ(LayerDemand::of(config, workload, 0, 1).aligned_rows, first);
+  EXPECT_EQ(LayerDemand::of(config, workload, 1, 1).aligned_rows, 3 * 50 * 2 - first);
+  EXPECT_EQ(LayerDemand::of(config, workload, 2, 1).aligned_rows, 0);
+  EXPECT_EQ(workload.most_rows_of_a_rank(false), 3 * 50 * 2 - first);
+}
+
+TEST(LayerConfig, NeedsAnExpertOnEveryRank) {
+  LayerConfig config;
+  config.shuffle = small();
+  config.shuffle.placed = ExpertMap::from_placement(7, {{0}, {1, 2, 3, 4, 5, 6}, {}});
+  EXPECT_THROW(config.check(), Error);
+  config.shuffle.placed = ExpertMap::from_placement(7, {{0}, {1, 2, 3, 4, 5, 6}, {0}});
+  EXPECT_NO_THROW(config.check());
+}
+
 TEST(LayerConfig, LeavesExpertsAThousandRowsOfARunUnlessToldOtherwise) {
   LayerConfig config;
   config.shuffle.ranks = 8;

@@ -1,0 +1,34 @@
+// A file that is there under its name only once it is complete.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace shunt {
+
+class PartialFile {
+ public:
+  /// Opens a new file beside `path`. Throws Error(invalid_argument) where `path` is a folder, a pipe or a device, and
+  /// Error(system) where no file can be made.
+  explicit PartialFile(const std::string& path);
+  /// Removes what complete() has not made the file.
+  ~PartialFile();
+  PartialFile(const PartialFile&) = delete;
+  PartialFile& operator=(const PartialFile&) = delete;
+
+  /// Throws Error(system).
+  void write_at(std::uint64_t offset, std::span<const std::byte> bytes);
+
+  /// Replaces what `path` names, through a symbolic link too. Throws Error(system). Nothing can be written afterwards.
+  void complete();
+
+ private:
+  std::string path_;
+  std::string target_;
+  std::string partial_;
+  int descriptor_ = -1;
+};
+
+}  // namespace shunt

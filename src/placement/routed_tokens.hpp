@@ -1,0 +1,43 @@
+// One layer's routing as placement reads it: which experts a token needs, and where it comes from.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "shunt/ids.hpp"
+
+namespace shunt::placement {
+
+/// Tokens without a recorded source come in runs of this many, as passages of text do, dealt round-robin to ranks.
+inline constexpr std::int64_t kRunTokens = 512;
+
+struct RoutedTokens {
+  static constexpr std::uint16_t kDropped = 0xffff;
+
+  std::int32_t num_experts = 0;
+  std::int32_t topk = 1;
+  std::vector<std::uint16_t> experts;  ///< [tokens, topk], kDropped where dropped
+  std::vector<std::int32_t> sources;   ///< [tokens] ranks
+
+  [[nodiscard]] std::size_t num_tokens() const { return sources.size(); }
+  [[nodiscard]] std::span<const std::uint16_t> experts_of(std::size_t token) const {
+    const auto k = static_cast<std::size_t>(topk);
+    return std::span(experts).subspan(token * k, k);
+  }
+
+  /// Deals out tokens whose sources are not recorded; `first` is the number of the first of them.
+  void deal_sources(std::int32_t num_ranks, std::int64_t first = 0);
+
+  [[nodiscard]] RoutedTokens range(std::size_t begin, std::size_t end) const;
+  /// `count` tokens spread evenly over all, or all where there are no more.
+  [[nodiscard]] RoutedTokens sample(std::size_t count) const;
+
+  /// Rows per expert.
+  [[nodiscard]] std::vector<std::int64_t> rows_per_expert() const;
+  /// [experts, experts]: tokens that need both; the diagonal counts an expert's tokens.
+  [[nodiscard]] std::vector<std::int64_t> co_activation() const;
+};
+
+}  // namespace shunt::placement

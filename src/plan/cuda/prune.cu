@@ -1,0 +1,37 @@
+#include "core/cuda/check.hpp"
+#include "plan/cuda/prune.hpp"
+
+namespace shunt::device {
+namespace {
+
+// Small blocks: a decode batch still spreads over multiprocessors. A token takes some microseconds of latency, however
+// many there are.
+constexpr int kThreads = 32;
+
+__global__ void __launch_bounds__(kThreads) prune_kernel(const __grid_constant__ Prune prune) {
+  const std::int64_t token = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (token >= prune.num_tokens) return;
+  TokenPruner pruner(prune.arrays, token);
+  PrunedToken result;
+  if (pruner.find_fault().kind == PruneFault::none)
+    result = pruner.prune();
+  else
+    pruner.pass();
+  if (prune.tokens != nullptr) prune.tokens[token] = result;
+}
+
+}  // namespace
+
+void launch(const Prune& prune, cudaStream_t stream) {
+  const auto blocks = static_cast<unsigned>((prune.num_tokens + kThreads - 1) / kThreads);
+  if (blocks == 0) return;
+  prune_kernel<<<blocks, kThreads, 0, stream>>>(prune);
+  check(cudaGetLastError(), "start to prune a routing");
+}
+
+void preload_prune() {
+  cudaFuncAttributes attributes;
+  check(cudaFuncGetAttributes(&attributes, prune_kernel), "load the pruning");
+}
+
+}  // namespace shunt::device

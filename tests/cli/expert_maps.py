@@ -1,0 +1,44 @@
+"""Files of expert maps, as tests of benchmarks need them."""
+import random
+
+
+def hash_of(numbers):
+    """As src/core/hash.hpp, written once more: what a file says must not change unnoticed."""
+    mask, state = (1 << 64) - 1, 0x5348554e54
+    for number in numbers:
+        z = state ^ ((number + 0x9e3779b97f4a7c15 + (state << 6)) & mask)
+        z = ((z ^ (z >> 30)) * 0xbf58476d1ce4e5b9) & mask
+        z = ((z ^ (z >> 27)) * 0x94d049bb133111eb) & mask
+        state = z ^ (z >> 31)
+    return f"{state:016x}"
+
+
+def map_of(*layers, experts, nodes=1):
+    """Of [[experts of a rank], …] per layer, each ascending; copies have a share of 1."""
+    numbers = [experts, nodes, len(layers[0]) // nodes, len(layers)]
+    for ranks in layers:
+        numbers += [len(rank) for rank in ranks]
+        numbers += [number for rank in ranks for expert in rank for number in (expert, 1)]
+    return {"shunt_map": 1, "experts": experts, "nodes": nodes, "ranks_per_node": len(layers[0]) // nodes,
+            "layers": [{"ranks": ranks} for ranks in layers], "hash": hash_of(numbers)}
+
+
+def contiguous(experts, ranks):
+    first = 0
+    placement = []
+    for rank in range(ranks):
+        count = experts // ranks + (rank < experts % ranks)
+        placement.append(list(range(first, first + count)))
+        first += count
+    return placement
+
+
+def shuffled(seed, experts, ranks, replicas=0):
+    """Every expert somewhere, up to so many of them once more; ranks hold different numbers, some maybe none."""
+    dice = random.Random(seed)
+    placement = [set() for _ in range(ranks)]
+    for expert in range(experts):
+        dice.choice(placement).add(expert)
+    for _ in range(replicas):
+        dice.choice(placement).add(dice.randrange(experts))
+    return [sorted(rank) for rank in placement]
