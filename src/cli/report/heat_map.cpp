@@ -13,7 +13,7 @@ namespace {
 
 // More can't be told apart on a screen, and pages stay small: a picture takes 350 KB of a page at most.
 constexpr std::size_t kMostPixels = 512;
-constexpr std::size_t kMostLabels = 16;
+constexpr std::size_t kMostLabels = 12;
 constexpr std::size_t kMostOutlined = 64;  // blocks; more outlines would hide what they surround
 
 /// Steps of matplotlib's magma: as bright as they are high, in colour and in grey.
@@ -73,7 +73,7 @@ std::string draw_blocks(const HeatMap& map) {
   std::string lines, squares, labels;
   for (std::size_t i = 0; i < blocks; ++i) {
     const double begin = percent(i), end = percent(i + 1), middle = (begin + end) / 2;
-    if (i > 0)
+    if (i > 0 && blocks <= kMostOutlined)
       lines += fmt::format(
           "<line x1=\"{0:.3f}%\" x2=\"{0:.3f}%\" y1=\"0\" y2=\"100%\"/>"
           "<line y1=\"{0:.3f}%\" y2=\"{0:.3f}%\" x1=\"0\" x2=\"100%\"/>\n",
