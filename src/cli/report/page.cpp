@@ -84,8 +84,8 @@ figcaption span { display: block; color: var(--quiet); font-size: .88rem; font-w
 .plot polyline { fill: none; stroke-width: 1.6; stroke-linejoin: round; }
 .plot .s0 polyline { stroke-width: 3; }
 .s0 { --c: var(--s0); } .s1 { --c: var(--s1); } .s2 { --c: var(--s2); } .s3 { --c: var(--s3); }
-.over { --c: var(--bad); }
 .s4 { --c: var(--s4); } .s5 { --c: var(--s5); } .s6 { --c: var(--s6); } .s7 { --c: var(--s7); }
+.over { --c: var(--bad); }
 svg .s0, svg .s1, svg .s2, svg .s3, svg .s4, svg .s5, svg .s6, svg .s7, .legend li { fill: var(--c); stroke: var(--c); }
 .plot rect { stroke: none; }
 .plot use, .key use { stroke: var(--card); stroke-width: 1.2; paint-order: stroke; }

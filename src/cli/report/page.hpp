@@ -17,7 +17,7 @@ std::string escape(std::string_view text);
 /// escape(), with C_T set as a formula.
 std::string prose(std::string_view text);
 
-/// A title or a description of a picture, for those who can't see it, ends up in `description`.
+/// What a picture shows, in words: printed above it, and read out by screen readers in its place.
 struct Caption {
   std::string id;  ///< of letters, digits and '-'; unique on the page
   std::string title;
