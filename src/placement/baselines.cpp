@@ -117,12 +117,15 @@ std::optional<std::vector<std::int32_t>> occult_repaired(const PartitionProblem&
       return std::vector<std::int32_t>(tables.groups().begin(), tables.groups().end());
     std::size_t best_a = 0, best_b = 0;
     std::int64_t least = std::numeric_limits<std::int64_t>::max();
+    // A swap takes a twentieth of what is too much at least: the cheapest of all would take next to nothing, and never
+    // come to an end.
+    const double least_moved = (load[busiest] - problem.most_load) / 20;
     for (std::size_t a = 0; a < problem.num_experts(); ++a) {
       if (static_cast<std::size_t>(tables.group(a)) != busiest) continue;
       for (std::size_t b = 0; b < problem.num_experts(); ++b) {
         const auto other = static_cast<std::size_t>(tables.group(b));
         const double moved = problem.load[a] - problem.load[b];
-        if (other == busiest || moved <= 0 || load[other] + moved >= load[busiest]) continue;
+        if (other == busiest || moved < least_moved || load[other] + moved > load[busiest] - least_moved) continue;
         const SwapTables::Change change = tables.change(a, b);
         const std::int64_t cost = std::int64_t{change.at_a} + change.at_b;
         if (cost >= least) continue;

@@ -19,8 +19,8 @@ namespace shunt::placement {
 std::vector<std::int32_t> occult_greedy(std::span<const std::int64_t> co_activation, std::size_t num_experts,
                                         std::size_t num_ranks);
 
-/// The greedy's result; then, while a rank is over the limit, of all swaps that lower the busiest load the one that
-/// adds least to C_T. Nothing where no swap lowers it any more.
+/// The greedy's result; then, while a rank is over the limit, of all swaps that lower the busiest load by a twentieth
+/// of its excess or more the one that adds least to C_T. Nothing where there is no such swap any more.
 std::optional<std::vector<std::int32_t>> occult_repaired(const PartitionProblem& problem,
                                                          std::span<const std::int32_t> greedy);
 
