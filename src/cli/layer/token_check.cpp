@@ -7,7 +7,7 @@
 
 namespace shunt::cli {
 
-HostExpert TokenCheck::download_expert(std::int32_t expert) const {
+ReferenceExpert TokenCheck::download_expert(std::int32_t expert) const {
   const ShuffleConfig& shuffle = config_.shuffle;
   const ExpertMap map = shuffle.map();
   const RankId owner = map.rank(map.copies(ExpertId(expert)).front());

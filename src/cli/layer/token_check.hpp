@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "cli/layer/config.hpp"
-#include "cli/layer/host_expert.hpp"
 #include "cli/shuffle/workload.hpp"
 #include "kernels/cuda/mlp/expert_mlp.hpp"
+#include "layer/reference_expert.hpp"
 
 namespace shunt::cli {
 
@@ -31,7 +31,7 @@ class TokenCheck {
 
  private:
   [[nodiscard]] std::vector<float> expected(std::int64_t token) const;
-  [[nodiscard]] HostExpert download_expert(std::int32_t expert) const;
+  [[nodiscard]] ReferenceExpert download_expert(std::int32_t expert) const;
 
   const LayerConfig& config_;
   const Workload& workload_;
