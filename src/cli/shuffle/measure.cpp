@@ -1,10 +1,10 @@
 #include "cli/shuffle/measure.hpp"
 
 #include <algorithm>
-#include <cstdio>
 #include <memory>
 
 #include "cli/ceilings.hpp"
+#include "cli/progress.hpp"
 #include "cli/shuffle/mpi_all_to_all.hpp"
 #include "cli/shuffle/shunt_system.hpp"
 #include "cli/shuffle/staged_system.hpp"
@@ -173,11 +173,7 @@ class Benchmark {
     }
   }
 
-  void show_progress(const std::string& text) const {
-    if (!config_.progress || world_.rank().value != 0) return;
-    fmt::print(stderr, "\r\x1b[K{}", text);
-    std::fflush(stderr);
-  }
+  void show_progress(const std::string& text) const { cli::show_progress(world_, config_.progress, text); }
 
   World& world_;
   const ShuffleConfig& config_;

@@ -3,6 +3,7 @@
 #include <cblas.h>
 #include <fmt/format.h>
 
+#include <mutex>
 #include <sstream>
 
 #include "core/fail.hpp"
@@ -35,6 +36,10 @@ Gemm::Gemm(Gemm&&) noexcept = default;
 
 void Gemm::run(const std::byte* x, const std::byte* w, std::byte* y, std::int64_t rows) {
   const OneThread one_thread;  // the OpenMP variant asks for the caller's number at every call
+  // The sequential variant shares buffers between threads: ranks that are threads compute one after the other there.
+  static std::mutex one_caller;
+  std::unique_lock lock(one_caller, std::defer_lock);
+  if (openblas_get_parallel() == OPENBLAS_SEQUENTIAL) lock.lock();
   const auto [inputs, outputs] = *impl_;
   cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, static_cast<blasint>(rows), outputs, inputs, 1.0f,
               reinterpret_cast<const float*>(x), inputs, reinterpret_cast<const float*>(w), inputs, 0.0f,
