@@ -68,7 +68,7 @@ double LayerConfig::host_memory_bytes() const {
   const double inner = static_cast<double>(ffn);
   const double workspace = ranks * std::min(kDenseRows, copies) * (2 * hidden + 2 * inner) +
                            tokens * std::min(shuffle.topk, shuffle.ranks) * 2 * hidden;
-  const double weights = 3 * (shuffle.experts + ranks) * hidden * inner;
+  const double weights = 3 * (shuffle.experts + 4 * ranks) * hidden * inner;  // 4: of `dense`, and of verification
   constexpr double kBytesPerRank = 64 << 20;
   constexpr double kBytesPerCopy = 64;
   return (rows * hidden + workspace + weights) * static_cast<double>(size_of(shuffle.dtype)) +
