@@ -85,7 +85,7 @@ class ConventionalLayer final : public MoeLayer {
     check_map(map, world_, weights);
     map_ = map;
     const auto row_bytes = static_cast<std::size_t>(weights.hidden) * size_of(weights.dtype);
-    if (!exchange_)
+    if (!exchange_)  // the first routing decides how permutes write; later ones keep the buffers
       exchange_.emplace(world_.rank(), all_to_all_,
                         ExchangeOptions{.hidden = weights.hidden,
                                         .dtype = weights.dtype,
