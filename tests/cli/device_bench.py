@@ -1,4 +1,4 @@
-"""What tests of a benchmark on a device share."""
+"""What tests of a benchmark share, on a device in particular."""
 import json
 import os
 import subprocess

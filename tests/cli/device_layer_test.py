@@ -1,22 +1,22 @@
-"""`shunt bench layer` as a user meets it. Usage: device_layer_test.py PATH_TO_SHUNT [unittest arguments]"""
+"""`shunt bench layer --device cuda` as a user meets it. Usage: device_layer_test.py PATH_TO_SHUNT [unittest arguments]"""
 import unittest
 
 from device_bench import Bench, BenchOnDevice, main
 
-LAYER = Bench("layer", ["--tokens", "60", "--hidden", "64", "--ffn", "48", "--experts", "14", "--topk", "3", "--iterations", "2", "--warmup", "1"])
+LAYER = Bench("layer", ["--device", "cuda", "--tokens", "60", "--hidden", "64", "--ffn", "48", "--experts", "14", "--topk", "3", "--iterations", "2", "--warmup", "1"])
 
 
 class Words(unittest.TestCase):
     def test_help_teaches_layouts_and_figures(self):
         text = LAYER.run("--help").stdout
-        for word in ["--device cuda", "--ffn", "--chunks", "--verify", "token_unique", "SwiGLU", "dense", "largest error", "--graph"]:
+        for word in ["--device cuda", "--ffn", "--systems", "conventional", "--world env", "--chunks", "--verify", "token_unique", "SwiGLU", "dense", "largest error", "--graph"]:
             self.assertIn(word, text)
 
     def test_what_can_not_be_is_refused_by_name(self):
         for option, value in [("--hidden", "60"), ("--ffn", "47"), ("--ffn", "0"), ("--experts", "1"), ("--chunks", "-1"), ("--chunks", "2"), ("--verify", "0"),
-                              ("--tokens", "0"), ("--layout", "padded"), ("--dtype", "fp8_e4m3"), ("--device", "cpu"), ("--routing", "none")]:
+                              ("--tokens", "0"), ("--layout", "padded"), ("--dtype", "fp8_e4m3"), ("--device", "tpu"), ("--routing", "none")]:
             with self.subTest(option=option):
-                done = LAYER.run("--topk", "1", option, value)
+                done = LAYER.run("--device", "cuda", "--topk", "1", option, value)
                 self.assertNotEqual(done.returncode, 0)
                 self.assertIn(option, done.stderr)
 

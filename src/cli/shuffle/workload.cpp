@@ -6,6 +6,7 @@
 
 #include "cli/shuffle/routing_model.hpp"
 #include "core/hash.hpp"
+#include "shunt/copy_choice.hpp"
 #include "shunt/float_formats.hpp"
 
 namespace shunt::cli {
@@ -29,23 +30,17 @@ RankRouting draw_routing(const ShuffleConfig& config, const RoutingModel& model,
   return routing;
 }
 
-/// The copies that serve a token, in the order of its experts: what plans choose, on every rank and device.
-void choose_copies(const ExpertMap& map, RankId source, TokenId token, std::span<const std::int32_t> experts,
-                   std::span<PhysicalId> copies) {
-  for (std::size_t choice = 0; choice < experts.size(); ++choice)
-    copies[choice] = experts[choice] < 0 ? PhysicalId() : map.choose(ExpertId(experts[choice]), source, token);
-}
-
 }  // namespace
 
 Workload::Workload(const ShuffleConfig& config) : config_(config), map_(config.map()) {
   const auto model = make_routing_model(config);
   const auto topk = static_cast<std::size_t>(config.topk);
+  CopyChoice choice(map_, config.topology());
   for (std::int32_t rank = 0; rank < config.ranks; ++rank) {
     RankRouting& routing = routing_.emplace_back(draw_routing(config, *model, rank));
     routing.copies.resize(routing.experts.size());
     for (std::size_t first = 0; first < routing.experts.size(); first += topk)
-      choose_copies(map_, RankId(rank), TokenId(first / topk), std::span(routing.experts).subspan(first, topk),
+      choice.choose(RankId(rank), std::span(routing.experts).subspan(first, topk),
                     std::span(routing.copies).subspan(first, topk));
   }
 }

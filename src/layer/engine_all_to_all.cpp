@@ -1,19 +1,18 @@
-#include "cli/shuffle/engine_all_to_all.hpp"
-
 #include <cstring>
 #include <numeric>
 
+#include "layer/all_to_all.hpp"
 #include "shunt/engine.hpp"
 
-namespace shunt::cli {
+namespace shunt {
 namespace {
 
 class EngineAllToAll final : public AllToAll {
  public:
-  EngineAllToAll(World& world, const ShuffleConfig& config)
+  EngineAllToAll(World& world, std::int64_t hidden, DType dtype)
       : world_(world),
-        hidden_(config.hidden),
-        dtype_(config.expert_dtype()),
+        hidden_(hidden),
+        dtype_(dtype),
         one_expert_per_rank_(ExpertMap::contiguous(world.size(), world.size())),
         engine_(world, {.hidden = hidden_, .dtype = dtype_}) {}
 
@@ -58,8 +57,8 @@ class EngineAllToAll final : public AllToAll {
 
 }  // namespace
 
-std::shared_ptr<AllToAll> make_engine_all_to_all(World& world, const ShuffleConfig& config) {
-  return std::make_shared<EngineAllToAll>(world, config);
+std::shared_ptr<AllToAll> make_engine_all_to_all(World& world, std::int64_t hidden, DType dtype) {
+  return std::make_shared<EngineAllToAll>(world, hidden, dtype);
 }
 
-}  // namespace shunt::cli
+}  // namespace shunt
