@@ -11,6 +11,7 @@
 #include "cli/shuffle/launch.hpp"
 #include "cli/shuffle/memory_estimate.hpp"
 #include "cli/shuffle/routing_model.hpp"
+#include "cli/shuffle/routing_options.hpp"
 #include "cli/verbs.hpp"
 #include "core/fail.hpp"
 #include "core/file.hpp"
@@ -29,11 +30,20 @@ On the CPU: systems, all measured in one run, iteration by iteration, after toke
   expert_major   shunt's shuffle of a row per (token, expert); combine weighs and sums
   token_unique   shunt's shuffle of a row per (token, rank); the experts gather blocks of rows, weigh and sum their
                  outputs in the cache, so that the copy per expert is never stored
-Each rank computes on one thread; products are oneDNN's, or OpenBLAS's. A part's time is what it adds to the slowest
-rank's, so parts add up to the layer. How much faster a system is than the first: median, least and most of the ratios
-of single iterations.
+With these options the last system is measured again, each time with one thing more:
+  map            (--map) experts lie as in the file; without it they lie in order
+  replicas       (--replica-map) … as in this file, where some have copies on several ranks
+  pruned         (--prune D) under the last of these maps no token uses more than D ranks, or nodes (--prune-level).
+                 Routings are pruned beforehand; that takes no part in the times
+So a row over the one before is what came from fusion (expert_major), one copy per rank (token_unique), placement,
+replicas and pruning. C_T is the mean number of ranks that a token is sent to; load, the busiest rank's (token, expert)
+pairs over the mean.
 
-With --device cuda: one layout. Products are cuBLASLt's, on tiles of 128 rows of one expert each. Sizes stay on the
+Each rank computes on one thread; products are oneDNN's, or OpenBLAS's. A part's time is what it adds to the slowest
+rank's, so parts add up to the layer. How much faster a system is than another: median, least and most of the ratios of
+single iterations.
+
+With --device cuda: one layout, with one --map, pruned with --prune. Products are cuBLASLt's, on tiles of 128 rows of one expert each. Sizes stay on the
 device and the bounds are those of the routing that is measured, so the same work can be captured in a CUDA graph
 (--graph).
   expert_major   every expert's rows are filled up to whole tiles; combine weighs and sums
@@ -49,6 +59,7 @@ What is printed beside the times:
 Examples:
   shunt bench layer --ranks 2 --tokens 4096
   shunt bench layer --world inproc --dtype f32 --systems expert_major,token_unique --json layer.json
+  shunt bench layer --ranks 4 --routing trace:moe.trace --layer 4 --map map.json --replica-map replicas.json --prune 2
   tools/netcluster --hosts 4 --ranks-per-host 1 --rate 1gbit -- shunt bench layer --world env
   shunt bench layer --device cuda --ranks 8 --hidden 7168 --ffn 2048 --experts 256 --graph 3
   shunt bench layer --device cuda --ranks 8 --hidden 7168 --ffn 2048 --experts 256 --layout token_unique --chunks 2
@@ -90,6 +101,9 @@ void run_on_device(Arguments& arguments) {
   };
   refuse(arguments.systems, "which measures one --layout");
   refuse(arguments.nodes, "whose ranks are one node");
+  if (!config.replica_map_file.empty())
+    fail(ErrorCode::invalid_argument,
+         "--replica-map: not with --device cuda, which takes one --map, with copies or without");
   if (arguments.world->count() > 0 && shuffle.world != "inproc")
     fail(ErrorCode::invalid_argument, "--world {}: expected inproc with --device cuda, whose ranks are threads",
          shuffle.world);
@@ -154,7 +168,7 @@ void run(Arguments& arguments) {
   shuffle.dtype = parse_dtype(arguments.dtype);
   shuffle.layout = parse_layout(arguments.layout);
   shuffle.systems = {"shunt"};
-  shuffle.load_map();
+  arguments.config.load_maps();
   shuffle.progress = arguments.progress == "on" || (arguments.progress == "auto" && isatty(STDERR_FILENO));
   return arguments.config.is_on_device() ? run_on_device(arguments) : run_on_host(arguments);
 }
@@ -191,9 +205,9 @@ void add_bench_layer(CLI::App& bench) {
       verb->add_option("--layout", arguments->layout, "expert_major or token_unique; on the CPU that system alone");
   verb->add_option("--chunks", config.chunks,
                    "On a device, with token_unique: runs of tokens that take turns in one buffer; 0: chosen by size");
-  verb->add_option("--routing", shuffle.routing, "As in bench shuffle");
-  verb->add_option("--map", shuffle.map_file, "As in bench shuffle");
-  verb->add_option("--layer", shuffle.layer, "As in bench shuffle");
+  add_routing_options(*verb, shuffle);
+  verb->add_option("--replica-map", config.replica_map_file,
+                   "On the CPU: another file of expert maps, with copies of experts");
   verb->add_option("--graph", shuffle.graph, "On a device: also time so many layers in one CUDA graph");
   verb->add_option("--verify", config.verified, "Tokens per rank that are compared with what plain loops compute");
   arguments->iterations =

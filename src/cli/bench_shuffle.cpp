@@ -13,6 +13,7 @@
 #include "cli/shuffle/memory_estimate.hpp"
 #include "cli/shuffle/report.hpp"
 #include "cli/shuffle/routing_model.hpp"
+#include "cli/shuffle/routing_options.hpp"
 #include "cli/verbs.hpp"
 #include "core/fail.hpp"
 #include "core/file.hpp"
@@ -51,6 +52,7 @@ Examples:
   shunt bench shuffle --world inproc --layout token_unique --dtype fp8_e4m3
   shunt bench shuffle --ranks 8 --nodes 2 --layout token_unique --map map.json --layer 3
   shunt bench shuffle --ranks 4 --routing trace:moe.trace --layer 4
+  shunt bench shuffle --ranks 4 --routing trace:moe.trace --layer 4 --map map.json --layout token_unique --prune 2
   shunt bench shuffle --device cuda --ranks 8 --hidden 7168 --experts 256
   shunt bench shuffle --device cuda --ranks 8 --hidden 7168 --experts 256 --sms 20      beside a GEMM
   shunt bench shuffle --device cuda --ranks 8 --hidden 7168 --experts 256 --low-latency
@@ -169,10 +171,7 @@ void add_bench_shuffle(CLI::App& bench) {
   verb->add_option("--topk", config.topk, "Experts per token");
   verb->add_option("--dtype", arguments->dtype, "Of rows: f32, bf16, f16 or fp8_e4m3");
   arguments->layout_option = verb->add_option("--layout", arguments->layout, "expert_major, token_unique or padded");
-  verb->add_option("--routing", config.routing, "See below");
-  verb->add_option("--map", config.map_file,
-                   "Experts lie as in this file of expert maps, as `shunt place` writes it, not in order");
-  verb->add_option("--layer", config.layer, "Whose map of --map, and whose tokens of a trace of several layers");
+  add_routing_options(*verb, config);
   arguments->world = verb->add_option("--world", config.world,
                                       "shm (processes), inproc (threads), or env (ranks started by a launcher)")
                          ->check(CLI::IsMember({"shm", "inproc", "env"}));

@@ -1,4 +1,4 @@
-"""What tests of a benchmark share, on a device in particular."""
+"""What tests of benchmarks share, on the CPU and on a device."""
 import json
 import os
 import subprocess
@@ -58,6 +58,33 @@ class BenchOnDevice(unittest.TestCase):
         with open(path, "w") as file:
             json.dump(map_of(placement, experts=experts), file)
         return path
+
+
+class LayerOnHost(unittest.TestCase):
+    """Skipped where nothing computes products. A subclass says with which options."""
+    bench = None
+
+    @classmethod
+    def setUpClass(cls):
+        done = cls.bench.run(*cls.bench.small)
+        if "neither oneDNN" in done.stderr:
+            raise unittest.SkipTest(done.stderr.strip())
+
+    def measure(self, *arguments):
+        """The report of a benchmark that must succeed, and what it printed."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "report.json")
+            done = self.bench.run(*self.bench.small, *arguments, "--json", path)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            with open(path) as file:
+                return json.load(file), done.stdout
+
+    def expect_refused(self, *arguments, words):
+        done = self.bench.run(*self.bench.small, *arguments)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)  # one process speaks: nothing was started
+        for word in words:
+            self.assertIn(word, done.stderr)
 
 
 def main():

@@ -3,9 +3,8 @@ import json
 import os
 import subprocess
 import tempfile
-import unittest
 
-from device_bench import SHUNT, Bench, main
+from device_bench import SHUNT, Bench, LayerOnHost, main
 
 LAYER = Bench("layer", ["--tokens", "40", "--hidden", "50", "--ffn", "22", "--experts", "14", "--topk", "3", "--iterations", "2", "--warmup", "1"])
 SYSTEMS = ["conventional", "expert_major", "token_unique"]
@@ -13,27 +12,8 @@ FIGURES = ["plan_ms", "dispatch_ms", "experts_ms", "combine_ms", "layer_ms", "de
            "rows", "rows_computed", "rows_bytes", "workspace_bytes", "copies_bytes"]
 
 
-class OnHost(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        done = LAYER.run(*LAYER.small)
-        if "neither oneDNN" in done.stderr:
-            raise unittest.SkipTest(done.stderr.strip())
-
-    def measure(self, *arguments):
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "report.json")
-            done = LAYER.run(*LAYER.small, *arguments, "--json", path)
-            self.assertEqual(done.returncode, 0, done.stderr)
-            with open(path) as file:
-                return json.load(file), done.stdout
-
-    def expect_refused(self, *arguments, words):
-        done = LAYER.run(*LAYER.small, *arguments)
-        self.assertEqual(done.returncode, 1, done.stderr)
-        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)  # one process speaks: nothing was started
-        for word in words:
-            self.assertIn(word, done.stderr)
+class OnHost(LayerOnHost):
+    bench = LAYER
 
     def test_every_token_is_what_plain_loops_compute(self):
         for ranks, world, dtype in [("1", "shm", "f32"), ("2", "shm", "bf16"), ("4", "inproc", "f32"), ("7", "inproc", "bf16")]:

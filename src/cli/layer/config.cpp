@@ -18,6 +18,18 @@ void check_system(const std::string& name) {
 
 }  // namespace
 
+void LayerConfig::load_maps() {
+  shuffle.load_map();
+  if (!replica_map_file.empty()) replicas = shuffle.read_map(replica_map_file);
+}
+
+ShuffleConfig LayerConfig::unplaced() const {
+  ShuffleConfig config = shuffle;
+  config.placed.reset();
+  config.prune = {};
+  return config;
+}
+
 void LayerConfig::check() const {
   const auto demand = [](bool holds, const char* option, const std::string& expected) {
     if (!holds) fail(ErrorCode::invalid_argument, "{}: expected {}", option, expected);
@@ -40,6 +52,12 @@ void LayerConfig::check() const {
     demand(chunks == 0 || shuffle.layout == Layout::token_unique, "--chunks", "--layout token_unique with it");
     return;
   }
+  if (replicas) {
+    shuffle.check_map("--replica-map", replica_map_file, *replicas);
+    if (!replicas->has_replicas())
+      fail(ErrorCode::invalid_argument, "--replica-map {}: no expert of layer {} has a second copy", replica_map_file,
+           shuffle.layer);
+  }
   demand(shuffle.dtype == f32 || shuffle.dtype == bf16, "--dtype", "f32 or bf16 on the CPU");
   demand(ffn >= 1 && ffn <= kMostFfn, "--ffn", fmt::format("1 to {}", kMostFfn));
   demand(chunks == 0, "--chunks", "--device cuda with it");
@@ -59,7 +77,10 @@ double LayerConfig::host_memory_bytes() const {
   // Rows, the experts' outputs, tokens, results and their first bits; the conventional way also has buffers to send
   // from and to receive into.
   double rows = tokens;
-  for (const std::string& system : systems) {
+  const int num_maps = 1 + (shuffle.placed ? 1 : 0) + (replicas ? 1 : 0);
+  std::vector<std::string> ways = systems;
+  ways.resize(systems.size() + static_cast<std::size_t>(num_maps - 1 + (shuffle.prune.limit ? 1 : 0)), systems.back());
+  for (const std::string& system : ways) {
     rows += 2 * tokens;
     if (system == "conventional") rows += 4 * copies;
     if (system == "expert_major") rows += 2 * copies;
@@ -71,11 +92,13 @@ double LayerConfig::host_memory_bytes() const {
   const double inner = static_cast<double>(ffn);
   const double workspace = ranks * std::min(kDenseRows, copies) * (2 * hidden + 2 * inner) +
                            tokens * std::min(shuffle.topk, shuffle.ranks) * 2 * hidden;
-  const double weights = 3 * (shuffle.experts + 4 * ranks) * hidden * inner;  // 4: of `dense`, and of verification
+  // A rank keeps the experts of all its maps; 4: of `dense`, and of verification.
+  const double weights = 3 * (shuffle.experts * num_maps + 4 * ranks) * hidden * inner;
   constexpr double kBytesPerRank = 64 << 20;
   constexpr double kBytesPerCopy = 64;
+  constexpr double kBytesPerRoutedCopy = 24;  // every rank knows every rank's routing, and one that is pruned
   return (rows * hidden + workspace + weights) * static_cast<double>(size_of(shuffle.dtype)) +
-         copies * (kBytesPerCopy + ranks * 8) + ranks * kBytesPerRank;
+         copies * (kBytesPerCopy + ranks * kBytesPerRoutedCopy) + ranks * kBytesPerRank;
 }
 
 std::int32_t LayerConfig::num_chunks() const {
@@ -88,6 +111,7 @@ nlohmann::ordered_json LayerConfig::to_json(const std::string& world_name) const
   nlohmann::ordered_json json = shuffle.to_json(world_name);
   json["ffn"] = ffn;
   if (!is_on_device()) json["systems"] = systems;
+  if (!replica_map_file.empty()) json["replica_map"] = replica_map_file;
   if (is_on_device() && shuffle.layout == Layout::token_unique) json["chunks"] = num_chunks();
   return json;
 }

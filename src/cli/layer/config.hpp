@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,7 +18,12 @@ struct LayerConfig {
   std::int64_t verified = 2;  ///< tokens per rank that are compared with what plain loops compute
   /// On the host: ways to compute the layer (layer/moe_layer.hpp); the others are compared with the first.
   std::vector<std::string> systems = {"conventional", "expert_major", "token_unique"};
+  /// On the host: a second file of expert maps, with copies of experts; empty: none.
+  std::string replica_map_file;
+  std::optional<ExpertMap> replicas;  ///< of replica_map_file
 
+  /// Reads the maps, as ShuffleConfig::load_map().
+  void load_maps();
   /// Throws Error(invalid_argument) that names the option.
   void check() const;
 
@@ -34,6 +40,9 @@ struct LayerConfig {
 
   /// Bytes that all ranks on the host take together, at their peak. Expects a checked configuration.
   [[nodiscard]] double host_memory_bytes() const;
+
+  /// What all variants on the host start from: experts in order, tokens as they are.
+  [[nodiscard]] ShuffleConfig unplaced() const;
 
   /// The "config" of the JSON report.
   [[nodiscard]] nlohmann::ordered_json to_json(const std::string& world_name) const;

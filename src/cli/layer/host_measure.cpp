@@ -63,7 +63,7 @@ class HostLayerBenchmark {
   HostLayerBenchmark(World& world, const LayerConfig& config)
       : world_(world),
         config_(config),
-        workload_(config.shuffle),
+        workload_(config.unplaced()),
         random_experts_(config),
         tokens_(workload_.tokens(world.rank().index())) {
     for (LayerVariant& variant : make_variants(config, workload_, world.rank().index())) {
@@ -91,10 +91,13 @@ class HostLayerBenchmark {
     progress("");
     dense_times_.take_slowest(world_);
     std::vector<LayerResult> results;
-    for (Contestant& contestant : contestants_) {
-      contestant.times.take_slowest(world_);
-      summarise(contestant, most_rows);
-      results.push_back(contestant.result);
+    for (Contestant& contestant : contestants_) contestant.times.take_slowest(world_);
+    for (std::size_t i = 0; i < contestants_.size(); ++i) {
+      LayerResult& result = contestants_[i].result;
+      summarise(contestants_[i], most_rows);
+      result.speedup = speedup_over(contestants_.front(), contestants_[i]);
+      if (i > 0) result.over_previous = speedup_over(contestants_[i - 1], contestants_[i]);
+      results.push_back(result);
     }
     return results;
   }
@@ -141,6 +144,12 @@ class HostLayerBenchmark {
            world_.rank());
   }
 
+  static Speedup speedup_over(const Contestant& other, const Contestant& contestant) {
+    const std::vector<double> ratios = contestant.times.speedups_over(other.times);
+    return {other.variant.name, median(ratios), *std::min_element(ratios.begin(), ratios.end()),
+            *std::max_element(ratios.begin(), ratios.end())};
+  }
+
   void summarise(Contestant& contestant, std::int64_t dense_rows) {
     const MoeLayer& layer = *contestant.layer;
     const PartTimes& times = contestant.times;
@@ -159,9 +168,8 @@ class HostLayerBenchmark {
     result.dense_tflops = config_.flop(dense_rows * config_.shuffle.ranks) / result.dense_ms / 1e9;
     const double shuffled = result.plan_ms + result.dispatch_ms + result.combine_ms;
     result.shuffle_share = shuffled / (shuffled + result.experts_ms);
-    const std::vector<double> speedups = times.speedups_over(contestants_.front().times);
-    result.speedup = {median(speedups), *std::min_element(speedups.begin(), speedups.end()),
-                      *std::max_element(speedups.begin(), speedups.end())};
+    result.routing = contestant.variant.figures;
+    result.pruning = contestant.variant.pruning;
     const SentBytes sent = layer.sent_bytes();
     result.wire_bytes = sent.between_ranks;
     result.cross_node_bytes = sent.between_nodes;

@@ -232,6 +232,8 @@ class LayerBenchmark {
 
   void summarise() {
     LayerResult& result = result_so_far_;
+    result.routing = workload_.figures();
+    result.pruning = workload_.pruning();
     result.plan_ms = timings_.median("plan");
     result.dispatch_ms = timings_.median("dispatch");
     result.experts_ms = timings_.median("experts");

@@ -3,16 +3,19 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cli/layer/config.hpp"
+#include "cli/shuffle/workload.hpp"
 #include "shunt/world.hpp"
 
 namespace shunt::cli {
 
-/// How many times as fast as the first system, iteration by iteration.
+/// How many times as fast as another system, iteration by iteration.
 struct Speedup {
+  std::string over{};
   double median = 1;
   double least = 1;
   double most = 1;
@@ -34,7 +37,13 @@ struct LayerResult {
   double tflops = 0;               ///< of the rows, without what fills up
   double dense_tflops = 0;
   double shuffle_share = 0;  ///< of plan, dispatch and combine in their sum with the experts
-  Speedup speedup;           ///< on the host
+
+  RoutingFigures routing;
+  std::optional<PruningFigures> pruning{};
+
+  // On the host.
+  Speedup speedup{};                       ///< over the first system
+  std::optional<Speedup> over_previous{};  ///< over the one before
 
   // Bytes of rows that one dispatch sends, over all ranks; on the host.
   std::uint64_t wire_bytes = 0;        ///< between ranks

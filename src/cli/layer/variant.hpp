@@ -1,6 +1,7 @@
 // What one run of `shunt bench layer` compares.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,9 +18,13 @@ struct LayerVariant {
   LayerWay way;
   ExpertMap map;        ///< any: experts may have copies, and ranks differ in how many they hold
   RankRouting routing;  ///< of this rank
+  RoutingFigures figures;
+  std::optional<PruningFigures> pruning;
 };
 
-/// One per --systems, in that order. The first is what the others are compared with.
+/// First one per --systems, in that order, on experts in order. Then the last of these again, each with one thing more
+/// than the variant before: `map` (--map), `replicas` (--replica-map instead), `pruned` (--prune, under the last map).
+/// workload: of config.unplaced().
 std::vector<LayerVariant> make_variants(const LayerConfig& config, const Workload& workload, std::size_t rank);
 
 }  // namespace shunt::cli

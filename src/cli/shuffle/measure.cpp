@@ -116,6 +116,8 @@ class Benchmark {
   }
 
   void summarise() {
+    result_.routing = workload_.figures();
+    result_.pruning = workload_.pruning();
     for (const Contestant& contestant : contestants_) summarise(contestant);
     if (wire_) {
       SystemResult& wire = result_.systems.emplace_back();
