@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -10,6 +11,8 @@
 #include "shunt/topology.hpp"
 
 namespace shunt {
+
+struct CopyArrays;
 
 /// A pure function of the map, the topology, the token's source and the set of its experts: not of the token's number,
 /// nor of the order of its choices. So every rank and every device agree, and splitting a batch changes nothing.
@@ -22,22 +25,12 @@ class CopyChoice {
  public:
   CopyChoice(const ExpertMap& map, const Topology& topology);
 
-  /// experts: a token's, −1 = dropped, each at most once; copies: as many, −1 where dropped. One thread at a time.
-  void choose(RankId source, std::span<const std::int32_t> experts, std::span<PhysicalId> copies);
+  /// experts: a token's, −1 = dropped, each at most once; copies: as many, −1 where dropped. From any thread.
+  void choose(RankId source, std::span<const std::int32_t> experts, std::span<PhysicalId> copies) const;
 
  private:
-  class Needed;
-
-  std::vector<std::int32_t> only_copy_;     // by expert: its physical expert, or −1 where there are several
-  std::vector<std::int32_t> copies_begin_;  // experts + 1
-  std::vector<std::int32_t> copies_;        // physical experts, by expert
-  std::vector<std::int32_t> rank_of_;       // by physical expert
-  std::vector<std::int32_t> share_of_;      // by physical expert
-  std::vector<std::int32_t> node_of_;       // by rank
-  // The last token that needed a rank or a node; a new token forgets the others' by counting on.
-  std::vector<std::uint32_t> rank_needed_by_;
-  std::vector<std::uint32_t> node_needed_by_;
-  std::uint32_t token_ = 0;
+  std::shared_ptr<const CopyArrays> arrays_;
+  std::vector<NodeId> node_of_;  // by rank
 };
 
 }  // namespace shunt

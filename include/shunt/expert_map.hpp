@@ -51,19 +51,11 @@ class ExpertMap {
     return first_of_rank_[rank.index() + 1] - first_of_rank_[rank.index()];
   }
 
-  /// The copies of an expert, by ascending rank; never empty.
+  /// The copies of an expert, by ascending rank; never empty. CopyChoice says which of them serves a token.
   [[nodiscard]] std::span<const PhysicalId> copies(ExpertId expert) const {
     const auto begin = static_cast<std::size_t>(copies_begin_[expert.index()]);
     const auto end = static_cast<std::size_t>(copies_begin_[expert.index() + 1]);
     return std::span(copies_).subspan(begin, end - begin);
-  }
-
-  /// The copy that serves (source, token): copies take turns over tokens, and sources start at different copies, so
-  /// that load spreads evenly. A pure function of its arguments, so every rank and every transport agree.
-  [[nodiscard]] PhysicalId choose(ExpertId expert, RankId source, TokenId token) const {
-    const auto all = copies(expert);
-    if (all.size() == 1) return all.front();
-    return all[(source.index() + token.index()) % all.size()];
   }
 
   /// Equal maps have equal hashes on every rank.

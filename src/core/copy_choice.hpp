@@ -4,18 +4,10 @@
 
 #include <cstdint>
 
-namespace shunt {
+#include "core/copy_tables.hpp"
+#include "shunt/routing.hpp"
 
-/// An expert map and its topology as arrays.
-struct CopyTables {
-  std::int32_t num_experts;
-  const std::int32_t* only_copy;     ///< [experts]: physical; −1 where there are several
-  const std::int32_t* copies_begin;  ///< [experts + 1]
-  const std::int32_t* copies;        ///< physical experts, by logical expert, then rank
-  const std::int32_t* rank_of;       ///< [physical experts]
-  const std::int32_t* share_of;      ///< [physical experts]
-  const std::int32_t* node_of;       ///< [ranks]
-};
+namespace shunt {
 
 /// Spreads close numbers over 32 bits (the finaliser of MurmurHash3).
 constexpr std::uint32_t spread_bits(std::uint32_t value) {
@@ -24,68 +16,144 @@ constexpr std::uint32_t spread_bits(std::uint32_t value) {
   return value ^ (value >> 16);
 }
 
-/// Of experts in any order: the sum over them.
+/// A token's hash is the sum over its experts, so that their order does not count.
 constexpr std::uint32_t hash_of_expert(std::int32_t expert) {
   return spread_bits(static_cast<std::uint32_t>(expert) + 0x9e3779b9u);
 }
 
-/// The copy of an expert that has several. `hash` is that of all experts of the token.
-template <class Needed>
-constexpr std::int32_t choose_copy(const CopyTables& map, std::int32_t expert, std::uint32_t hash, std::int32_t source,
-                                   const Needed& needed) {
-  const auto detour = [&](std::int32_t copy) {
-    const std::int32_t rank = map.rank_of[copy];
-    if (needed.has_rank(rank)) return 0;
-    if (rank == source) return 1;
-    return needed.has_node(map.node_of[rank]) ? 2 : 3;
-  };
-  const std::int32_t begin = map.copies_begin[expert], end = map.copies_begin[expert + 1];
-  int least = 4;
-  std::uint32_t shares = 0;
-  for (std::int32_t i = begin; i < end; ++i) {
-    const int each = detour(map.copies[i]);
-    if (each > least) continue;
-    if (each < least) shares = 0;
-    least = each;
-    shares += static_cast<std::uint32_t>(map.share_of[map.copies[i]]);
-  }
-  const std::uint64_t drawn = spread_bits(hash + static_cast<std::uint32_t>(expert));
-  auto turn = static_cast<std::int64_t>(drawn * shares >> 32);
-  for (std::int32_t i = begin; i < end; ++i) {
-    if (detour(map.copies[i]) != least) continue;
-    turn -= map.share_of[map.copies[i]];
-    if (turn < 0) return map.copies[i];
-  }
-  return map.copies[begin];  // not reached: turn is less than the sum of shares
+/// A token's number for one of its experts, from its hash.
+constexpr std::uint32_t draw(std::uint32_t hash, std::int32_t expert) {
+  return spread_bits(hash + static_cast<std::uint32_t>(expert));
 }
 
-/// copies[choice] of a token's experts; −1 for experts that are dropped or don't exist. `needed` holds the source's
-/// node and nothing else at first.
+/// The ranks and nodes that a token needs already, where there are few: the node of its source at first.
+class NeededBits {
+ public:
+  static constexpr std::int32_t kMaxRanks = 64;
+
+  constexpr NeededBits() = default;
+  constexpr explicit NeededBits(std::int32_t source_node) : nodes_(bit(source_node)) {}
+
+  [[nodiscard]] constexpr bool has_rank(std::int32_t rank) const { return (ranks_ & bit(rank)) != 0; }
+  [[nodiscard]] constexpr bool has_node(std::int32_t node) const { return (nodes_ & bit(node)) != 0; }
+  constexpr void add(std::int32_t rank, std::int32_t node) {
+    ranks_ |= bit(rank);
+    nodes_ |= bit(node);
+  }
+  constexpr void add(const NeededBits& others) {
+    ranks_ |= others.ranks_;
+    nodes_ |= others.nodes_;
+  }
+
+ private:
+  static constexpr std::uint64_t bit(std::int32_t index) { return std::uint64_t{1} << index; }
+
+  std::uint64_t ranks_ = 0;
+  std::uint64_t nodes_ = 0;
+};
+
+/// The same for any number of ranks.
+class NeededList {
+ public:
+  constexpr NeededList() = default;
+  constexpr explicit NeededList(std::int32_t source_node) : source_node_(source_node) {}
+
+  [[nodiscard]] constexpr bool has_rank(std::int32_t rank) const { return holds(ranks_, rank); }
+  [[nodiscard]] constexpr bool has_node(std::int32_t node) const { return node == source_node_ || holds(nodes_, node); }
+  constexpr void add(std::int32_t rank, std::int32_t node) {
+    ranks_[size_] = rank;
+    nodes_[size_] = node;
+    ++size_;
+  }
+  constexpr void add(const NeededList& others) {
+    for (std::int32_t i = 0; i < others.size_; ++i) add(others.ranks_[i], others.nodes_[i]);
+  }
+
+ private:
+  constexpr bool holds(const std::int32_t* all, std::int32_t one) const {
+    for (std::int32_t i = 0; i < size_; ++i)
+      if (all[i] == one) return true;
+    return false;
+  }
+
+  std::int32_t source_node_ = -1;
+  std::int32_t size_ = 0;
+  std::int32_t ranks_[Routing::kMaxTopK]{};
+  std::int32_t nodes_[Routing::kMaxTopK]{};
+};
+
+/// Calls use(needed) with what serves so many ranks; nothing is needed yet but the source's node.
+template <class Use>
+constexpr void with_needed(std::int32_t num_ranks, std::int32_t source_node, const Use& use) {
+  if (num_ranks <= NeededBits::kMaxRanks) {
+    NeededBits needed(source_node);
+    use(needed);
+  } else {
+    NeededList needed(source_node);
+    use(needed);
+  }
+}
+
+/// The copy of an expert that has several: [begin, begin + num). `drawn` is the token's hash with the expert.
 template <class Needed>
-constexpr void choose_copies(const CopyTables& map, std::int32_t source, const std::int32_t* experts, std::int32_t topk,
-                             Needed& needed, std::int32_t* copies) {
-  constexpr std::int32_t kUndecided = -2;
+constexpr const CopyTables::Copy& choose_copy(const CopyTables::Copy* begin, std::int32_t num, std::uint32_t drawn,
+                                              std::int32_t source, const Needed& needed) {
+  // Without branches on what a token needs, which no machine could predict.
+  const auto detour = [&](std::int32_t i) {
+    const int to_node = needed.has_node(begin[i].node) ? 2 : 3;
+    const int to_rank = begin[i].rank == source ? 1 : to_node;
+    return needed.has_rank(begin[i].rank) ? 0 : to_rank;
+  };
+  int least = 3;
+  for (std::int32_t i = 0; i < num; ++i) {
+    const int each = detour(i);
+    least = each < least ? each : least;
+  }
+  const auto share = [&](std::int32_t i) {
+    return detour(i) == least ? static_cast<std::uint32_t>(begin[i].share) : 0;
+  };
+  std::uint32_t shares = 0;
+  for (std::int32_t i = 0; i < num; ++i) shares += share(i);
+  const auto turn = static_cast<std::uint32_t>(std::uint64_t{drawn} * shares >> 32);
+  std::uint32_t passed = 0;
+  std::int32_t chosen = 0;
+  for (std::int32_t i = 0; i + 1 < num; ++i) {
+    passed += share(i);
+    chosen += turn >= passed ? 1 : 0;
+  }
+  return begin[chosen];
+}
+
+/// Calls use(choice, physical expert) for each of a token's experts, in any order. experts[choice] gives them, each at
+/// most once; −1, and whatever else is no expert: dropped. `needed` is as with_needed() makes it.
+template <class Experts, class Needed, class Use>
+constexpr void choose_copies(const CopyTables& map, std::int32_t source, const Experts& experts, std::int32_t topk,
+                             Needed& needed, const Use& use) {
   std::uint32_t hash = 0;
-  std::int32_t undecided = 0;
+  std::uint64_t several = 0;  // a bit per choice whose expert has several copies
+  static_assert(Routing::kMaxTopK <= 64);
   for (std::int32_t choice = 0; choice < topk; ++choice) {
     const std::int32_t expert = experts[choice];
-    copies[choice] = -1;
     if (expert < 0 || expert >= map.num_experts) continue;
-    hash += hash_of_expert(expert);
-    copies[choice] = map.only_copy[expert];
-    if (copies[choice] >= 0) {
-      needed.add(map.rank_of[copies[choice]]);
+    const CopyTables::Expert of_expert = map.experts[expert];
+    hash += of_expert.hash;
+    if (of_expert.only_copy < 0) {
+      several |= std::uint64_t{1} << choice;
     } else {
-      copies[choice] = kUndecided;
-      ++undecided;
+      needed.add(of_expert.rank, of_expert.node);
+      use(choice, of_expert.only_copy);
     }
   }
-  for (; undecided > 0; --undecided) {
+  while (several != 0) {
     std::int32_t next = -1;
     for (std::int32_t choice = 0; choice < topk; ++choice)
-      if (copies[choice] == kUndecided && (next < 0 || experts[choice] < experts[next])) next = choice;
-    copies[next] = choose_copy(map, experts[next], hash, source, needed);
-    needed.add(map.rank_of[copies[next]]);
+      if ((several >> choice & 1) != 0 && (next < 0 || experts[choice] < experts[next])) next = choice;
+    several &= ~(std::uint64_t{1} << next);
+    const std::int32_t begin = map.copies_begin[experts[next]];
+    const CopyTables::Copy& chosen = choose_copy(map.copies + begin, map.copies_begin[experts[next] + 1] - begin,
+                                                 draw(hash, experts[next]), source, needed);
+    needed.add(chosen.rank, chosen.node);
+    use(next, chosen.physical);
   }
 }
 

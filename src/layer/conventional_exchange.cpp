@@ -22,7 +22,7 @@ void ConventionalExchange::order_by_expert(const Routing& routing, const ExpertM
   weights_.resize(routing.experts.size());
   sent_position_.assign(routing.experts.size(), -1);
   counts_.assign(static_cast<std::size_t>(map.num_physical()), 0);
-  CopyChoice choice(map, topology_);
+  const CopyChoice choice(map, topology_);
   std::array<PhysicalId, Routing::kMaxTopK> copies;
   for (std::size_t entry = 0; entry < routing.experts.size(); ++entry) {
     weights_[entry] = routing.weight(entry);

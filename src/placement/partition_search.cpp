@@ -94,10 +94,13 @@ class TabuSearch {
       value += weights.node_sum * static_cast<double>(nodes_->total());
       most = std::max(most, weights.node_most * static_cast<double>(Largest(nodes_->touching()).value()));
     }
-    return value + most;
+    return value + most + moved_;
   }
 
   void note() {
+    moved_ = 0;
+    for (std::size_t expert = 0; expert < problem_.home.size(); ++expert)
+      moved_ += ranks_.group(expert) != problem_.home[expert] ? problem_.move_cost : 0;
     value_ = value();
     excess_ = total_excess();
     const bool is_allowed = excess_ == 0;
@@ -161,7 +164,14 @@ class TabuSearch {
       most = std::max(
           most, weights.node_most * static_cast<double>(most_node.with(node_a, between.at_a, node_b, between.at_b)));
     }
-    return value + most;
+    return value + most + moving(a, ranks_.group(b)) + moving(b, ranks_.group(a)) + moved_;
+  }
+
+  /// What it adds to the cost of moving experts when this one goes from where it is to a rank.
+  [[nodiscard]] double moving(std::size_t item, std::int32_t rank) const {
+    if (item >= problem_.home.size()) return 0;
+    const std::int32_t home = problem_.home[item];
+    return problem_.move_cost * ((rank != home) - (ranks_.group(item) != home));
   }
 
   void swap(std::size_t a, std::size_t b) {
@@ -183,7 +193,7 @@ class TabuSearch {
   std::vector<int> free_after_;  // [items]: the step from which on an item may be swapped again
   std::vector<int> vacancies_;   // [ranks]
   double penalty_ = 0, least_penalty_ = 0, most_penalty_ = 0;
-  double value_ = 0, excess_ = 0;
+  double value_ = 0, excess_ = 0, moved_ = 0;
   Partition best_;
 };
 

@@ -26,6 +26,9 @@ struct PartitionProblem {
   std::vector<std::int32_t> node;  ///< [ranks]
   Objective objective;
   double most_load;  ///< of a rank, as a share of all rows
+  /// Where experts are now, and what moving one of them costs, in the objective's unit; empty: they are nowhere yet.
+  std::vector<std::int32_t> home = {};
+  double move_cost = 0;
 
   [[nodiscard]] std::size_t num_experts() const { return load.size(); }
   [[nodiscard]] std::size_t num_ranks() const { return node.size(); }

@@ -61,6 +61,26 @@ class LayerPlacement {
     return {map, limit()};
   }
 
+  std::vector<ExpertMap> near(const ExpertMap& current, const ExpertMap& fresh, double limit) const {
+    // What an expert's move costs, as a share of what is minimised: from a few moves to nearly free ones.
+    constexpr std::array kCosts = {0.04, 0.02, 0.01, 0.007, 0.005, 0.0035, 0.0025};
+    const std::vector<std::int32_t> home = ranks_of(current);
+    std::vector<ExpertMap> maps;
+    PartitionProblem whole = problem(sample_, nodes(), objective(), limit);
+    whole.home = home;
+    for (const std::vector<std::int32_t>& start : {home, ranks_of(fresh)})
+      for (const double kept_mean : {1.0, 0.1})
+        for (const double cost : kCosts) {
+          whole.objective = objective(kept_mean);
+          whole.move_cost = cost * scale();
+          const Partition found = search_partition(whole, with_vacancies(start, num_ranks_), 2 * options_.effort.steps,
+                                                   Random(options_.effort.seed));
+          if (found.value == std::numeric_limits<double>::infinity()) continue;
+          maps.push_back(map_of(std::span(found.rank_of).first(num_experts_)));
+        }
+    return maps;
+  }
+
  private:
   [[nodiscard]] std::size_t places() const { return static_cast<std::size_t>(options_.places(tokens_.num_experts)); }
   [[nodiscard]] ExpertMap load_only_map() const {
@@ -114,11 +134,19 @@ class LayerPlacement {
     return map_of(*rank_of);
   }
 
-  [[nodiscard]] Objective objective() const {
+  /// What the objective is about, for tokens that touch half of the ranks.
+  [[nodiscard]] double scale() const {
+    const Objective weights = objective();
+    const auto tokens = static_cast<double>(sample_.num_tokens());
+    return options_.goal == Goal::c_t ? tokens * static_cast<double>(num_ranks_) / 2
+                                      : tokens * std::max(weights.rank_most / 2, weights.node_most);
+  }
+
+  [[nodiscard]] Objective objective(double kept_mean = 1) const {
     if (options_.goal == Goal::c_t) return {};
     // What the busiest rank and the busiest node take in, of which forwarders keep their own and nodes theirs; and a
     // part of the means, as a lower sum leaves room for a lower maximum.
-    constexpr double kOfMean = 0.3;
+    const double kOfMean = 0.3 * kept_mean;
     const double m = options_.ranks_per_node, n = options_.nodes;
     const double near = options_.cost.near_s_per_row * (m - 1) / m, far = options_.cost.far_s_per_row * (n - 1) / n;
     return {.rank_sum = kOfMean * near / (m * n), .node_sum = kOfMean * far / n, .rank_most = near, .node_most = far};
@@ -264,6 +292,11 @@ Method parse_method(std::string_view name) {
 
 std::int32_t PlaceOptions::places(std::int32_t num_experts) const {
   return num_experts + static_cast<std::int32_t>(std::lround(num_experts * replicas / 100));
+}
+
+std::vector<ExpertMap> maps_near(const RoutedTokens& tokens, const ExpertMap& current, const ExpertMap& fresh,
+                                 double load_limit, const PlaceOptions& options) {
+  return LayerPlacement(tokens, options).near(current, fresh, load_limit);
 }
 
 Placed place(Method method, const RoutedTokens& tokens, const PlaceOptions& options) {

@@ -1,7 +1,6 @@
 #include "placement/replica_search.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -20,8 +19,6 @@ class Marks {
  public:
   explicit Marks(std::size_t size) : marked_(size) {}
   void clear() { ++now_; }
-  void add(std::size_t i) { marked_[i] = now_; }
-  [[nodiscard]] bool has(std::size_t i) const { return marked_[i] == now_; }
   /// True if it was not there.
   bool insert(std::size_t i) { return std::exchange(marked_[i], now_) != now_; }
 
@@ -30,14 +27,14 @@ class Marks {
   std::uint64_t now_ = 0;
 };
 
-/// The map as choose_copies() reads it, with places that change.
+/// The map as choose_copies() reads it, with places that change. Copies go by the name of their rank.
 class Copies {
  public:
-  Copies(const Holdings& holdings, std::size_t num_experts, const Topology& topology) : ranks_of_(num_experts) {
+  Copies(const Holdings& holdings, std::size_t num_experts, const Topology& topology)
+      : topology_(topology), ranks_of_(num_experts) {
     for (std::size_t rank = 0; rank < holdings.size(); ++rank)
       for (const std::int32_t expert : holdings[rank])
         ranks_of_[index(expert)].push_back(static_cast<std::int32_t>(rank));
-    for (const NodeId node : topology.nodes()) node_of_.push_back(node.value);
     rebuild();
   }
 
@@ -55,32 +52,28 @@ class Copies {
 
   /// After changes.
   void rebuild() {
-    only_copy_.clear();
+    experts_.clear();
     begin_.assign(1, 0);
-    rank_of_.clear();
-    for (const auto& ranks : ranks_of_) {
-      only_copy_.push_back(ranks.size() == 1 ? begin_.back() : -1);
-      rank_of_.insert(rank_of_.end(), ranks.begin(), ranks.end());
-      begin_.push_back(static_cast<std::int32_t>(rank_of_.size()));
+    copies_.clear();
+    for (std::size_t expert = 0; expert < ranks_of_.size(); ++expert) {
+      for (const std::int32_t rank : ranks_of_[expert])
+        copies_.push_back({rank, rank, topology_.node(RankId(rank)).value, 1});
+      const CopyTables::Copy only = ranks_of_[expert].size() == 1 ? copies_.back() : CopyTables::Copy{-1, -1, -1, 1};
+      experts_.push_back({only.physical, only.rank, only.node, hash_of_expert(static_cast<std::int32_t>(expert))});
+      begin_.push_back(static_cast<std::int32_t>(copies_.size()));
     }
-    for (auto p = static_cast<std::int32_t>(copies_.size()); p < begin_.back(); ++p) copies_.push_back(p);
-    shares_.resize(rank_of_.size(), 1);
   }
 
   [[nodiscard]] CopyTables tables() const {
-    return {static_cast<std::int32_t>(ranks_of_.size()),
-            only_copy_.data(),
-            begin_.data(),
-            copies_.data(),
-            rank_of_.data(),
-            shares_.data(),
-            node_of_.data()};
+    return {static_cast<std::int32_t>(experts_.size()), experts_.data(), begin_.data(), copies_.data()};
   }
 
  private:
+  const Topology& topology_;
   std::vector<std::vector<std::int32_t>> ranks_of_;  // by expert, ascending
-  // Physical experts are numbered by expert here: only their order among an expert's copies matters to the choice.
-  std::vector<std::int32_t> only_copy_, begin_, copies_, rank_of_, shares_, node_of_;
+  std::vector<CopyTables::Expert> experts_;
+  std::vector<std::int32_t> begin_;
+  std::vector<CopyTables::Copy> copies_;
 };
 
 class Annealing {
@@ -94,9 +87,13 @@ class Annealing {
         node_marks_(index(problem.topology.num_nodes())),
         token_marks_(problem.sample.num_tokens()),
         tokens_of_(index(problem.sample.num_experts)),
+        experts_(problem.sample.experts.size()),
         rank_of_(problem.sample.experts.size(), -1),
         now_(start.size(), index(problem.topology.num_nodes())),
         best_(start) {
+    std::ranges::transform(problem.sample.experts, experts_.begin(), [](std::uint16_t expert) {
+      return expert == RoutedTokens::kDropped ? -1 : static_cast<std::int32_t>(expert);
+    });
     for (std::size_t token = 0; token < problem.sample.num_tokens(); ++token)
       for (const std::uint16_t expert : problem.sample.experts_of(token))
         if (expert != RoutedTokens::kDropped) tokens_of_[expert].push_back(static_cast<std::uint32_t>(token));
@@ -137,28 +134,15 @@ class Annealing {
   }
 
   /// The ranks that serve a token's experts; −1 where dropped.
-  void ranks_for(std::size_t token, std::span<std::int16_t> ranks) {
-    struct Needed {
-      Annealing& self;
-      void add(std::int32_t rank) const {
-        self.rank_marks_.add(index(rank));
-        self.node_marks_.add(self.problem_.topology.node(RankId(rank)).index());
-      }
-      [[nodiscard]] bool has_rank(std::int32_t rank) const { return self.rank_marks_.has(index(rank)); }
-      [[nodiscard]] bool has_node(std::int32_t node) const { return self.node_marks_.has(index(node)); }
-    } needed{*this};
-    rank_marks_.clear();
-    node_marks_.clear();
-    const std::int32_t source = problem_.sample.sources[token];
-    node_marks_.add(problem_.topology.node(RankId(source)).index());
-    std::array<std::int32_t, Routing::kMaxTopK> experts, chosen;
-    const auto named = problem_.sample.experts_of(token);
-    for (std::size_t i = 0; i < named.size(); ++i)
-      experts[i] = named[i] == RoutedTokens::kDropped ? -1 : static_cast<std::int32_t>(named[i]);
-    const CopyTables tables = copies_.tables();
-    choose_copies(tables, source, experts.data(), problem_.sample.topk, needed, chosen.data());
-    for (std::size_t i = 0; i < named.size(); ++i)
-      ranks[i] = static_cast<std::int16_t>(chosen[i] < 0 ? -1 : tables.rank_of[chosen[i]]);
+  void ranks_for(std::size_t token, std::span<std::int16_t> ranks) const {
+    const auto k = static_cast<std::size_t>(problem_.sample.topk);
+    std::fill(ranks.begin(), ranks.end(), std::int16_t{-1});
+    const RankId source(problem_.sample.sources[token]);
+    with_needed(problem_.topology.num_ranks(), problem_.topology.node(source).value, [&](auto& needed) {
+      choose_copies(
+          copies_.tables(), source.value, &experts_[token * k], problem_.sample.topk, needed,
+          [&](std::int32_t choice, std::int32_t rank) { ranks[index(choice)] = static_cast<std::int16_t>(rank); });
+    });
   }
 
   void count(std::span<const std::int16_t> ranks, double sign, Counts& counts) {
@@ -253,6 +237,7 @@ class Annealing {
         tried_ranks_.resize(tried_ranks_.size() + k);
         const auto ranks = std::span(tried_ranks_).last(k);
         ranks_for(token, ranks);
+        if (std::ranges::equal(ranks, ranks_of(token))) continue;
         count(ranks_of(token), -1, after);
         count(ranks, 1, after);
       }
@@ -272,7 +257,8 @@ class Annealing {
   Copies copies_;
   Marks rank_marks_, node_marks_, token_marks_;
   std::vector<std::vector<std::uint32_t>> tokens_of_;  // by expert
-  std::vector<std::int16_t> rank_of_;                  // [tokens, topk]
+  std::vector<std::int32_t> experts_;                  // [tokens, topk]; −1: dropped
+  std::vector<std::int16_t> rank_of_;                  // [tokens, topk]; −1: dropped
   Counts now_;
   double rows_ = 0, value_ = 0, excess_ = 0, penalty_ = 0, temperature_ = 0;
   std::vector<std::uint32_t> tried_;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/fail.hpp"
+#include "plan/batch_copies.hpp"
 #include "plan/tree_order.hpp"
 
 namespace shunt {
@@ -12,36 +13,46 @@ namespace {
 class Reader {
  public:
   Reader(const Routing& routing, const ExpertMap& map, const Topology& topology, RankId self)
-      : routing_(routing), map_(map), self_(self), order_(map, topology) {
+      : routing_(routing), map_(map), topology_(topology), self_(self), order_(map, topology) {
     for (std::int32_t expert = 0; expert < map.num_experts(); ++expert) {
       const auto copies = map.copies(ExpertId(expert));
-      experts_.push_back({kNoToken, copies.size() == 1 ? order_.key(copies.front()) : kSeveralCopies});
+      experts_.push_back({kNoToken, copies.size() == 1 ? order_.key(copies.front()) : 0});
     }
   }
 
   Demand read() {
-    std::vector<std::int32_t> keys(routing_.experts.size() + kSortSlack);
-    std::vector<std::uint32_t> first_entry(routing_.num_tokens() + 1);
-    std::int32_t* end = keys.data();
-    for (std::size_t token = 0; token < routing_.num_tokens(); ++token) {
-      end = read_token(token, end);
-      first_entry[token + 1] = static_cast<std::uint32_t>(end - keys.data());
-    }
-    auto entries = sort_in_tree_order(keys, first_entry, order_);
-    return {std::move(first_entry), std::move(entries)};
+    if (!map_.has_replicas()) return read(NoCopies());
+    if (map_.num_ranks() <= NeededBits::kMaxRanks) return read(BatchCopies<NeededBits>(map_, topology_, self_));
+    return read(BatchCopies<NeededList>(map_, topology_, self_));
   }
 
  private:
   static constexpr std::uint32_t kNoToken = 0xffff'ffffu;
-  static constexpr std::int32_t kSeveralCopies = -1;
 
   struct Expert {
     std::uint32_t last_token;  // finds repeats without comparing a token's experts with each other
-    std::int32_t key;          // of the only copy, or kSeveralCopies
+    std::int32_t key;          // of the only copy; 0 where there are several, until one is chosen
   };
 
-  std::int32_t* read_token(std::size_t token, std::int32_t* out) {
+  template <class Copies>
+  Demand read(Copies copies) {
+    keys_.resize(routing_.experts.size() + kSortSlack);
+    std::vector<std::uint32_t> first_entry(routing_.num_tokens() + 1);
+    const auto set_key = [&](std::uint32_t entry, PhysicalId copy) { keys_[entry] |= order_.key(copy); };
+    std::uint32_t end = 0;
+    for (std::size_t token = 0; token < routing_.num_tokens(); ++token) {
+      first_entry[token + 1] = end = read_token(token, end, copies);
+      if (copies.is_full()) copies.choose(set_key);
+    }
+    copies.choose(set_key);
+    auto entries = sort_in_tree_order(keys_, first_entry, order_);
+    return {std::move(first_entry), std::move(entries)};
+  }
+
+  template <class Copies>
+  std::uint32_t read_token(std::size_t token, std::uint32_t end, Copies& copies) {
     const auto topk = static_cast<std::size_t>(routing_.topk);
+    auto chosen = copies.new_token();
     for (std::size_t choice = 0; choice < topk; ++choice) {
       const std::int32_t id = routing_.experts[token * topk + choice];
       if (id == -1) continue;
@@ -51,11 +62,11 @@ class Reader {
       expert.last_token = static_cast<std::uint32_t>(token);
       const float weight = routing_.weight(token * topk + choice);
       if (!std::isfinite(weight)) fail_weight(token, id, weight);
-      const std::int32_t key =
-          expert.key != kSeveralCopies ? expert.key : order_.key(map_.choose(ExpertId(id), self_, TokenId(token)));
-      *out++ = key | static_cast<std::int32_t>(choice);
+      copies.add(chosen, id, end);
+      keys_[end++] = expert.key | static_cast<std::int32_t>(choice);
     }
-    return out;
+    copies.end(chosen);
+    return end;
   }
 
   [[noreturn]] void fail_range(std::size_t token, std::int32_t id) const {
@@ -72,9 +83,11 @@ class Reader {
 
   const Routing& routing_;
   const ExpertMap& map_;
+  const Topology& topology_;
   RankId self_;
   TreeOrder order_;
-  std::vector<Expert> experts_;  // by logical expert
+  std::vector<Expert> experts_;     // by logical expert
+  std::vector<std::int32_t> keys_;  // by entry
 };
 
 }  // namespace

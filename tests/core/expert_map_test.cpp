@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <set>
-
 #include "shunt/error.hpp"
 
 namespace shunt {
@@ -30,15 +28,6 @@ TEST(ExpertMap, LocalExpertsAscendWhateverTheOrderGiven) {
   EXPECT_EQ(map.logical(PhysicalId(0)), ExpertId(0));
   EXPECT_EQ(map.logical(PhysicalId(1)), ExpertId(2));
   EXPECT_EQ(map.rank(PhysicalId(2)), RankId(1));
-}
-
-TEST(ExpertMap, ReplicasTakeTurnsOverTokens) {
-  const ExpertMap map = ExpertMap::from_placement(2, {{ExpertId(0), ExpertId(1)}, {ExpertId(0)}});
-  EXPECT_TRUE(map.has_replicas());
-  std::set<PhysicalId> chosen;
-  for (std::int32_t token = 0; token < 2; ++token) chosen.insert(map.choose(ExpertId(0), RankId(0), TokenId(token)));
-  EXPECT_EQ(chosen.size(), 2u);
-  EXPECT_NE(map.choose(ExpertId(0), RankId(0), TokenId(0)), map.choose(ExpertId(0), RankId(1), TokenId(0)));
 }
 
 TEST(ExpertMap, IsWrittenWithPlainNumbers) {

@@ -44,6 +44,20 @@ TEST(Capacity, CountsTokensAfterTheDrop) {
   EXPECT_THAT(plans[0]->counts.tokens_per_rank, ElementsAre(0, 3, 0, 1));
 }
 
+// Expert 0 has a copy on each rank, expert 1 is on rank 1 alone. The third token's row for expert 1 is dropped, but
+// its row for expert 0 stays on rank 1, though nothing else takes it there and its own rank has a copy.
+TEST(Capacity, DropsAfterCopiesAreChosen) {
+  const auto plans = test::plan_ranks({Topology::single_node(2),
+                                       ExpertMap::from_placement(3, {{0, 2}, {0, 1}}),
+                                       {.capacity = 2},
+                                       2,
+                                       {{{1, 2, 1, 2, 0, 1}, {}}, {{}, {}}}});
+  const auto targets = plans[0]->targets_of(2);
+  ASSERT_EQ(targets.size(), 1u);
+  EXPECT_EQ(targets[0].rank, RankId(1));
+  EXPECT_EQ(plans[0]->num_dropped, 1);
+}
+
 TEST(Capacity, NeverReachedDropsNothing) {
   const auto plans = test::plan_ranks(one_expert(5));
   EXPECT_EQ(plans[0]->num_dropped + plans[1]->num_dropped, 0);

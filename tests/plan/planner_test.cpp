@@ -54,6 +54,53 @@ TEST(ShufflePlan, EqualsTheReferenceWhateverTheSizes) {
   }));
 }
 
+// Beyond what fits into a word of bits.
+TEST(ShufflePlan, EqualsTheReferenceOnManyRanks) {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    std::mt19937_64 generator(seed);
+    const std::int32_t ranks = 64 + static_cast<std::int32_t>(seed);
+    const CaseLimits limits{.experts = 16, .topk = 6, .tokens = 2};
+    expect_as_reference(test::random_case(generator, Topology::virtual_nodes(ranks, 1 + ranks / 8), limits));
+    ASSERT_FALSE(HasFatalFailure()) << "seed " << seed;
+  }
+}
+
+// More than are chosen for at a time.
+TEST(ShufflePlan, EqualsTheReferenceOnManyTokens) {
+  for (std::uint64_t seed = 0; seed < 10; ++seed) {
+    std::mt19937_64 generator(seed);
+    const CaseLimits limits{.experts = 12, .topk = 4, .tokens = 400};
+    expect_as_reference(test::random_case(generator, Topology::virtual_nodes(3, 2), limits));
+    ASSERT_FALSE(HasFatalFailure()) << "seed " << seed;
+  }
+}
+
+TEST(ShufflePlan, ABatchInTwoGivesTheSameCopies) {
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    std::mt19937_64 generator(seed);
+    RandomCase all = test::random_case(generator);
+    all.options.layout = Layout::expert_major;
+    all.options.capacity = PlanOptions::kUnlimited;
+    const auto rows_of = [](const RandomCase& some) { return test::plan_ranks(some).front()->counts.rows; };
+    RandomCase first = all, second = all;
+    for (std::size_t rank = 0; rank < all.ranks.size(); ++rank) {
+      const std::size_t half = all.ranks[rank].experts.size() / static_cast<std::size_t>(all.topk) / 2;
+      const auto cut = static_cast<std::ptrdiff_t>(half * static_cast<std::size_t>(all.topk));
+      for (RandomCase* part : {&first, &second}) {
+        const auto keep = [&](auto& values) {
+          if (values.empty()) return;
+          part == &first ? values.erase(values.begin() + cut, values.end())
+                         : values.erase(values.begin(), values.begin() + cut);
+        };
+        keep(part->ranks[rank].experts);
+        keep(part->ranks[rank].weights);
+      }
+    }
+    const auto whole = rows_of(all), one = rows_of(first), two = rows_of(second);
+    for (std::size_t i = 0; i < whole.size(); ++i) ASSERT_EQ(whole[i], one[i] + two[i]) << "seed " << seed;
+  }
+}
+
 TEST(ShufflePlan, SlotsOfAnExpertAscendBySourceThenToken) {
   const auto plans = test::plan_ranks(two_ranks());
   // Expert 0 lives on rank 0: tokens 0 and 1 of rank 0, then tokens 0 and 1 of rank 1.

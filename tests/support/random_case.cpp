@@ -22,14 +22,18 @@ Topology random_topology(Dice& dice, const CaseLimits& limits) {
 ExpertMap random_map(Dice& dice, std::int32_t experts, std::int32_t ranks) {
   if (dice.one_in(3)) return ExpertMap::contiguous(experts, ranks);
   const std::int32_t replicas_percent = dice.pick({0, 10, 60});
+  const std::int32_t most_share = dice.pick({1, 3, ExpertMap::kMaxShare});
   std::vector<std::vector<ExpertId>> placement(static_cast<std::size_t>(ranks));
+  ExpertMap::Shares shares(placement.size());
   for (std::int32_t expert = 0; expert < experts; ++expert) {
     const std::int32_t home = dice.between(0, ranks - 1);
     for (std::int32_t rank = 0; rank < ranks; ++rank)
-      if (rank == home || dice.between(1, 100) <= replicas_percent)
+      if (rank == home || dice.between(1, 100) <= replicas_percent) {
         placement[static_cast<std::size_t>(rank)].emplace_back(expert);
+        shares[static_cast<std::size_t>(rank)].push_back(dice.between(1, most_share));
+      }
   }
-  return ExpertMap::from_placement(experts, placement);
+  return ExpertMap::from_placement(experts, placement, shares);
 }
 
 RankRouting random_routing(Dice& dice, std::int32_t tokens, std::int32_t topk, std::int32_t experts) {

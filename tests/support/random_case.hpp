@@ -41,8 +41,8 @@ struct CaseLimits {
   std::int32_t least_topk = 1;
 };
 
-/// Covers nodes that don't follow rank order, ranks without experts or tokens, replicas, drops, missing weights,
-/// alignment, capacity, every layout. Equal generator states and limits give equal cases.
+/// Covers nodes that don't follow rank order, ranks without experts or tokens, replicas with shares, drops, missing
+/// weights, alignment, capacity, every layout. Equal generator states and limits give equal cases.
 RandomCase random_case(std::mt19937_64& generator, const CaseLimits& limits = {});
 
 /// On these ranks and nodes, so that many cases can share a world; limits.ranks and limits.nodes do not count.

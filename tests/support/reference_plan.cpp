@@ -5,6 +5,8 @@
 #include <set>
 #include <tuple>
 
+#include "support/reference_copies.hpp"
+
 namespace shunt::test {
 namespace {
 
@@ -53,17 +55,20 @@ class Reference {
   }
 
  private:
-  // Rows in order of source, token, choice; beyond capacity they are dropped.
+  // Rows in order of source, token, choice; beyond capacity they are dropped, which changes no other row's copy.
   void collect_rows() {
     std::map<PhysicalId, std::int64_t> accepted;
     for (const RankId source : ranks()) {
       const Routing& routing = routings_[source.index()];
-      const std::vector<PhysicalId> copies = chosen_copies(map_, source, routing.experts, routing.topk);
-      for (std::size_t entry = 0; entry < copies.size(); ++entry) {
-        const PhysicalId expert = copies[entry];
-        if (!expert.valid()) continue;
+      std::vector<PhysicalId> copies;  // of the token at hand
+      for (std::size_t entry = 0; entry < routing.experts.size(); ++entry) {
         const auto token = static_cast<std::int32_t>(entry) / routing.topk;
         const auto choice = static_cast<std::int32_t>(entry) % routing.topk;
+        if (choice == 0)
+          copies = reference_copies(map_, topology_, source,
+                                    routing.experts.subspan(entry, static_cast<std::size_t>(routing.topk)));
+        const PhysicalId expert = copies[static_cast<std::size_t>(choice)];
+        if (!expert.valid()) continue;
         if (++accepted[expert] > options_.capacity) {
           ++dropped_[source.index()];
         } else {
@@ -229,15 +234,6 @@ bool equal(const Target& a, const Target& b) {
 }
 
 }  // namespace
-
-std::vector<PhysicalId> chosen_copies(const ExpertMap& map, RankId source, std::span<const std::int32_t> experts,
-                                      std::int32_t topk) {
-  std::vector<PhysicalId> copies(experts.size());
-  for (std::size_t entry = 0; entry < experts.size(); ++entry)
-    if (experts[entry] >= 0)
-      copies[entry] = map.choose(ExpertId(experts[entry]), source, TokenId(entry / static_cast<std::size_t>(topk)));
-  return copies;
-}
 
 std::vector<PlanData> reference_plans(std::span<const Routing> routings, const ExpertMap& map, const Topology& topology,
                                       const PlanOptions& options) {

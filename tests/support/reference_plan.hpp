@@ -14,10 +14,6 @@
 
 namespace shunt::test {
 
-/// The copies that serve a rank's tokens, [tokens, topk]; −1 where a choice is dropped.
-std::vector<PhysicalId> chosen_copies(const ExpertMap& map, RankId source, std::span<const std::int32_t> experts,
-                                      std::int32_t topk);
-
 /// The plans of all ranks, without hash. `routings` is [ranks] and valid.
 std::vector<PlanData> reference_plans(std::span<const Routing> routings, const ExpertMap& map, const Topology& topology,
                                       const PlanOptions& options);

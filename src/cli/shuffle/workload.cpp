@@ -61,7 +61,7 @@ void Workload::place() {
 
 void Workload::choose_copies() {
   const auto topk = static_cast<std::size_t>(config_.topk);
-  CopyChoice choice(map_, config_.topology());
+  const CopyChoice choice(map_, config_.topology());
   for (std::size_t rank = 0; rank < routing_.size(); ++rank) {
     RankRouting& routing = routing_[rank];
     routing.copies.resize(routing.experts.size());

@@ -3,17 +3,43 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "core/cuda/check.hpp"
 #include "support/dice.hpp"
-#include "support/reference_plan.hpp"
+#include "support/reference_copies.hpp"
 
 namespace shunt::test {
 namespace {
 
+/// The same copies by a map in which each of them is an expert, without those on lost ranks: what is lost changes
+/// nothing about the others.
+RandomCase without_lost_copies(const DecodeStep& step, const DecodeShape& shape) {
+  std::vector<std::vector<ExpertId>> placement(static_cast<std::size_t>(shape.map.num_ranks()));
+  for (std::int32_t copy = 0; copy < shape.map.num_physical(); ++copy)
+    placement[shape.map.rank(PhysicalId(copy)).index()].emplace_back(copy);
+  RandomCase rest = step.routing;
+  rest.map = ExpertMap::from_placement(shape.map.num_physical(), placement);
+  const auto topk = static_cast<std::size_t>(shape.topk);
+  for (std::size_t rank = 0; rank < rest.ranks.size(); ++rank) {
+    const std::span experts(rest.ranks[rank].experts);
+    for (std::size_t first = 0; first < experts.size(); first += topk) {
+      const auto token = experts.subspan(first, topk);
+      const auto copies = reference_copies(shape.map, rest.topology, RankId(rank), token);
+      for (std::size_t choice = 0; choice < topk; ++choice) {
+        const bool is_lost =
+            copies[choice].valid() && std::ranges::count(step.lost, shape.map.rank(copies[choice])) > 0;
+        token[choice] = is_lost ? -1 : copies[choice].value;
+      }
+    }
+  }
+  return rest;
+}
+
 void ask_reference(DecodeStep& step, const DecodeShape& shape) {
-  const ReferenceShuffle reference(step.routing, shape.options());
+  const ReferenceShuffle reference(step.lost.empty() ? step.routing : without_lost_copies(step, shape),
+                                   shape.options());
   step.rows = reference.dispatch(step.x, std::vector<HostRows>(step.x.size()));
   step.results = reference.combine(step.expert_out);
 }
@@ -56,13 +82,8 @@ DecodeStep draw_decode_step(std::uint64_t seed, const DecodeShape& shape, const 
 }
 
 DecodeStep without_rank(const DecodeStep& step, const DecodeShape& shape, RankId lost) {
-  DecodeStep rest{step.routing, step.x, step.expert_out};
-  for (std::size_t rank = 0; rank < rest.x.size(); ++rank) {
-    std::vector<std::int32_t>& experts = rest.routing.ranks[rank].experts;
-    const std::vector<PhysicalId> copies = chosen_copies(shape.map, RankId(rank), experts, shape.topk);
-    for (std::size_t entry = 0; entry < experts.size(); ++entry)
-      if (copies[entry].valid() && shape.map.rank(copies[entry]) == lost) experts[entry] = -1;
-  }
+  DecodeStep rest{step.routing, step.x, step.expert_out, step.lost};
+  rest.lost.push_back(lost);
   rest.routing.ranks[lost.index()] = {};
   rest.x[lost.index()] = HostRows(shape.dtype, 0, shape.hidden);
   ask_reference(rest, shape);

@@ -22,10 +22,11 @@ struct DecodeShape {
   [[nodiscard]] EngineOptions options() const { return {.hidden = hidden, .dtype = dtype}; }
 };
 
-/// All vectors are [ranks].
+/// Vectors of what ranks have are [ranks].
 struct DecodeStep {
   RandomCase routing;
   std::vector<HostRows> x, expert_out;
+  std::vector<RankId> lost{};  ///< what is sent there is dropped
   std::vector<ReferenceRows> rows{};
   std::vector<HostRows> results{};
 };
