@@ -39,6 +39,7 @@ int main(int argc, char** argv) {
   CLI::App* bench = app.add_subcommand("bench", "Measure, beside what you would use otherwise")->require_subcommand(1);
   shunt::cli::add_bench_shuffle(*bench);
   shunt::cli::add_bench_layer(*bench);
+  shunt::cli::add_place(app);
   shunt::cli::add_schedule(app);
   try {
     const int status = run(app, argc, argv);

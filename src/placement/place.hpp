@@ -29,10 +29,10 @@ Method parse_method(std::string_view name);
 
 /// Effort is counted in steps, so that the result is the same on every machine.
 struct SearchEffort {
-  std::size_t sample = 12'000;  ///< tokens that swaps are scored on
+  std::size_t sample = 20'000;  ///< tokens that swaps are scored on
   int starts = 4;
   int steps = 400;                 ///< swaps per start
-  int replica_proposals = 12'000;  ///< changes of copies that are tried
+  int replica_proposals = 16'000;  ///< changes of copies that are tried
   std::uint64_t seed = 1;
 };
 

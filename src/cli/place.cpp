@@ -1,0 +1,190 @@
+// shunt place: which rank holds which expert, from recorded routing.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <memory>
+
+#include "cli/place/request.hpp"
+#include "cli/plural.hpp"
+#include "cli/verbs.hpp"
+#include "core/fail.hpp"
+#include "core/file.hpp"
+#include "shunt/routing_trace.hpp"
+
+namespace shunt::cli {
+namespace {
+
+constexpr const char* kFooter = R"(
+Four forms:
+  shunt place --trace F --nodes N --ranks-per-node M -o map.json    maps for all layers, and what they cost
+  shunt place --trace F --stats [--map map.json]                    what the layers and a map are like
+  shunt place --trace F --from map.json --window N -o new.json      follow drift: move experts where it pays
+  shunt place --generate KIND -o F                                  a made-up trace
+
+Methods:
+  shunt            swaps scored on tokens, under a limit on the busiest rank's load; copies where --replicas allows
+  contiguous       experts in order
+  occult-greedy    the Occult paper's greedy; ignores load
+  occult-repaired  the same, then the cheapest swaps until the load limit holds
+  load-only        load alone, hierarchical, with copies: what EPLB does
+  all              all of these; -o then gets shunt's map
+
+Kinds of made-up traces:
+  uniform, zipf    every expert equally likely; in proportion to 1/i^--exponent, in a shuffled order
+  clustered        --groups disjoint groups, a token's experts all from one
+  topics           overlapping topics of different popularity
+  drift            topics that change half-way
+
+Traces are recorded by EngineOptions::trace or made from NumPy arrays by tools/trace_from_npz. Several --trace files of
+one model, such as those of its ranks, are read as one.
+
+Examples:
+  shunt place --generate topics --layers 4 -o topics.trace
+  shunt place --trace topics.trace --nodes 2 --ranks-per-node 4 --method all --holdout 0.5 -o map.json --json report.json
+  shunt place --trace topics.trace --ranks-per-node 8 --objective c_t --replicas 12.5 --load-limit 1.1 -o map.json
+  shunt report report.json -o report.html
+  shunt bench shuffle --ranks 8 --nodes 2 --routing trace:topics.trace --map map.json --layer 2
+)";
+
+struct Arguments {
+  PlaceRequest request;
+  bool stats = false;
+  std::string map, from, progress = "auto";
+};
+
+void demand(bool holds, const char* option, const char* expected) {
+  if (!holds) fail(ErrorCode::invalid_argument, "{}: expected {}", option, expected);
+}
+
+void run(Arguments& arguments) {
+  PlaceRequest& request = arguments.request;
+  request.progress = arguments.progress == "on" || (arguments.progress == "auto" && isatty(STDERR_FILENO));
+  const int forms = arguments.stats + !arguments.from.empty() + !request.generate.empty();
+  demand(forms <= 1, "--stats, --from, --generate", "one of them at most");
+  demand(request.generate.empty() || request.traces.empty(), "--generate", "no --trace with it");
+  demand(!request.generate.empty() || !request.traces.empty(), "--trace", "a file, or --generate to make one");
+  demand(arguments.map.empty() || arguments.stats, "--map", "--stats with it; --from follows a map");
+  demand((request.window > 0) == !arguments.from.empty(), "--window", "--from with it, and at least 1");
+  demand(request.first_token >= 0, "--first-token", "at least 0");
+  for (const std::string& file : {request.output, request.json})
+    if (!file.empty()) check_writable(file);
+  if (!request.generate.empty()) {
+    demand(!request.output.empty(), "--generate", "-o FILE with it");
+    return generate_trace(request);
+  }
+  request.map_file = arguments.stats ? arguments.map : arguments.from;
+  if (arguments.stats) return show_stats(request);
+  if (!arguments.from.empty()) return follow_drift(request);
+  demand(!request.output.empty() || !request.json.empty(), "-o", "a file for the maps, or --json for the report");
+  make_maps(request);
+}
+
+}  // namespace
+
+Cluster PlaceRequest::load_cluster() const { return Cluster::load(cluster); }
+
+placement::PlaceOptions PlaceRequest::options() const {
+  demand(nodes >= 1, "--nodes", "at least 1");
+  demand(ranks_per_node >= 1 && std::int64_t{nodes} * ranks_per_node <= 4096, "--ranks-per-node",
+         "at least 1, and at most 4096 ranks in all");
+  demand(replicas >= 0 && replicas <= 1000, "--replicas", "0 to 1000 per cent");
+  demand(!load_limit || (*load_limit >= 1 && *load_limit <= 1e6), "--load-limit",
+         "at least 1: the busiest rank over the mean");
+  demand(prune >= 0, "--prune", "at least 1");
+  demand(holdout >= 0 && holdout < 1, "--holdout", "0 to less than 1");
+  demand(hidden >= 1, "--hidden", "at least 1");
+  demand(tokens_per_rank >= 1, "--tokens-per-rank", "at least 1");
+  demand(expert_mb > 0, "--expert-mb", "more than 0");
+  demand(horizon > 0, "--horizon", "more than 0");
+  placement::PlaceOptions options;
+  options.nodes = nodes;
+  options.ranks_per_node = ranks_per_node;
+  options.goal = objective == "c_t" ? placement::Goal::c_t : placement::Goal::time;
+  options.cost = placement::ShuffleCost::of(
+      load_cluster(), static_cast<std::size_t>(hidden) * size_of(parse_dtype(dtype)), tokens_per_rank);
+  options.replicas = replicas;
+  options.load_limit = load_limit;
+  options.effort = effort;
+  return options;
+}
+
+void generate_trace(const PlaceRequest& request) {
+  const placement::GenerateOptions& generated = request.generated;
+  demand(request.generated_layers >= 1, "--layers", "at least 1");
+  (void)placement::make_generator(request.generate, generated, 0);  // throws what is wrong before a file is begun
+  TraceWriter writer(request.output, {.layers = request.generated_layers,
+                                      .experts = generated.experts,
+                                      .topk = generated.topk,
+                                      .weights = false,
+                                      .scores = false,
+                                      .sources = false});
+  constexpr std::int64_t kTokensAtOnce = 16'384;
+  const auto topk = static_cast<std::size_t>(generated.topk);
+  std::vector<std::int32_t> experts;
+  for (std::int32_t layer = 0; layer < request.generated_layers; ++layer) {
+    const auto generator = placement::make_generator(request.generate, generated, layer);
+    for (std::int64_t begin = 0; begin < generated.tokens; begin += kTokensAtOnce) {
+      experts.resize(static_cast<std::size_t>(std::min(kTokensAtOnce, generated.tokens - begin)) * topk);
+      for (std::size_t i = 0; i < experts.size(); i += topk) generator->draw(std::span(experts).subspan(i, topk));
+      writer.append(layer, {.experts = experts, .weights = {}, .topk = generated.topk});
+    }
+    if (request.progress) fmt::print(stderr, "\r\x1b[K{} of {} layers", layer + 1, request.generated_layers);
+  }
+  if (request.progress) fmt::print(stderr, "\r\x1b[K");
+  writer.finish();
+  fmt::print("{}: {} of {}, {} experts, top-{}\n", request.output, plural(request.generated_layers, "layer"),
+             plural(generated.tokens, "token"), generated.experts, generated.topk);
+}
+
+void add_place(CLI::App& app) {
+  auto arguments = std::make_shared<Arguments>();
+  PlaceRequest& request = arguments->request;
+  CLI::App* verb =
+      app.add_subcommand("place", "Expert maps from recorded routing: experts that work together live together");
+  verb->footer(kFooter);
+  verb->option_defaults()->always_capture_default()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  verb->add_option("--trace", request.traces, "Routing trace; several of one model are read as one")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  verb->add_option("--nodes", request.nodes, "Nodes; between them a token travels once per node");
+  verb->add_option("--ranks-per-node", request.ranks_per_node, "Ranks of each node");
+  verb->add_option("--cluster", request.cluster,
+                   "Whose links estimates are for: a preset (v100, a100, h100) or a file");
+  verb->add_option("--objective", request.objective, "time: of the busiest link; c_t: distinct ranks per token")
+      ->check(CLI::IsMember({"time", "c_t"}));
+  verb->add_option("--replicas", request.replicas, "Copies of experts beyond one each, in per cent of the experts");
+  verb->add_option("--load-limit", request.load_limit,
+                   "Most rows of a rank over the mean, in every layer; by default 1.05 times what load-only reaches");
+  verb->add_option("--prune", request.prune, "Also report what pruning tokens to so many ranks would keep");
+  verb->add_option("--holdout", request.holdout, "Share of each layer's tokens, its last, that maps are not made from");
+  verb->add_option("--method", request.method, "See below");
+  verb->add_option("--first-token", request.first_token, "Skip the tokens before this one in every layer");
+  verb->add_option("--hidden", request.hidden, "Elements per row, for estimates");
+  verb->add_option("--dtype", request.dtype, "Of rows, for estimates");
+  verb->add_option("--tokens-per-rank", request.tokens_per_rank, "Of one shuffle, for estimates");
+  verb->add_flag("--stats", arguments->stats, "Show what the trace's layers are like");
+  verb->add_option("--map", arguments->map, "With --stats: of this map instead of experts in order");
+  verb->add_option("--from", arguments->from, "Follow the trace from this map");
+  verb->add_option("--window", request.window, "With --from: tokens per window");
+  verb->add_option("--expert-mb", request.expert_mb,
+                   "With --from: weights of an expert, and states that move with them");
+  verb->add_option("--horizon", request.horizon, "With --from: shuffles that a map is expected to stay for");
+  verb->add_option("--generate", request.generate, "Make up a trace of this kind");
+  verb->add_option("--layers", request.generated_layers, "With --generate");
+  verb->add_option("--tokens", request.generated.tokens, "With --generate: of each layer");
+  verb->add_option("--experts", request.generated.experts, "With --generate");
+  verb->add_option("--topk", request.generated.topk, "With --generate");
+  verb->add_option("--groups", request.generated.groups, "With --generate clustered");
+  verb->add_option("--exponent", request.generated.exponent, "With --generate zipf");
+  verb->add_option("--seed", request.generated.seed, "With --generate");
+  verb->add_option("--search-steps", request.effort.steps, "Effort: swaps of each start");
+  verb->add_option("--search-starts", request.effort.starts, "Effort: starts");
+  verb->add_option("--search-tokens", request.effort.sample, "Effort: tokens that swaps are scored on");
+  verb->add_option("--search-copies", request.effort.replica_proposals, "Effort: changes of copies that are tried");
+  verb->add_option("-o,--output", request.output, "Where maps, or a trace, go");
+  verb->add_option("--json", request.json, "Write the figures to this file");
+  verb->add_option("--progress", arguments->progress, "on, off or auto: where standard error is a terminal")
+      ->check(CLI::IsMember({"on", "off", "auto"}));
+  verb->callback([arguments] { run(*arguments); });
+}
+
+}  // namespace shunt::cli

@@ -1,0 +1,104 @@
+#include "cli/place/trace_tokens.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "core/fail.hpp"
+
+namespace shunt::cli {
+namespace {
+
+constexpr std::int64_t kTokensAtOnce = 65'536;
+
+void append(placement::RoutedTokens& tokens, const TraceLayer& layer, const TraceShape& shape, std::int64_t first) {
+  const auto topk = static_cast<std::size_t>(shape.topk);
+  std::vector<std::int32_t> some;
+  for (std::int64_t begin = first; begin < layer.num_tokens(); begin += kTokensAtOnce) {
+    const auto count = static_cast<std::size_t>(std::min(kTokensAtOnce, layer.num_tokens() - begin));
+    some.resize(count * topk);
+    layer.read_experts(begin, some);
+    for (const std::int32_t expert : some)
+      tokens.experts.push_back(expert < 0 ? placement::RoutedTokens::kDropped : static_cast<std::uint16_t>(expert));
+    const std::size_t end = tokens.sources.size();
+    tokens.sources.resize(end + count, -1);
+    if (shape.sources) layer.read_sources(begin, std::span(tokens.sources).subspan(end, count));
+  }
+  layer.release();
+}
+
+}  // namespace
+
+TokenSource::TokenSource(const std::vector<std::string>& paths) : paths_(paths) {
+  for (const std::string& path : paths) {
+    traces_.push_back(RoutingTrace::open(path));
+    const TraceShape &one = shape(), &other = traces_.back().shape();
+    if (one.layers != other.layers || one.experts != other.experts || one.topk != other.topk)
+      fail(ErrorCode::invalid_argument,
+           "{}: {} layers of {} experts, top-{}, but {} has {} of {}, top-{}: traces of one model go together", path,
+           other.layers, other.experts, other.topk, paths.front(), one.layers, one.experts, one.topk);
+  }
+}
+
+placement::RoutedTokens TokenSource::read(std::int32_t layer, std::int64_t first_token, std::int32_t num_ranks) const {
+  placement::RoutedTokens tokens{shape().experts, shape().topk, {}, {}};
+  bool has_sources = true;
+  std::int64_t skipped = 0;
+  for (const RoutingTrace& trace : traces_) {
+    const TraceLayer of_layer = trace.layer(layer);
+    const std::int64_t skip = std::clamp<std::int64_t>(first_token - skipped, 0, of_layer.num_tokens());
+    skipped += skip;
+    has_sources &= trace.shape().sources;
+    append(tokens, of_layer, trace.shape(), skip);
+  }
+  if (tokens.num_tokens() == 0)
+    fail(ErrorCode::invalid_argument, "{}: layer {} has no token number {}", paths_.back(), layer, first_token);
+  const bool are_ranks = has_sources && std::all_of(tokens.sources.begin(), tokens.sources.end(),
+                                                    [&](std::int32_t s) { return s >= 0 && s < num_ranks; });
+  if (!are_ranks) tokens.deal_sources(num_ranks, first_token);
+  return tokens;
+}
+
+void for_layers(std::int32_t num_layers, bool shows_progress, const std::function<void(std::int32_t)>& work) {
+  std::atomic<std::int32_t> next = 0;
+  std::mutex mutex;  // of what follows
+  std::int32_t done = 0;
+  std::pair<std::int32_t, std::exception_ptr> failed{num_layers, nullptr};
+  const auto run = [&] {
+    for (std::int32_t layer = next++; layer < num_layers; layer = next++) {
+      std::exception_ptr error;
+      try {
+        work(layer);
+      } catch (...) {
+        error = std::current_exception();
+      }
+      const std::lock_guard lock(mutex);
+      if (error && layer < failed.first) {
+        failed = {layer, error};
+        next = num_layers;
+      }
+      ++done;
+      if (shows_progress) {
+        fmt::print(stderr, "\r\x1b[K{} of {} layers", done, num_layers);
+        std::fflush(stderr);
+      }
+    }
+  };
+  {
+    std::vector<std::jthread> threads;
+    const auto cores = static_cast<std::int32_t>(std::max(1u, std::thread::hardware_concurrency()));
+    for (std::int32_t i = 1; i < std::min(cores, num_layers); ++i) threads.emplace_back(run);
+    run();
+  }
+  if (shows_progress) {
+    fmt::print(stderr, "\r\x1b[K");
+    std::fflush(stderr);
+  }
+  if (failed.second) std::rethrow_exception(failed.second);
+}
+
+}  // namespace shunt::cli

@@ -1,0 +1,38 @@
+// Layers of traces, one at a time and several at once.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "placement/routed_tokens.hpp"
+#include "shunt/routing_trace.hpp"
+
+namespace shunt::cli {
+
+/// Traces of the same model, such as those of its ranks, read as one: tokens of later files follow those of earlier.
+class TokenSource {
+ public:
+  /// Throws Error(invalid_argument) that names the file, also where the files' shapes differ.
+  explicit TokenSource(const std::vector<std::string>& paths);
+
+  [[nodiscard]] const TraceShape& shape() const { return traces_.front().shape(); }
+  [[nodiscard]] const std::vector<RoutingTrace>& traces() const { return traces_; }
+
+  /// A layer's tokens from first_token on. Their sources are those recorded if all are ranks, else dealt out. Throws
+  /// Error(invalid_argument) where there are none.
+  [[nodiscard]] placement::RoutedTokens read(std::int32_t layer, std::int64_t first_token,
+                                             std::int32_t num_ranks) const;
+
+ private:
+  std::vector<std::string> paths_;
+  std::vector<RoutingTrace> traces_;
+};
+
+/// Calls work(layer) for all layers, on as many threads as there are cores, and says on stderr how far it is. Rethrows
+/// what the lowest layer threw that did.
+void for_layers(std::int32_t num_layers, bool shows_progress, const std::function<void(std::int32_t)>& work);
+
+}  // namespace shunt::cli
