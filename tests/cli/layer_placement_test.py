@@ -119,6 +119,15 @@ class Placement(LayerOnHost):
             self.assertLess(pruned["wire_bytes"], before["wire_bytes"])
             self.assertEqual(report["pruning"], figures)
 
+    def test_pruning_holds_for_the_copies_that_plans_choose(self):
+        report, _ = self.real("--replica-map", self.map_with_copies(), "--prune", "2", "--tokens", "512", "--verify", "1")
+        before, pruned = report["systems"][-2:]
+        self.assertGreater(before["c_t"], 2)
+        self.assertLessEqual(pruned["c_t"], 2)
+        self.assertLessEqual(pruned["wire_bytes"], 2 * 4 * 512 * ROW_BYTES)
+        # A handful of tokens lose an expert because their copies lie apart.
+        self.assertLess(pruned["pruning"]["num_dropped"], 4 * 512 * 8 // 100)
+
     def test_pruning_drops_where_some_token_has_no_scores(self):
         with_scores = self.real("--prune", "2", "--first-token", str(3072 - 4 * TOKENS))[0]["pruning"]
         self.assertEqual((with_scores["scores"], with_scores["num_dropped"]), ("all experts", 0))

@@ -41,9 +41,9 @@ PruningFigures prune_routings(const ShuffleConfig& config, const RoutingModel& m
                               std::vector<RankRouting>& routings) {
   const auto topk = static_cast<std::size_t>(config.topk);
   const auto similarity = config.prune.by == "similarity" ? model.similarity() : std::nullopt;
-  const PruneOptions options{.limit = *config.prune.limit,
-                             .level = config.prune.level == "nodes" ? PruneLevel::nodes : PruneLevel::ranks,
-                             .similarity = similarity ? &*similarity : nullptr};
+  PruneOptions options{.limit = *config.prune.limit,
+                       .level = config.prune.level == "nodes" ? PruneLevel::nodes : PruneLevel::ranks,
+                       .similarity = similarity ? &*similarity : nullptr};
   PruningFigures figures;
   figures.has_scores = all_tokens_have_scores(config, model);
   double mass_before = 0, mass_after = 0, num_changed = 0;
@@ -58,6 +58,7 @@ PruningFigures prune_routings(const ShuffleConfig& config, const RoutingModel& m
       const auto experts = std::span(routing.experts).subspan(first, topk);
       routed += std::any_of(experts.begin(), experts.end(), [](std::int32_t expert) { return expert >= 0; }) ? 1 : 0;
     }
+    options.source = RankId(rank);
     PrunedRouting pruned = prune(routing.view(config.topk), scores, map, config.topology(), options);
     mass_before += mass;
     mass_after += mass * pruned.report.mass_kept;
