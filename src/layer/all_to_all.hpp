@@ -31,7 +31,9 @@ class AllToAll {
 };
 
 /// Over shunt's own transport: each rank is one expert and each row of the send buffer a token with one choice, so that
-/// shunt's own dispatch is a plain all-to-all of rows, and its combine the way back. Named `unfused`.
+/// shunt's own dispatch is a plain all-to-all of rows, either way. Combine would do for the way back, but it takes rows
+/// in the order of tokens, which here is by destination: between hosts one peer's link after the other would be busy.
+/// Named `unfused`.
 std::shared_ptr<AllToAll> make_engine_all_to_all(World& world, std::int64_t hidden, DType dtype);
 
 }  // namespace shunt

@@ -1,5 +1,4 @@
 #include <cstring>
-#include <numeric>
 
 #include "layer/all_to_all.hpp"
 #include "shunt/engine.hpp"
@@ -28,29 +27,34 @@ class EngineAllToAll final : public AllToAll {
   }
 
   Buffers prepare(std::span<const std::int32_t> send_counts, std::span<const std::int32_t> receive_counts) override {
-    std::vector<std::int32_t> destinations;
-    for (std::size_t rank = 0; rank < send_counts.size(); ++rank)
-      destinations.insert(destinations.end(), static_cast<std::size_t>(send_counts[rank]),
-                          static_cast<std::int32_t>(rank));
-    plan_ = engine_.plan({.experts = destinations, .weights = {}, .topk = 1}, one_expert_per_rank_);
-    const auto num_received = std::accumulate(receive_counts.begin(), receive_counts.end(), std::int64_t{0});
-    if (!send_.data || send_.rows != plan_.num_tokens() || receive_.rows != num_received) {
-      send_ = world_.allocate(dtype_, plan_.num_tokens(), hidden_);
-      receive_ = world_.allocate(dtype_, num_received, hidden_);
+    forward_ = plan(send_counts);
+    backward_ = plan(receive_counts);
+    if (!send_.data || send_.rows != forward_.num_tokens() || receive_.rows != backward_.num_tokens()) {
+      send_ = world_.allocate(dtype_, forward_.num_tokens(), hidden_);
+      receive_ = world_.allocate(dtype_, backward_.num_tokens(), hidden_);
     }
     return {send_.data, receive_.data};
   }
 
-  void forward() override { (void)engine_.dispatch(plan_, send_, {.scales = {}, .out = receive_}).wait(); }
-  void backward() override { (void)engine_.combine(plan_, receive_, {.out = send_}).wait(); }
+  void forward() override { (void)engine_.dispatch(forward_, send_, {.scales = {}, .out = receive_}).wait(); }
+  void backward() override { (void)engine_.dispatch(backward_, receive_, {.scales = {}, .out = send_}).wait(); }
 
  private:
+  /// Of rows that stand by destination; they arrive by source.
+  Plan plan(std::span<const std::int32_t> counts) {
+    std::vector<std::int32_t> destinations;
+    for (std::size_t rank = 0; rank < counts.size(); ++rank)
+      destinations.insert(destinations.end(), static_cast<std::size_t>(counts[rank]), static_cast<std::int32_t>(rank));
+    return engine_.plan({.experts = destinations, .weights = {}, .topk = 1}, one_expert_per_rank_);
+  }
+
   World& world_;
   std::int64_t hidden_;
   DType dtype_;
   ExpertMap one_expert_per_rank_;
   Engine engine_;
-  Plan plan_;
+  Plan forward_;
+  Plan backward_;
   Tensor send_;
   Tensor receive_;
 };
