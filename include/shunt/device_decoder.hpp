@@ -54,12 +54,12 @@ class DeviceDecoder {
   [[nodiscard]] std::optional<RankId> missing() const;
 
   /// Goes on without these ranks, be they lost, slow or no longer needed, and without those that were left out before.
-  /// What routings send to a copy of an expert there is dropped, as if it were −1; nobody writes to these ranks' memory
-  /// or waits for them, and source_counts() of theirs are 0 unless they come later. Collective over the ranks that
-  /// stay, which bring the same list; each waits on the host, at most for twice the deadline. A fault is forgotten,
-  /// even where no rank is named, and so is a dispatch that was not combined: a dispatch comes next. Graphs that were
-  /// captured before follow. If it throws, as one that stays did not come, it may be called again, with the same ranks
-  /// or with more.
+  /// What routings send to a copy of an expert there is dropped, and changes nothing about a token's other copies;
+  /// nobody writes to these ranks' memory or waits for them, and source_counts() of theirs are 0 unless they come
+  /// later. Collective over the ranks that stay, which bring the same list; each waits on the host, at most for twice
+  /// the deadline. A fault is forgotten, even where no rank is named, and so is a dispatch that was not combined: a
+  /// dispatch comes next. Graphs that were captured before follow. If it throws, as one that stays did not come, it may
+  /// be called again, with the same ranks or with more.
   ///
   /// A rank that is left out and comes later reports that others don't come. It changes no results of theirs: its rows
   /// have their own places. But it may set its source_counts() once more, so that experts compute rows in vain. To take

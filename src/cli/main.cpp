@@ -41,6 +41,7 @@ int main(int argc, char** argv) {
   shunt::cli::add_bench_layer(*bench);
   shunt::cli::add_place(app);
   shunt::cli::add_schedule(app);
+  shunt::cli::add_report(app);
   try {
     const int status = run(app, argc, argv);
     shunt::cli::flush_stdout();

@@ -20,8 +20,8 @@ json parse_json(const std::string& source, const std::string& text) {
   }
 }
 
-JsonFields::JsonFields(std::string source, std::string path, const json& object)
-    : source_(std::move(source)), path_(std::move(path)), object_(object) {
+JsonFields::JsonFields(std::string source, std::string path, json object)
+    : source_(std::move(source)), path_(std::move(path)), object_(std::move(object)) {
   if (!object_.is_object())
     fail(ErrorCode::invalid_argument, "{}: {}expected an object", source_, path_.empty() ? "" : path_ + ": ");
 }
@@ -74,6 +74,12 @@ double JsonFields::real(const std::string& key, double least, double most, std::
   return value->get<double>();
 }
 
+std::optional<double> JsonFields::optional_real(const std::string& key, double least, double most) {
+  const json* value = find(key, false);
+  if (!value || value->is_null()) return std::nullopt;
+  return real(key, least, most);
+}
+
 bool JsonFields::boolean(const std::string& key, bool fallback) {
   const json* value = find(key, false);
   if (!value) return fallback;
@@ -84,6 +90,14 @@ bool JsonFields::boolean(const std::string& key, bool fallback) {
 JsonFields JsonFields::object(const std::string& key) {
   const json* value = find(key, true);
   return {source_, path_.empty() ? key : path_ + "." + key, *value};
+}
+
+std::vector<JsonFields> JsonFields::objects(const std::string& key) {
+  std::vector<JsonFields> objects;
+  const std::string path = path_.empty() ? key : path_ + "." + key;
+  for (const json& object : list(key))
+    objects.emplace_back(source_, fmt::format("{}[{}]", path, objects.size()), object);
+  return objects;
 }
 
 const json& JsonFields::list(const std::string& key) {

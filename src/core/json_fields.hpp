@@ -17,7 +17,7 @@ nlohmann::json parse_json(const std::string& source, const std::string& text);
 /// The keys of one object. Every message names the source and the key with its path ("tiny.json: moe.topk: …").
 class JsonFields {
  public:
-  JsonFields(std::string source, std::string path, const nlohmann::json& object);
+  JsonFields(std::string source, std::string path, nlohmann::json object);
 
   [[nodiscard]] bool has(const std::string& key);
   std::string text(const std::string& key, std::optional<std::string> fallback = {});
@@ -26,8 +26,12 @@ class JsonFields {
   std::int64_t integer(const std::string& key, std::int64_t least, std::int64_t most,
                        std::optional<std::int64_t> fallback = {});
   double real(const std::string& key, double least, double most, std::optional<double> fallback = {});
+  /// None where the key is missing or null.
+  std::optional<double> optional_real(const std::string& key, double least, double most);
   bool boolean(const std::string& key, bool fallback);
   JsonFields object(const std::string& key);
+  /// The objects of a list: "layers[0]", …
+  std::vector<JsonFields> objects(const std::string& key);
   /// A list, as long as this object lives.
   const nlohmann::json& list(const std::string& key);
   /// Pairs of numbers that ascend in the first and don't fall in the second: [[size, time], …]. Empty where the key is

@@ -122,8 +122,14 @@ DriftStep follow(const RoutedTokens& window, const ExpertMap& current, const Dri
   };
 
   const Placed fresh = place(Method::shunt, searched, options.place);
-  std::vector<Plan> plans = {plan_of(relabelled(fresh.map, current, topology))};
-  const Plan anew = plans.front();
+  const Plan anew = plan_of(relabelled(fresh.map, current, topology));
+  DriftStep step{current, {}};
+  step.stale_ms = step.after_ms = time(judged, current);
+  step.fresh_ms = time(judged, anew.map);
+  step.fresh_moves = std::ssize(anew.moves);
+  if (step.stale_ms - step.fresh_ms < options.least_gain * step.stale_ms) return step;
+
+  std::vector<Plan> plans = {anew};
   for (ExpertMap& map : maps_near(searched, current, anew.map, *fresh.load_limit * kSlackOfLoad, options.place))
     plans.push_back(plan_of(std::move(map)));
 
@@ -136,10 +142,6 @@ DriftStep follow(const RoutedTokens& window, const ExpertMap& current, const Dri
   for (const Plan& plan : plans)
     if (!chosen || (plan.net_ms > chosen->net_ms && chosen->gain_ms < options.kept_gain * anew.gain_ms)) chosen = &plan;
 
-  DriftStep step{current, {}};
-  step.stale_ms = step.after_ms = time(judged, current);
-  step.fresh_ms = time(judged, anew.map);
-  step.fresh_moves = std::ssize(anew.moves);
   const double after = time(judged, chosen->map);
   const double moving = moving_ms(chosen->moves, options, topology);
   const double gain = step.stale_ms - after;

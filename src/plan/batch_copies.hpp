@@ -1,9 +1,11 @@
 // Chooses copies for many tokens at a time, as CopyChoice does for one (include/shunt/copy_choice.hpp).
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "core/copy_choice.hpp"
@@ -14,109 +16,136 @@
 namespace shunt {
 
 /// Expert by expert over all tokens: that is the order the rule asks for within a token, and no branch depends on how
-/// many experts with several copies a token names. Token by token takes three times as long (bench_plan).
+/// many experts with several copies a token names. Token by token, a plan took up to twice as long (bench_plan).
 template <class Needed>
 class BatchCopies {
  public:
-  static constexpr std::uint32_t kMaxTokens = 128;  ///< few enough to stay in the cache
-
-  BatchCopies(const ExpertMap& map, const Topology& topology, RankId self)
-      : arrays_(map, topology), self_(self.value), new_token_{Needed(topology.node(self).value), 0} {
-    for (const CopyTables::Expert& known : arrays_.experts) {
-      Expert& expert = experts_.emplace_back();
-      expert.hash = known.hash;
-      expert.has_several = known.only_copy < 0;
-      if (!expert.has_several) expert.needed.add(known.rank, known.node);
-      expert.first_mention = num_several_ * kMaxTokens;
-      num_several_ += expert.has_several ? 1 : 0;
+  BatchCopies(const ExpertMap& map, const Topology& topology, RankId self, std::int32_t topk)
+      : arrays_(map, topology), self_(self.value), new_token_{Needed(topology.node(self).value), 0, 0, 0} {
+    for (std::size_t id = 0; id < arrays_.experts.size(); ++id) {
+      if (arrays_.experts[id].only_copy >= 0) continue;
+      ends_.push_back(begin_of(several_.size()));
+      several_.push_back(static_cast<std::int32_t>(id));
     }
-    for (Expert& expert : experts_) {
-      if (!expert.has_several) expert.first_mention = num_several_ * kMaxTokens;  // written, never read
-      expert.next_mention = expert.first_mention;
-    }
-    mentions_ = std::make_unique_for_overwrite<Mention[]>(num_several_ * kMaxTokens + 1);
+    mentions_ = std::make_unique_for_overwrite<Place[]>(kMaxTokens * static_cast<std::size_t>(topk) + 1);
+    by_expert_ = std::make_unique_for_overwrite<Place[]>(begin_of(several_.size()));
   }
 
-  /// What a token's experts come to.
+  /// What add() needs to know of an expert; the caller keeps it with what else it needs.
+  struct Expert {
+    Needed needed;  // nothing where there are several copies
+    std::uint32_t hash;
+    std::uint32_t has_several;  // 0 or 1
+  };
+  [[nodiscard]] Expert expert(std::int32_t id) const {
+    const CopyTables::Expert& known = arrays_.experts[static_cast<std::size_t>(id)];
+    Expert expert{Needed(), known.hash, known.only_copy < 0 ? 1u : 0u};
+    if (expert.has_several == 0) expert.needed.add(known.rank, known.node);
+    return expert;
+  }
+  /// Among those with several copies.
+  [[nodiscard]] std::int32_t index_of(std::int32_t id) const {
+    return static_cast<std::int32_t>(std::ranges::lower_bound(several_, id) - several_.begin());
+  }
+
+  /// What the experts of a token come to, while they are added.
   struct Token {
     Needed needed;
     std::uint32_t hash;
+    // Kept here to stay in registers: how many mentions there are of all tokens, and the place of entry 0.
+    std::uint32_t num_mentions, zeroth_place;
   };
   [[nodiscard]] Token new_token() const { return new_token_; }
 
   /// One of the token's experts; `entry` is what choose() calls it.
-  void add(Token& token, std::int32_t id, std::uint32_t entry) {
-    Expert& expert = experts_[static_cast<std::size_t>(id)];
+  void add(Token& token, const Expert& expert, std::uint32_t entry) {
     token.needed.add(expert.needed);
     token.hash += expert.hash;
-    mentions_[expert.next_mention] = {num_tokens_, entry};
-    expert.next_mention += expert.has_several ? 1 : 0;
+    mentions_[token.num_mentions] = token.zeroth_place + entry;
+    token.num_mentions += expert.has_several;
   }
 
-  void end(const Token& token) { tokens_[num_tokens_++] = token; }
+  void end(const Token& token) {
+    tokens_[num_tokens_++] = token;
+    new_token_.num_mentions = token.num_mentions;
+    new_token_.zeroth_place += 1u << kEntryBits;
+  }
   [[nodiscard]] bool is_full() const { return num_tokens_ == kMaxTokens; }
 
-  /// Calls use(entry, physical expert) for all entries whose expert has several copies. Then all tokens are forgotten.
-  template <class Use>
-  void choose(const Use& use) {
-    for (std::size_t expert = 0; expert < experts_.size(); ++expert) {
-      if (!experts_[expert].has_several) continue;
-      const CopyTables::Copy* const copies = &arrays_.copies[static_cast<std::size_t>(arrays_.copies_begin[expert])];
-      const std::int32_t num_copies = arrays_.copies_begin[expert + 1] - arrays_.copies_begin[expert];
+  /// Calls use(entry, physical expert) for all entries whose expert has several copies; index_of_entry(entry) is
+  /// index_of() this expert. Then all tokens are forgotten. The next one's entries begin with next_entry.
+  template <class IndexOf, class Use>
+  void choose(std::uint32_t next_entry, const IndexOf& index_of_entry, const Use& use) {
+    for (std::uint32_t i = 0; i < new_token_.num_mentions; ++i) {
+      const Place place = mentions_[i];
+      by_expert_[ends_[index_of_entry(entry_of(place))]++] = place;
+    }
+    for (std::size_t i = 0; i < several_.size(); ++i) {
+      const auto id = static_cast<std::size_t>(several_[i]);
+      const CopyTables::Copy* const copies = &arrays_.copies[static_cast<std::size_t>(arrays_.copies_begin[id])];
+      const std::int32_t num_copies = arrays_.copies_begin[id + 1] - arrays_.copies_begin[id];
+      const std::span places(&by_expert_[begin_of(i)], ends_[i] - begin_of(i));
       if (num_copies == 2) {
         const CopyTables::Copy both[2]{copies[0], copies[1]};  // in registers, as nothing can write to them
-        choose_expert(expert, both, 2, use);
+        choose_expert(several_[i], places, both, 2, use);
       } else {
-        choose_expert(expert, copies, num_copies, use);
+        choose_expert(several_[i], places, copies, num_copies, use);
       }
-      experts_[expert].next_mention = experts_[expert].first_mention;
+      ends_[i] = begin_of(i);
     }
+    first_entry_ = next_entry;
     num_tokens_ = 0;
+    new_token_.num_mentions = 0;
+    new_token_.zeroth_place = -next_entry;
   }
 
  private:
-  struct Expert {
-    Needed needed;  // nothing where there are several copies
-    std::uint32_t hash;
-    bool has_several;
-    std::size_t first_mention, next_mention;
-  };
-  struct Mention {
-    std::uint32_t token, entry;
-  };
+  static constexpr std::uint32_t kMaxTokens = 256;  // few enough to stay in the cache
+
+  /// Of an entry: its token and itself, both counted from the first that is not forgotten, in one word.
+  using Place = std::uint32_t;
+  static constexpr int kEntryBits = 16;
+  static_assert(kMaxTokens * Routing::kMaxTopK <= 1u << kEntryBits && kMaxTokens <= 1u << (32 - kEntryBits));
+  [[nodiscard]] std::uint32_t entry_of(Place place) const { return first_entry_ + (place & ((1u << kEntryBits) - 1)); }
+
+  /// Where the places of an expert with several copies begin.
+  static constexpr std::size_t begin_of(std::size_t several) { return several * kMaxTokens; }
 
   template <class Use>
-  [[gnu::always_inline]] void choose_expert(std::size_t expert, const CopyTables::Copy* copies, std::int32_t num_copies,
-                                            const Use& use) {
-    const std::size_t end = experts_[expert].next_mention;
-    for (std::size_t i = experts_[expert].first_mention; i < end; ++i) {
-      Token& token = tokens_[mentions_[i].token];
-      const std::uint32_t drawn = draw(token.hash, static_cast<std::int32_t>(expert));
-      const CopyTables::Copy& copy = choose_copy(copies, num_copies, drawn, self_, token.needed);
+  [[gnu::always_inline]] void choose_expert(std::int32_t id, std::span<const Place> places,
+                                            const CopyTables::Copy* copies, std::int32_t num_copies, const Use& use) {
+    for (const Place place : places) {
+      Token& token = tokens_[place >> kEntryBits];
+      const CopyTables::Copy& copy = choose_copy(copies, num_copies, draw(token.hash, id), self_, token.needed);
       token.needed.add(copy.rank, copy.node);
-      use(mentions_[i].entry, PhysicalId(copy.physical));
+      use(entry_of(place), PhysicalId(copy.physical));
     }
   }
 
   CopyArrays arrays_;
   std::int32_t self_;
   Token new_token_;
-  std::vector<Expert> experts_;
-  std::size_t num_several_ = 0;
-  std::unique_ptr<Mention[]> mentions_;  // [experts with several copies, kMaxTokens], by expert
+  std::vector<std::int32_t> several_;   // experts with several copies, ascending
+  std::unique_ptr<Place[]> mentions_;   // of these, by token, and one more that is overwritten
+  std::unique_ptr<Place[]> by_expert_;  // [several, kMaxTokens]: the same by expert
+  std::vector<std::size_t> ends_;       // [several]: in by_expert_
   std::vector<Token> tokens_ = std::vector<Token>(kMaxTokens, new_token_);
   std::uint32_t num_tokens_ = 0;
+  std::uint32_t first_entry_ = 0;  // of these tokens
 };
 
 /// For maps where every expert has one copy: nothing to choose.
 struct NoCopies {
+  struct Expert {};
   struct Token {};
+  [[nodiscard]] static Expert expert(std::int32_t /*id*/) { return {}; }
   [[nodiscard]] static Token new_token() { return {}; }
-  static void add(Token /*token*/, std::int32_t /*id*/, std::uint32_t /*entry*/) {}
+  static void add(Token /*token*/, const Expert& /*expert*/, std::uint32_t /*entry*/) {}
   static void end(Token /*token*/) {}
   [[nodiscard]] static bool is_full() { return false; }
-  template <class Use>
-  static void choose(const Use& /*use*/) {}
+  [[nodiscard]] static std::int32_t index_of(std::int32_t /*id*/) { return 0; }
+  template <class IndexOf, class Use>
+  static void choose(std::uint32_t /*next_entry*/, const IndexOf& /*index_of_entry*/, const Use& /*use*/) {}
 };
 
 }  // namespace shunt

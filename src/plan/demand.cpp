@@ -10,68 +10,70 @@
 namespace shunt {
 namespace {
 
+template <class Copies>
 class Reader {
  public:
-  Reader(const Routing& routing, const ExpertMap& map, const Topology& topology, RankId self)
-      : routing_(routing), map_(map), topology_(topology), self_(self), order_(map, topology) {
-    for (std::int32_t expert = 0; expert < map.num_experts(); ++expert) {
-      const auto copies = map.copies(ExpertId(expert));
-      experts_.push_back({kNoToken, copies.size() == 1 ? order_.key(copies.front()) : 0});
+  Reader(const Routing& routing, const ExpertMap& map, const Topology& topology, RankId self, Copies copies)
+      : routing_(routing),
+        num_experts_(map.num_experts()),
+        self_(self),
+        order_(map, topology),
+        copies_(std::move(copies)),
+        keys_(routing.experts.size() + kSortSlack) {
+    experts_.reserve(static_cast<std::size_t>(num_experts_));
+    for (std::int32_t id = 0; id < num_experts_; ++id) {
+      const auto all = map.copies(ExpertId(id));
+      experts_.push_back({copies_.expert(id), kNoToken,
+                          all.size() == 1 ? order_.key(all.front()) : copies_.index_of(id) << TreeOrder::kChoiceBits});
     }
   }
 
   Demand read() {
-    if (!map_.has_replicas()) return read(NoCopies());
-    if (map_.num_ranks() <= NeededBits::kMaxRanks) return read(BatchCopies<NeededBits>(map_, topology_, self_));
-    return read(BatchCopies<NeededList>(map_, topology_, self_));
+    std::vector<std::uint32_t> first_entry(routing_.num_tokens() + 1);
+    const auto index_of = [&](std::uint32_t entry) { return keys_[entry] >> TreeOrder::kChoiceBits; };
+    const auto set_key = [&](std::uint32_t entry, PhysicalId copy) {
+      keys_[entry] = order_.key(copy) | (keys_[entry] & TreeOrder::kChoiceMask);
+    };
+    std::uint32_t end = 0;
+    for (std::size_t token = 0; token < routing_.num_tokens(); ++token) {
+      first_entry[token + 1] = end = read_token(token, end);
+      if (copies_.is_full()) copies_.choose(end, index_of, set_key);
+    }
+    copies_.choose(end, index_of, set_key);
+    auto entries = sort_in_tree_order(keys_, first_entry, order_);
+    return {std::move(first_entry), std::move(entries)};
   }
 
  private:
   static constexpr std::uint32_t kNoToken = 0xffff'ffffu;
 
-  struct Expert {
+  struct Expert : Copies::Expert {
     std::uint32_t last_token;  // finds repeats without comparing a token's experts with each other
-    std::int32_t key;          // of the only copy; 0 where there are several, until one is chosen
+    std::int32_t key;  // of the only copy; where there are several, the expert's index among such, until one is chosen
   };
 
-  template <class Copies>
-  Demand read(Copies copies) {
-    keys_.resize(routing_.experts.size() + kSortSlack);
-    std::vector<std::uint32_t> first_entry(routing_.num_tokens() + 1);
-    const auto set_key = [&](std::uint32_t entry, PhysicalId copy) { keys_[entry] |= order_.key(copy); };
-    std::uint32_t end = 0;
-    for (std::size_t token = 0; token < routing_.num_tokens(); ++token) {
-      first_entry[token + 1] = end = read_token(token, end, copies);
-      if (copies.is_full()) copies.choose(set_key);
-    }
-    copies.choose(set_key);
-    auto entries = sort_in_tree_order(keys_, first_entry, order_);
-    return {std::move(first_entry), std::move(entries)};
-  }
-
-  template <class Copies>
-  std::uint32_t read_token(std::size_t token, std::uint32_t end, Copies& copies) {
+  std::uint32_t read_token(std::size_t token, std::uint32_t end) {
     const auto topk = static_cast<std::size_t>(routing_.topk);
-    auto chosen = copies.new_token();
+    auto chosen = copies_.new_token();
     for (std::size_t choice = 0; choice < topk; ++choice) {
       const std::int32_t id = routing_.experts[token * topk + choice];
       if (id == -1) continue;
-      if (id < 0 || id >= map_.num_experts()) fail_range(token, id);
+      if (id < 0 || id >= num_experts_) fail_range(token, id);
       Expert& expert = experts_[static_cast<std::size_t>(id)];
       if (expert.last_token == token) fail_repeat(token, id);
       expert.last_token = static_cast<std::uint32_t>(token);
       const float weight = routing_.weight(token * topk + choice);
       if (!std::isfinite(weight)) fail_weight(token, id, weight);
-      copies.add(chosen, id, end);
+      copies_.add(chosen, expert, end);
       keys_[end++] = expert.key | static_cast<std::int32_t>(choice);
     }
-    copies.end(chosen);
+    copies_.end(chosen);
     return end;
   }
 
   [[noreturn]] void fail_range(std::size_t token, std::int32_t id) const {
     fail(ErrorCode::invalid_argument, "plan: rank {}, token {}: expert {} is out of range, expected -1 to {}", self_,
-         token, id, map_.num_experts() - 1);
+         token, id, num_experts_ - 1);
   }
   [[noreturn]] void fail_repeat(std::size_t token, std::int32_t id) const {
     fail(ErrorCode::invalid_argument, "plan: rank {}, token {}: expert {} is named twice", self_, token, id);
@@ -82,10 +84,10 @@ class Reader {
   }
 
   const Routing& routing_;
-  const ExpertMap& map_;
-  const Topology& topology_;
+  const std::int32_t num_experts_;
   RankId self_;
   TreeOrder order_;
+  Copies copies_;
   std::vector<Expert> experts_;     // by logical expert
   std::vector<std::int32_t> keys_;  // by entry
 };
@@ -93,7 +95,13 @@ class Reader {
 }  // namespace
 
 Demand read_demand(const Routing& routing, const ExpertMap& map, const Topology& topology, RankId self) {
-  return Reader(routing, map, topology, self).read();
+  const auto read_with = [&](auto copies) {
+    return Reader<decltype(copies)>(routing, map, topology, self, std::move(copies)).read();
+  };
+  if (!map.has_replicas()) return read_with(NoCopies());
+  if (map.num_ranks() <= NeededBits::kMaxRanks)
+    return read_with(BatchCopies<NeededBits>(map, topology, self, routing.topk));
+  return read_with(BatchCopies<NeededList>(map, topology, self, routing.topk));
 }
 
 std::int64_t keep_first_rows(Demand& demand, std::span<const std::uint32_t> kept) {

@@ -24,10 +24,10 @@ class TreeOrder {
   }
 
   static constexpr int kChoiceBits = 6;
+  static constexpr std::int32_t kChoiceMask = (1 << kChoiceBits) - 1;
   static constexpr std::int32_t kMaxPhysical = 1 << (31 - kChoiceBits);
 
  private:
-  static constexpr std::int32_t kChoiceMask = (1 << kChoiceBits) - 1;
   static_assert(Routing::kMaxTopK <= kChoiceMask + 1);
 
   std::vector<std::int32_t> key_;   // by physical expert, with choice 0

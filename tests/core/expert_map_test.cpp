@@ -68,6 +68,7 @@ TEST(ExpertMap, NamesWhatIsWrong) {
 
 TEST(ExpertMap, OfSomeRanksKeepsTheirCopies) {
   const ExpertMap map = ExpertMap::from_placement(3, {{0, 1}, {2}, {1, 2}, {0}}, {{1, 1}, {1}, {4, 2}, {3}});
+  EXPECT_TRUE(map.has_replicas());
   const std::vector<RankId> some = {RankId(2), RankId(3)};
   const auto expected = ExpertMap::from_placement(3, {{1, 2}, {0}}, {{4, 2}, {3}});
   EXPECT_EQ(map.restricted_to(some).hash(), expected.hash());

@@ -1,8 +1,9 @@
-// Which copy of an expert serves a token.
+// Which copies of its experts serve a token, on a device (include/shunt/copy_choice.hpp).
 #pragma once
 
 #include <cstdint>
 
+#include "core/copy_choice.hpp"
 #include "core/cuda/map_tables.hpp"
 
 namespace shunt::device {
@@ -12,15 +13,17 @@ __device__ inline std::int32_t only_copy_of(const MapTables& map, std::int32_t e
   return expert >= 0 && expert < map.num_experts ? map.only_copy[expert] : -1;
 }
 
-/// As ExpertMap::choose says: the physical expert, or −1 where there is no such expert. turn() is the source plus the
-/// token, asked for only where there are several copies.
-template <class Turn>
-__device__ inline std::int32_t choose_copy(const MapTables& map, std::int32_t expert, const Turn& turn) {
-  const std::int32_t only = only_copy_of(map, expert);
-  if (only >= 0 || expert < 0 || expert >= map.num_experts) return only;
-  const std::int32_t begin = map.copies_begin[expert];
-  const std::int32_t num_copies = map.copies_begin[expert + 1] - begin;
-  return map.copies[begin + static_cast<std::int32_t>(turn() % num_copies)];
+/// Calls use(choice, physical expert) for each of a token's experts, in any order; `experts` as for the host.
+template <class Experts, class Use>
+__device__ void choose_copies_of_token(const MapTables& map, std::int32_t source, const Experts& experts,
+                                       std::int32_t topk, const Use& use) {
+  if (map.num_ranks <= NeededBits::kMaxRanks) {
+    NeededBits needed(map.node_of[source]);
+    choose_copies(map.copies, source, experts, topk, needed, use);
+  } else {
+    NeededList needed(map.node_of[source]);
+    choose_copies(map.copies, source, experts, topk, needed, use);
+  }
 }
 
 }  // namespace shunt::device

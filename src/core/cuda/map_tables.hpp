@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "core/copy_tables.hpp"
+
 namespace shunt::device {
 
 /// Device pointers into one array of words; plan/cuda/map_tables.hpp makes it.
@@ -11,13 +13,13 @@ struct MapTables {
   std::int32_t num_physical;
   std::int32_t num_ranks;
   const std::int32_t* only_copy;      ///< [experts]: physical; −1 where there are several
-  const std::int32_t* copies_begin;   ///< [experts + 1]
-  const std::int32_t* copies;         ///< physical experts, by logical expert
   const std::int32_t* rank_of;        ///< [physical experts]
   const std::int32_t* key_of;         ///< [physical experts]: a token's rows are summed by ascending key
   const std::int32_t* first_of_rank;  ///< [ranks + 1]
   const std::int32_t* node_of;        ///< [ranks]
+  CopyTables copies;                  ///< for experts that have several
 
+  [[nodiscard]] constexpr bool has_replicas() const { return num_physical > num_experts; }
   /// What tokens are counted by: rows per physical expert, then tokens per rank.
   [[nodiscard]] constexpr std::int32_t num_columns() const { return num_physical + num_ranks; }
 };

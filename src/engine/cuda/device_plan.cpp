@@ -11,6 +11,7 @@
 #include "engine/cuda/count_exchange.hpp"
 #include "engine/cuda/engine_impl.hpp"
 #include "engine/cuda/on_device.hpp"
+#include "plan/cuda/choose.hpp"
 #include "plan/cuda/clamp.hpp"
 #include "plan/cuda/count.hpp"
 #include "plan/cuda/place.hpp"
@@ -118,8 +119,11 @@ std::shared_ptr<DevicePlanData> make_plan(const std::shared_ptr<DeviceEngine::Im
   plan->shape = shape_of(routing, map, options, engine->options.max_tokens, RankId(engine->self));
   plan->block = engine->allocate_hidden(device::PlanBlock(plan->shape, nullptr).bytes());
   plan->arrays = device::PlanBlock(plan->shape, plan->block.get()).arrays();
-  if (plan->shape.unique && options.capacity != PlanOptions::kUnlimited)
-    plan->clamped = engine->allocate_hidden(static_cast<std::size_t>(routing.num_tokens * routing.topk) * 4);
+  const auto words_of_entries = [&] {
+    return engine->allocate_hidden(static_cast<std::size_t>(routing.num_tokens * routing.topk) * sizeof(std::int32_t));
+  };
+  if (plan->shape.unique && options.capacity != PlanOptions::kUnlimited) plan->clamped = words_of_entries();
+  if (map.has_replicas()) plan->copies = words_of_entries();
   // Counted when nothing can fail any more: a rank that finds no room may try again while the others wait.
   plan->hash = hash_of(engine->num_plans++, routing, map, options);
   return plan;
@@ -132,8 +136,17 @@ class PlanLaunches {
       : engine_(engine),
         plan_(plan),
         control_(engine.control),
-        routing_{routing.experts, routing.weights, routing.num_tokens, routing.topk, engine.self} {
+        routing_{.experts = routing.experts,
+                 .copies = copies(),
+                 .weights = routing.weights,
+                 .num_tokens = routing.num_tokens,
+                 .topk = routing.topk,
+                 .self = engine.self} {
     control_.shown = plan.arrays.shown;
+  }
+
+  void choose_copies() const {
+    if (copies()) device::launch_choose(routing_, *plan_.map, copies(), engine_.stream);
   }
 
   void exchange_counts(const device::SlotRules& rules) const {
@@ -155,7 +168,7 @@ class PlanLaunches {
   /// What follows sees no entries that are beyond the capacity.
   void clamp() {
     auto* const experts = reinterpret_cast<std::int32_t*>(plan_.clamped.get());
-    device::launch(device::Clamp{routing_, *plan_.map, plan_.arrays, experts, stop()}, engine_.stream);
+    device::launch(device::Clamp{routing_, *plan_.map, plan_.arrays, experts, copies(), stop()}, engine_.stream);
     routing_.experts = experts;
   }
 
@@ -177,6 +190,7 @@ class PlanLaunches {
   [[nodiscard]] device::Note note_with_rows(device::Tag tag) const {
     return engine_.note(tag, plan_.options.rows.data, plan_.options.row_scales.data);
   }
+  [[nodiscard]] std::int32_t* copies() const { return reinterpret_cast<std::int32_t*>(plan_.copies.get()); }
   [[nodiscard]] const std::uint32_t* stop() const { return &control_.progress->fault; }
 
   const DeviceEngine::Impl& engine_;
@@ -201,6 +215,7 @@ DevicePlan DeviceEngine::plan(const DeviceRouting& routing, const ExpertMap& map
   const std::shared_ptr<DevicePlanData> plan = make_plan(impl_, routing, map, options);
   PlanLaunches launches(engine, *plan, routing);
   device::SlotRules rules{options.capacity, exact ? kMostRows : options.max_rows, options.alignment};
+  launches.choose_copies();
   if (plan->clamped) {
     // A token that loses all of its rows on a rank is not among the rank's: tokens are counted without what is dropped.
     launches.exchange_counts({options.capacity, kMostRows, options.alignment});

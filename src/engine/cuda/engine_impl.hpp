@@ -22,6 +22,7 @@ namespace shunt {
 struct DevicePlanData {
   std::shared_ptr<std::byte> block;
   std::shared_ptr<std::byte> clamped;  // `token_unique` with a capacity: the routing without what it drops
+  std::shared_ptr<std::byte> copies;   // of a map with replicas: the copy that each entry goes to
   device::PlanShape shape;
   device::PlanArrays arrays;
   DevicePlanOptions options;

@@ -13,6 +13,7 @@
 #include "kernels/cuda/scale_rows.hpp"
 #include "kernels/cuda/write_pointers.hpp"
 #include "kernels/cuda/zero_padding.hpp"
+#include "plan/cuda/choose.hpp"
 #include "plan/cuda/clamp.hpp"
 #include "plan/cuda/count.hpp"
 #include "plan/cuda/place.hpp"
@@ -25,6 +26,7 @@ namespace shunt::device {
 void preload_kernels() {
   preload_meeting();
   preload_regrouping();
+  preload_choose();
   preload_count();
   preload_clamp();
   preload_count_exchange();

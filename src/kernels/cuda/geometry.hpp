@@ -10,6 +10,9 @@ namespace shunt::device {
 /// was the fastest of 128 to 896 (docs/performance.md).
 inline constexpr std::int32_t kAccessesPerThread = 4;
 
+/// Of a block that carries a row.
+inline constexpr std::int32_t kMostRowThreads = 1024;
+
 struct RowGeometry {
   std::int32_t access_bytes;  ///< of one access: the widest power of two up to 16 that every row allows
   std::int32_t num_accesses;  ///< per row
@@ -24,9 +27,9 @@ constexpr RowGeometry row_geometry(std::size_t row_bytes, std::uintptr_t address
   const std::size_t threads = (accesses + kAccessesPerThread - 1) / kAccessesPerThread;
   const std::size_t whole_warps = (threads + 31) / 32 * 32;
   return {static_cast<std::int32_t>(access), static_cast<std::int32_t>(accesses),
-          static_cast<std::int32_t>(whole_warps < 32     ? 32
-                                    : whole_warps > 1024 ? 1024
-                                                         : whole_warps)};
+          static_cast<std::int32_t>(whole_warps < 32                ? 32
+                                    : whole_warps > kMostRowThreads ? kMostRowThreads
+                                                                    : whole_warps)};
 }
 
 }  // namespace shunt::device

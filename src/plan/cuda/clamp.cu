@@ -19,12 +19,14 @@ __global__ void __launch_bounds__(kThreads) clamp_kernel(const __grid_constant__
   __syncthreads();
   const std::uint32_t* before_tile = clamp.plan.tile_counts + std::int64_t{blockIdx.x} * clamp.map.num_columns();
   std::int32_t* experts = clamp.experts + tile.first_token() * clamp.routing.topk;
+  std::int32_t* copies = clamp.copies ? clamp.copies + tile.first_token() * clamp.routing.topk : nullptr;
   tile.for_entries([&](const Tile::Entry& entry) {
     const std::int32_t expert = entry.expert;
     const bool is_kept =
         expert >= 0 && static_cast<std::int32_t>(before_tile[expert]) + tile.rank_in_column(expert, entry.index) <
                            clamp.plan.kept[expert];
     experts[entry.index] = is_kept ? entry.named : -1;
+    if (copies && !is_kept) copies[entry.index] = -1;
   });
 }
 

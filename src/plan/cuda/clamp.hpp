@@ -15,6 +15,7 @@ struct Clamp {
   MapTables map;
   PlanArrays plan;
   std::int32_t* experts;
+  std::int32_t* copies;  ///< routing.copies, set to −1 where dropped: chosen anew, they could be others; may be null
   const std::uint32_t* stop;  ///< device: nothing is done where it is set
 };
 

@@ -1,6 +1,8 @@
 #include "plan/cuda/map_tables.hpp"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <numeric>
 #include <tuple>
 
@@ -23,35 +25,51 @@ std::vector<std::int32_t> sum_order(const ExpertMap& map, const Topology& topolo
 
 }  // namespace
 
+template <class T>
+void MapWords::add(const std::vector<T>& table) {
+  constexpr std::size_t kWords = sizeof(T) / sizeof(std::int32_t);
+  words_.resize((words_.size() + kWords - 1) / kWords * kWords);  // aligned to its elements
+  begins_.push_back(words_.size());
+  for (const T& element : table) {
+    const auto words = std::bit_cast<std::array<std::int32_t, kWords>>(element);
+    words_.insert(words_.end(), words.begin(), words.end());
+  }
+}
+
 MapWords::MapWords(const ExpertMap& map, const Topology& topology, bool flat)
     : num_experts_(map.num_experts()), num_physical_(map.num_physical()), num_ranks_(map.num_ranks()) {
-  std::vector<std::int32_t> only_copy, copies_begin{0}, copies, rank_of, first_of_rank, node_of;
+  std::vector<std::int32_t> only_copy, rank_of, first_of_rank, node_of;
   const std::vector<std::int32_t> order = sum_order(map, topology, flat);
   std::vector<std::int32_t> key_of(order.size());
   for (std::size_t key = 0; key < order.size(); ++key)
     key_of[static_cast<std::size_t>(order[key])] = static_cast<std::int32_t>(key);
-  for (std::int32_t expert = 0; expert < map.num_experts(); ++expert) {
-    const auto all = map.copies(ExpertId(expert));
-    only_copy.push_back(all.size() == 1 ? all.front().value : -1);
-    for (const PhysicalId copy : all) copies.push_back(copy.value);
-    copies_begin.push_back(static_cast<std::int32_t>(copies.size()));
-  }
+  const CopyArrays copies(map, topology);
+  for (const CopyTables::Expert& expert : copies.experts) only_copy.push_back(expert.only_copy);
   for (std::int32_t p = 0; p < map.num_physical(); ++p) rank_of.push_back(map.rank(PhysicalId(p)).value);
   for (std::int32_t rank = 0; rank < map.num_ranks(); ++rank) {
     first_of_rank.push_back(map.first_physical(RankId(rank)).value);
     node_of.push_back(topology.node(RankId(rank)).value);
   }
   first_of_rank.push_back(map.num_physical());
-  for (const auto& table : {only_copy, copies_begin, copies, rank_of, key_of, first_of_rank, node_of}) {
-    begins_.push_back(words_.size());
-    words_.insert(words_.end(), table.begin(), table.end());
-  }
+  for (const auto& table : {only_copy, rank_of, key_of, first_of_rank, node_of, copies.copies_begin}) add(table);
+  add(copies.experts);
+  add(copies.copies);
 }
 
 MapTables MapWords::at(const std::int32_t* device) const {
   const auto table = [&](std::size_t i) { return device + begins_[i]; };
-  return {num_experts_, num_physical_, num_ranks_, table(0), table(1),
-          table(2),     table(3),      table(4),   table(5), table(6)};
+  return {.num_experts = num_experts_,
+          .num_physical = num_physical_,
+          .num_ranks = num_ranks_,
+          .only_copy = table(0),
+          .rank_of = table(1),
+          .key_of = table(2),
+          .first_of_rank = table(3),
+          .node_of = table(4),
+          .copies = {.num_experts = num_experts_,
+                     .experts = reinterpret_cast<const CopyTables::Expert*>(table(6)),
+                     .copies_begin = table(5),
+                     .copies = reinterpret_cast<const CopyTables::Copy*>(table(7))}};
 }
 
 }  // namespace shunt::device

@@ -16,10 +16,13 @@ class MapWords {
   MapWords(const ExpertMap& map, const Topology& topology, bool flat);
 
   [[nodiscard]] const std::vector<std::int32_t>& words() const { return words_; }
-  /// Where the words lie on the device.
+  /// Where the words lie on the device, aligned to 16 bytes.
   [[nodiscard]] MapTables at(const std::int32_t* device) const;
 
  private:
+  template <class T>
+  void add(const std::vector<T>& table);
+
   std::int32_t num_experts_;
   std::int32_t num_physical_;
   std::int32_t num_ranks_;

@@ -54,15 +54,15 @@ class Tile {
       for (int i = 0; i < kAtOnce; ++i) {
         Entry& entry = entries[i];
         entry.index = begin + i * blockDim.x;
-        entry.named = entry.index < num_entries() ? routing_.experts[first_token_ * routing_.topk + entry.index] : -1;
+        const bool is_here = entry.index < num_entries();
+        const std::int64_t place = first_token_ * routing_.topk + entry.index;
+        entry.named = is_here ? routing_.experts[place] : -1;
+        entry.expert = is_here && routing_.copies ? routing_.copies[place] : -1;
       }
+      if (!routing_.copies) {
 #pragma unroll
-      for (Entry& entry : entries) entry.expert = only_copy_of(map_, entry.named);
-#pragma unroll
-      for (Entry& entry : entries)
-        if (entry.expert < 0)
-          entry.expert =
-              choose_copy(map_, entry.named, [&] { return routing_.self + first_token_ + token_of(entry.index); });
+        for (Entry& entry : entries) entry.expert = only_copy_of(map_, entry.named);
+      }
 #pragma unroll
       for (Entry& entry : entries) {
         entry.rank = entry.expert >= 0 ? map_.rank_of[entry.expert] : -1;

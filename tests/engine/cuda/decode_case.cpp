@@ -38,8 +38,8 @@ RandomCase without_lost_copies(const DecodeStep& step, const DecodeShape& shape)
 }
 
 void ask_reference(DecodeStep& step, const DecodeShape& shape) {
-  const ReferenceShuffle reference(step.lost.empty() ? step.routing : without_lost_copies(step, shape),
-                                   shape.options());
+  const RandomCase served = step.lost.empty() ? step.routing : without_lost_copies(step, shape);
+  const ReferenceShuffle reference(served, shape.options());
   step.rows = reference.dispatch(step.x, std::vector<HostRows>(step.x.size()));
   step.results = reference.combine(step.expert_out);
 }

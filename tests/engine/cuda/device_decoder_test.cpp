@@ -75,6 +75,24 @@ void run_case(World& world, const DeviceHeap& heap, const ShuffleCase& all) {
   world.barrier();  // nobody reads this rank's expert_out any more
 }
 
+void run_cases(const Topology& topology, const std::vector<ShuffleCase>& cases) {
+  ASSERT_NO_THROW(World::spawn(topology.num_ranks(),
+                               [&](World& world) {
+                                 const DeviceHeap heap(world, {.bytes = 256 << 20});
+                                 for (const ShuffleCase& each : cases) {
+                                   try {
+                                     run_case(world, heap, each);
+                                   } catch (const std::exception& error) {
+                                     throw std::runtime_error(fmt::format("rank {}: {} (SHUNT_TEST_SEED={}: {})",
+                                                                          world.rank().value, error.what(), each.seed,
+                                                                          each.describe()));
+                                   }
+                                 }
+                                 world.barrier();
+                               },
+                               {.topology = topology}));
+}
+
 TEST(DeviceDecoder, EqualsTheReferenceBitForBit) {
   SHUNT_NEEDS_DEVICE();
   for (const Topology& topology :
@@ -83,33 +101,14 @@ TEST(DeviceDecoder, EqualsTheReferenceBitForBit) {
     for (std::uint64_t seed = 0; cases.size() < 30; ++seed)
       if (ShuffleCase drawn = random_shuffle_case(seed, topology); is_for_decoders(drawn))
         cases.push_back(std::move(drawn));
-    ASSERT_NO_THROW(World::spawn(topology.num_ranks(),
-                                 [&](World& world) {
-                                   const DeviceHeap heap(world, {.bytes = 256 << 20});
-                                   for (const ShuffleCase& each : cases) {
-                                     try {
-                                       run_case(world, heap, each);
-                                     } catch (const std::exception& error) {
-                                       throw std::runtime_error(fmt::format("rank {}: {} (SHUNT_TEST_SEED={}: {})",
-                                                                            world.rank().value, error.what(), each.seed,
-                                                                            each.describe()));
-                                     }
-                                   }
-                                   world.barrier();
-                                 },
-                                 {.topology = topology}));
+    run_cases(topology, cases);
   }
 }
 
-/// Two copies of some experts.
+/// Two or three copies of some experts, with shares.
 ExpertMap map_with_replicas() {
-  const auto experts = [](std::initializer_list<int> all) {
-    std::vector<ExpertId> ids;
-    for (const int expert : all) ids.emplace_back(expert);
-    return ids;
-  };
-  return ExpertMap::from_placement(10,
-                                   {experts({0, 1, 2}), experts({3, 4, 5, 0}), experts({6, 7, 1, 2}), experts({8, 9})});
+  return ExpertMap::from_placement(10, {{0, 1, 2}, {3, 4, 5, 0}, {6, 7, 1, 2}, {8, 9, 0, 4}},
+                                   {{1, 7, 1}, {1, 3, 1, 2}, {1, 1, 2, 4}, {1, 1, 1, 1}});
 }
 
 TEST(DeviceDecoder, ServesEveryNumberOfTokens) {
@@ -138,6 +137,32 @@ TEST(DeviceDecoder, ServesEveryNumberOfTokens) {
       world.barrier();
     }
   }));
+}
+
+// Blocks of as many threads as there can be, which have the fewest registers to choose copies with.
+TEST(DeviceDecoder, ServesTheLongestRowsWithReplicas) {
+  SHUNT_NEEDS_DEVICE();
+  const DecodeShape shape{
+      .map = map_with_replicas(), .topk = 5, .max_tokens = 24, .hidden = (64 << 10) / 4 + 64, .dtype = f32};
+  const DecodeStep step = draw_decode_step(1, shape, {24, 7, 0, 20});
+  ASSERT_NO_THROW(World::spawn(4, [&](World& world) {
+    const DeviceHeap heap(world, {.bytes = 256 << 20});
+    DecodingRank rank(world, heap, shape);
+    rank.take(step);
+    world.barrier();
+  }));
+}
+
+// The copies of a token lie on the nodes that it needs.
+TEST(DeviceDecoder, EqualsTheReferenceWithReplicasOnSeveralNodes) {
+  SHUNT_NEEDS_DEVICE();
+  const Topology topology = Topology::virtual_nodes(6, 3);
+  std::vector<ShuffleCase> cases;
+  for (std::uint64_t seed = 1000; cases.size() < 20; ++seed)
+    if (ShuffleCase drawn = random_shuffle_case(seed, topology);
+        is_for_decoders(drawn) && drawn.routing.map.has_replicas())
+      cases.push_back(std::move(drawn));
+  run_cases(topology, cases);
 }
 
 TEST(DeviceDecoder, SomeRanksMayCallHalves) {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <optional>
 
@@ -264,6 +265,26 @@ TEST(DeviceFault, AnExpertThatDoesNotExistIsNamedByAllRanks) {
       require_error([&] { shuffle.plan(); }, ErrorCode::peer_failed, "rank 1 failed: token 3: expert 77");
     }
   });
+}
+
+TEST(DeviceFault, ABadEntryIsNamedWhereExpertsHaveSeveralCopies) {
+  SHUNT_NEEDS_DEVICE();
+  const ExpertMap map = ExpertMap::from_placement(4, {{0, 1, 2}, {0, 1, 3}});
+  // Twice an expert with several copies, twice one with a single copy, one that does not exist.
+  for (const auto& [bad, named] :
+       {std::pair(std::vector{0, 2, 0}, "token 1: expert 0"), std::pair(std::vector{1, 3, 3}, "token 1: expert 3"),
+        std::pair(std::vector{1, 4, 0}, "token 1: expert 4")})
+    ASSERT_NO_THROW(World::spawn(2, [&](World& world) {
+      const DeviceHeap heap(world, {.bytes = 16 << 20});
+      DeviceEngine engine(world, heap, {.hidden = 8, .dtype = f32, .max_tokens = 2});
+      std::vector<std::int32_t> experts = {0, 1, 2, 3, 1, 0};
+      if (world.rank().value == 1) std::ranges::copy(bad, experts.begin() + 3);
+      Arena arena(4096);
+      const DeviceRouting routing{.experts = arena.put(experts), .num_tokens = 2, .topk = 3};
+      require_error([&] { (void)engine.plan(routing, map); },
+                    world.rank().value == 1 ? ErrorCode::invalid_argument : ErrorCode::peer_failed, named);
+      world.barrier();
+    }));
 }
 
 // Were the world not asked, the test would time out.

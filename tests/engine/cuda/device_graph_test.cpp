@@ -35,14 +35,24 @@ struct Step {
   std::vector<HostRows> results{};
 };
 
+/// With copies of some experts in `token_unique`, and a capacity that drops rows.
+ExpertMap map_of(Layout layout) {
+  if (layout != Layout::token_unique) return ExpertMap::contiguous(kExperts, kRanks);
+  return ExpertMap::from_placement(kExperts, {{0, 1, 2, 9}, {3, 4, 5, 0}, {6, 7, 8, 0, 3}, {9, 10, 11, 3, 4}},
+                                   {{3, 1, 1, 2}, {1, 1, 1, 5}, {1, 1, 1, 2, 2}, {1, 1, 1, 1, 4}});
+}
+std::int64_t capacity_of(Layout layout) { return layout == Layout::token_unique ? 200 : PlanOptions::kUnlimited; }
+
 Step draw_step(std::uint64_t seed, Layout layout) {
   std::mt19937_64 generator(seed);
   Dice dice(generator);
-  Step step{.routing = {Topology::single_node(kRanks),
-                        ExpertMap::contiguous(kExperts, kRanks),
-                        {.layout = layout, .alignment = layout == Layout::expert_major ? 4 : 1},
-                        kTopk,
-                        {}}};
+  Step step{
+      .routing = {
+          Topology::single_node(kRanks),
+          map_of(layout),
+          {.layout = layout, .alignment = layout == Layout::expert_major ? 4 : 1, .capacity = capacity_of(layout)},
+          kTopk,
+          {}}};
   for (std::int32_t rank = 0; rank < kRanks; ++rank) {
     RankRouting& routing = step.routing.ranks.emplace_back();
     for (std::int64_t token = 0; token < kTokens; ++token) {
@@ -86,9 +96,11 @@ class Shuffler {
         rows_(heap.allocate(f32, kMaxRows, kHidden)),
         expert_out_(heap.allocate(f32, kMaxRows, kHidden)),
         result_(heap.allocate(f32, kTokens, kHidden)) {
-    const ExpertMap map = ExpertMap::contiguous(kExperts, kRanks);
-    DevicePlanOptions options{
-        .layout = layout, .alignment = layout == Layout::expert_major ? 4 : 1, .max_rows = kMaxRows};
+    const ExpertMap map = map_of(layout);
+    DevicePlanOptions options{.layout = layout,
+                              .alignment = layout == Layout::expert_major ? 4 : 1,
+                              .capacity = capacity_of(layout),
+                              .max_rows = kMaxRows};
     DeviceDispatchOptions dispatch_options;
     (rows_for == RowsFor::plan ? options.rows : dispatch_options.out) = rows_;
     load(draw_step(0, layout));

@@ -161,6 +161,36 @@ TEST(DeviceShuffle, EqualsTheReferenceOverManyTilesOfTokens) {
   run_all(topology, cases);
 }
 
+/// Cases of several nodes in which some experts have copies.
+std::vector<ShuffleCase> cases_with_replicas(const Topology& topology, std::size_t count, const CaseLimits& limits,
+                                             const auto& suits) {
+  std::vector<ShuffleCase> cases;
+  for (std::uint64_t seed = 0; cases.size() < count; ++seed)
+    if (ShuffleCase drawn = random_shuffle_case(seed, topology, random_engine_options(seed), limits);
+        is_for_devices(drawn) && drawn.routing.map.has_replicas() && suits(drawn))
+      cases.push_back(std::move(drawn));
+  return cases;
+}
+
+TEST(DeviceShuffle, ChoosesTheCopiesThatTheReferenceChooses) {
+  SHUNT_NEEDS_DEVICE();
+  for (const Topology& topology : {Topology::virtual_nodes(6, 3), Topology::single_node(4)}) {
+    const CaseLimits limits{.experts = 60, .topk = 8, .tokens = 300};
+    run_all(topology, cases_with_replicas(topology, 8, limits, [](const ShuffleCase&) { return true; }));
+  }
+}
+
+// Were copies chosen anew from what a capacity leaves of a token, some would be others.
+TEST(DeviceShuffle, DropsAfterCopiesAreChosen) {
+  SHUNT_NEEDS_DEVICE();
+  const auto drops = [](const ShuffleCase& each) {
+    return each.routing.options.layout == Layout::token_unique &&
+           std::ranges::any_of(each.expected.plans, [](const PlanData& plan) { return plan.num_dropped > 0; });
+  };
+  const Topology topology = Topology::virtual_nodes(6, 3);
+  run_all(topology, cases_with_replicas(topology, 12, {.experts = 16, .topk = 8, .tokens = 30}, drops));
+}
+
 class DeviceRepeats : public ::testing::TestWithParam<std::tuple<DType, Layout>> {};
 
 TEST_P(DeviceRepeats, GiveTheSameBitsAThousandTimes) {

@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include "core/copy_choice.hpp"
 #include "plan/cuda/plan_arrays.hpp"
 #include "plan/cuda/tile_memory.hpp"
 #include "support/random_case.hpp"
+#include "support/reference_copies.hpp"
 
 namespace shunt::device {
 namespace {
@@ -16,11 +18,10 @@ TEST(MapTables, SayWhatTheMapSays) {
     const test::RandomCase all = test::random_case(generator);
     const MapWords words(all.map, all.topology, false);
     const MapTables tables = words.at(words.words().data());
+    EXPECT_EQ(tables.has_replicas(), all.map.has_replicas());
     for (std::int32_t expert = 0; expert < all.map.num_experts(); ++expert) {
       const auto copies = all.map.copies(ExpertId(expert));
-      ASSERT_EQ(tables.copies_begin[expert + 1] - tables.copies_begin[expert], std::ssize(copies));
-      for (std::size_t i = 0; i < copies.size(); ++i)
-        EXPECT_EQ(tables.copies[static_cast<std::size_t>(tables.copies_begin[expert]) + i], copies[i].value);
+      EXPECT_EQ(tables.only_copy[expert], copies.size() == 1 ? copies.front().value : -1);
     }
     for (std::int32_t p = 0; p < all.map.num_physical(); ++p)
       EXPECT_EQ(tables.rank_of[p], all.map.rank(PhysicalId(p)).value);
@@ -28,6 +29,27 @@ TEST(MapTables, SayWhatTheMapSays) {
       EXPECT_EQ(tables.first_of_rank[rank + 1] - tables.first_of_rank[rank], all.map.num_local(RankId(rank)));
       EXPECT_EQ(tables.node_of[rank], all.topology.node(RankId(rank)).value);
     }
+  }
+}
+
+TEST(MapTables, LeadToTheCopiesThatTheReferenceChooses) {
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    std::mt19937_64 generator(seed);
+    const test::RandomCase all = test::random_case(generator);
+    const MapWords words(all.map, all.topology, false);
+    const MapTables tables = words.at(words.words().data());
+    const auto topk = static_cast<std::size_t>(all.topk);
+    for (std::size_t rank = 0; rank < all.ranks.size(); ++rank)
+      for (std::size_t first = 0; first < all.ranks[rank].experts.size(); first += topk) {
+        const auto experts = std::span(all.ranks[rank].experts).subspan(first, topk);
+        std::vector<PhysicalId> copies(topk);
+        NeededList needed(tables.node_of[rank]);
+        choose_copies(tables.copies, static_cast<std::int32_t>(rank), experts.data(), all.topk, needed,
+                      [&](std::int32_t choice, std::int32_t copy) {
+                        copies[static_cast<std::size_t>(choice)] = PhysicalId(copy);
+                      });
+        ASSERT_EQ(copies, test::reference_copies(all.map, all.topology, RankId(rank), experts)) << "seed " << seed;
+      }
   }
 }
 

@@ -1,0 +1,117 @@
+#include "cli/report/heat_map.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "cli/report/png.hpp"
+
+namespace shunt::cli {
+namespace {
+
+// More can't be told apart on a screen, and pages stay small: a picture takes 350 KB of a page at most.
+constexpr std::size_t kMostPixels = 512;
+constexpr std::size_t kMostLabels = 12;
+constexpr std::size_t kMostOutlined = 64;  // blocks; more outlines would hide what they surround
+
+/// Steps of matplotlib's magma: as bright as they are high, in colour and in grey.
+constexpr std::array<Rgb, 10> kStops = {{{0x06, 0x05, 0x12},
+                                         {0x18, 0x0f, 0x3d},
+                                         {0x44, 0x0f, 0x76},
+                                         {0x72, 0x1f, 0x81},
+                                         {0x9e, 0x2f, 0x7f},
+                                         {0xcd, 0x40, 0x71},
+                                         {0xf1, 0x60, 0x5d},
+                                         {0xfd, 0x96, 0x68},
+                                         {0xfe, 0xca, 0x8d},
+                                         {0xfc, 0xfd, 0xbf}}};
+
+Palette palette() {
+  Palette colours;
+  for (std::size_t i = 0; i < colours.size(); ++i) {
+    const double at = static_cast<double>(i * (kStops.size() - 1)) / static_cast<double>(colours.size() - 1);
+    const auto below = std::min(static_cast<std::size_t>(at), kStops.size() - 2);
+    for (std::size_t c = 0; c < 3; ++c)
+      colours[i][c] = static_cast<std::uint8_t>(
+          std::lround(std::lerp(kStops[below][c], kStops[below + 1][c], at - static_cast<double>(below))));
+  }
+  return colours;
+}
+
+/// One pixel per cell, or per square of cells, as bright as their mean.
+Image draw(const HeatMap& map) {
+  const std::size_t cells = (map.size + kMostPixels - 1) / kMostPixels;
+  const std::size_t side = (map.size + cells - 1) / cells;
+  const auto end = [&](std::size_t pixel) { return std::min(map.size, (pixel + 1) * cells); };
+  Image image = {side, side, std::vector<std::uint8_t>(side * side), palette()};
+  for (std::size_t y = 0; y < side; ++y)
+    for (std::size_t x = 0; x < side; ++x) {
+      double sum = 0;
+      for (std::size_t row = y * cells; row < end(y); ++row)
+        for (std::size_t column = x * cells; column < end(x); ++column)
+          sum += std::clamp(map.level(row, column), 0.0, 1.0);
+      const auto count = static_cast<double>((end(y) - y * cells) * (end(x) - x * cells));
+      image.pixels[y * side + x] = static_cast<std::uint8_t>(std::lround(255 * sum / count));
+    }
+  return image;
+}
+
+std::string block(const char* kind, double begin, double end) {
+  return fmt::format("<rect class=\"{}\" x=\"{:.3f}%\" y=\"{:.3f}%\" width=\"{:.3f}%\" height=\"{:.3f}%\"/>\n", kind,
+                     begin, begin, end - begin, end - begin);
+}
+
+/// Borders across the map, blocks on its diagonal, and their numbers beside it.
+std::string draw_blocks(const HeatMap& map) {
+  const std::size_t blocks = map.block_begin.size() - 1;
+  const std::size_t stride = (blocks + kMostLabels - 1) / kMostLabels;
+  const auto percent = [&](std::size_t block) {
+    return 100 * static_cast<double>(map.block_begin[block]) / static_cast<double>(map.size);
+  };
+  std::string lines, squares, labels;
+  for (std::size_t i = 0; i < blocks; ++i) {
+    const double begin = percent(i), end = percent(i + 1), middle = (begin + end) / 2;
+    if (i > 0 && blocks <= kMostOutlined)
+      lines += fmt::format(
+          "<line x1=\"{0:.3f}%\" x2=\"{0:.3f}%\" y1=\"0\" y2=\"100%\"/>"
+          "<line y1=\"{0:.3f}%\" y2=\"{0:.3f}%\" x1=\"0\" x2=\"100%\"/>\n",
+          begin);
+    if (begin == end) continue;
+    if (blocks <= kMostOutlined) squares += block("block", begin, end);
+    if (i % stride == 0)
+      labels += fmt::format(
+          "<text x=\"{0:.3f}%\" y=\"-8\">{1}</text><text x=\"-12\" y=\"{0:.3f}%\" dy=\".35em\">{1}</text>\n", middle,
+          i);
+  }
+  const bool has_groups = map.blocks_per_group > 0 && blocks / map.blocks_per_group <= kMostOutlined;
+  for (std::size_t i = 0; has_groups && i < blocks; i += map.blocks_per_group)
+    squares += block("node", percent(i), percent(std::min(blocks, i + map.blocks_per_group)));
+  return lines + squares + labels;
+}
+
+}  // namespace
+
+std::string to_html(const HeatMap& map) {
+  const Caption& caption = map.caption;
+  return fmt::format(
+      "<figure><figcaption>{0}<span>{1}</span></figcaption>\n"
+      "<svg class=\"heat\" id=\"{2}\" role=\"img\" aria-labelledby=\"{2}-title {2}-desc\"><title "
+      "id=\"{2}-title\">{3}</title>"
+      "<desc id=\"{2}-desc\">{4}</desc>\n"
+      "<image width=\"100%\" height=\"100%\" preserveAspectRatio=\"none\" href=\"{5}\"/>\n{6}</svg></figure>\n",
+      prose(caption.title), prose(caption.description), caption.id, escape(caption.title), escape(caption.description),
+      data_uri(draw(map)), draw_blocks(map));
+}
+
+std::string heat_scale(const std::string& darkest, const std::string& brightest) {
+  std::string stops;
+  for (const Rgb& stop : kStops) stops += fmt::format(",#{:02x}{:02x}{:02x}", stop[0], stop[1], stop[2]);
+  return fmt::format(
+      "<div class=\"scale\"><span>{}</span><span style=\"background:linear-gradient(90deg{})\"></span><span>{}</span>"
+      "</div>\n",
+      escape(darkest), stops, escape(brightest));
+}
+
+}  // namespace shunt::cli
