@@ -65,3 +65,22 @@ shunt_backend(PMIX pmix_FOUND)
 
 # NCCL itself is looked for at run time (src/transport/nccl/library.hpp); it is used with CUDA only.
 shunt_backend(NCCL SHUNT_HAVE_CUDA "its library is loaded at run time")
+
+# The products of src/layer: oneDNN, or else OpenBLAS. Looked for by file, as oneDNN's own package asks for the compiler's OpenMP
+# runtime, which need not be the one that its library was built with.
+if(NOT SHUNT_ONEDNN STREQUAL "OFF")
+  find_path(ONEDNN_INCLUDE_DIR dnnl.hpp)
+  find_library(ONEDNN_LIBRARY dnnl)
+  if(ONEDNN_INCLUDE_DIR AND ONEDNN_LIBRARY)
+    set(onednn_FOUND ON)
+  endif()
+endif()
+shunt_backend(ONEDNN onednn_FOUND)
+if(NOT SHUNT_HAVE_ONEDNN)
+  pkg_check_modules(openblas QUIET IMPORTED_TARGET openblas)
+  if(openblas_FOUND)
+    message(STATUS "shunt: OpenBLAS ${openblas_VERSION} computes the experts on the CPU")
+  else()
+    message(STATUS "shunt: neither oneDNN nor OpenBLAS: no experts on the CPU")
+  endif()
+endif()

@@ -1,7 +1,7 @@
-# shunt_module(NAME SOURCES … [PUBLIC …] [PRIVATE …]): one static library per module, linked exactly as design says;
-# cmake/install.cmake exports it as shunt::NAME.
+# shunt_module(NAME [NOT_INSTALLED] SOURCES … [PUBLIC …] [PRIVATE …]): one static library per module, linked exactly as
+# design says; cmake/install.cmake exports it as shunt::NAME, unless it is not installed.
 function(shunt_module name)
-  cmake_parse_arguments(arg "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  cmake_parse_arguments(arg "NOT_INSTALLED" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
   add_library(shunt_${name} STATIC ${arg_SOURCES})
   add_library(shunt::${name} ALIAS shunt_${name})
   set_target_properties(shunt_${name} PROPERTIES EXPORT_NAME ${name} POSITION_INDEPENDENT_CODE ON)
@@ -10,5 +10,7 @@ function(shunt_module name)
     PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>
     PRIVATE ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(shunt_${name} PUBLIC ${arg_PUBLIC} PRIVATE $<BUILD_INTERFACE:shunt_options> ${arg_PRIVATE})
-  set_property(GLOBAL APPEND PROPERTY SHUNT_MODULES shunt_${name})
+  if(NOT arg_NOT_INSTALLED)
+    set_property(GLOBAL APPEND PROPERTY SHUNT_MODULES shunt_${name})
+  endif()
 endfunction()

@@ -6,7 +6,7 @@ option(SHUNT_FUZZ "Build the fuzzers; needs clang" OFF)
 option(SHUNT_WERROR "Treat warnings as errors" OFF)
 set(SHUNT_SANITIZE "" CACHE STRING "Sanitizers, as -fsanitize takes them: address,undefined or thread")
 
-foreach(backend CUDA MPI NCCL PMIX UCX)
+foreach(backend CUDA MPI NCCL ONEDNN PMIX UCX)
   set(SHUNT_${backend} AUTO CACHE STRING "AUTO uses ${backend} where it is found, ON demands it, OFF leaves it out")
   set_property(CACHE SHUNT_${backend} PROPERTY STRINGS AUTO ON OFF)
   if(NOT SHUNT_${backend} MATCHES "^(AUTO|ON|OFF)$")

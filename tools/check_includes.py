@@ -10,7 +10,8 @@ ALLOWED = {
     "graph": {"core"},
     "placement": {"plan", "core"},
     "engine": {"plan", "transport", "kernels", "core"},
-    "runtime": {"graph", "engine", "core"},
+    "layer": {"engine", "plan", "kernels", "core"},
+    "runtime": {"graph", "layer", "engine", "core"},
     "sim": {"plan", "placement", "graph", "core"},
 }
 ALLOWED["capi"] = set(ALLOWED)

@@ -53,6 +53,10 @@ struct PruneOptions {
   /// that is most similar. Read during the call only.
   const ExpertSimilarity* similarity = nullptr;
   Renormalise renormalise = Renormalise::none;
+  /// The rank whose tokens these are. Plans choose copies of experts by it, so only with it the limit holds for what a
+  /// plan of a map with replicas sends. Without it an expert counts at any of its copies. Makes no difference without
+  /// replicas.
+  RankId source{};
 };
 
 /// Means are over tokens that have an expert; without such tokens, nothing is changed and all mass is kept.
@@ -61,8 +65,8 @@ struct PruneReport {
   /// expert's weight counts as its score, and an expert that replaces another counts as 0.
   double mass_kept = 1;
   double share_changed = 0;
-  /// C_T by rank or node, as the level says. With replicas: the ranks that the walk over the token's experts admits,
-  /// not those of the copies that a plan chooses.
+  /// C_T by rank or node, as the level says. With replicas but without a source: the ranks that the walk over the
+  /// token's experts admits, not those of the copies that a plan chooses.
   double c_t_before = 0;
   double c_t_after = 0;
   /// Experts that were out of range and for which no other was found.
@@ -86,7 +90,8 @@ struct PrunedRouting {
 /// Per token: walks its experts by descending score (equal scores: by ascending expert) and admits the rank of each
 /// until `limit` are in; experts with a copy on an admitted rank are in range and stay. Those out of range are
 /// replaced, or dropped where none is left to replace them. Tokens whose experts are all in range come out bit for bit
-/// as they were.
+/// as they were. With replicas and a source, experts are then dropped, least score first, from tokens whose copies, as
+/// a plan chooses them, would still be on more ranks.
 ///
 /// scores: [tokens, experts of the map], finite and not negative, as the router made them before it chose; or empty:
 /// then weights count as scores and, without a similarity, what is out of range is dropped. Local: no other rank takes

@@ -1,13 +1,21 @@
 // shunt bench layer: how long a whole Mixture-of-Experts layer takes, and how much of it is shuffle.
+#include <unistd.h>
+
+#include <cstdlib>
 #include <memory>
 
+#include "cli/flush_stdout.hpp"
 #include "cli/layer/config.hpp"
 #include "cli/layer/measure.hpp"
 #include "cli/layer/report.hpp"
+#include "cli/shuffle/launch.hpp"
 #include "cli/shuffle/memory_estimate.hpp"
 #include "cli/shuffle/routing_model.hpp"
+#include "cli/shuffle/routing_options.hpp"
 #include "cli/verbs.hpp"
+#include "core/fail.hpp"
 #include "core/file.hpp"
+#include "layer/gemm.hpp"
 #include "shunt/world.hpp"
 
 namespace shunt::cli {
@@ -15,21 +23,44 @@ namespace {
 
 constexpr const char* kFooter = R"(
 A layer is plan, dispatch, experts, combine. Every expert is a SwiGLU: down(silu(gate(x)) * up(x)), with weights of
-its own, drawn at random; products are cuBLASLt's, on tiles of 128 rows of one expert each. Sizes stay on the device
-and the bounds are those of the routing that is measured, so the same work can be captured in a CUDA graph (--graph).
+its own, drawn at random.
 
-Layouts:
-  expert_major   a row per (token, expert), every expert's filled up to whole tiles; combine weighs and sums
-  token_unique   a row per (token, rank); the experts copy the rows of a run of tokens into a buffer, one per expert,
-                 compute, weigh and sum them there, so that the copy per expert is never stored as a whole. More
-                 --chunks take less memory and more time, as every run fills up its own tiles and reads all weights
+On the CPU: systems, all measured in one run, iteration by iteration, after tokens of each were verified:
+  conventional   permute, all-to-all of a row per (token, expert) over shunt's transport, permute; weighted sum at the end
+  expert_major   shunt's shuffle of a row per (token, expert); combine weighs and sums
+  token_unique   shunt's shuffle of a row per (token, rank); the experts gather blocks of rows, weigh and sum their
+                 outputs in the cache, so that the copy per expert is never stored
+With these options the last system is measured again, each time with one thing more:
+  map            (--map) experts lie as in the file; without it they lie in order
+  replicas       (--replica-map) … as in this file, where some have copies on several ranks
+  pruned         (--prune D) under the last of these maps no token uses more than D ranks, or nodes (--prune-level).
+                 Routings are pruned beforehand; that takes no part in the times
+So a row over the one before is what came from fusion (expert_major), one copy per rank (token_unique), placement,
+replicas and pruning. C_T is the mean number of ranks that a token is sent to; load, the busiest rank's (token, expert)
+pairs over the mean.
+
+Each rank computes on one thread; products are oneDNN's, or OpenBLAS's. A part's time is what it adds to the slowest
+rank's, so parts add up to the layer. How much faster a system is than another: median, least and most of the ratios of
+single iterations.
+
+With --device cuda: one layout, with one --map, pruned with --prune. Products are cuBLASLt's, on tiles of 128 rows of one expert each. Sizes stay on the
+device and the bounds are those of the routing that is measured, so the same work can be captured in a CUDA graph
+(--graph).
+  expert_major   every expert's rows are filled up to whole tiles; combine weighs and sums
+  token_unique   the experts copy the rows of a run of tokens into a buffer, one per expert, compute, weigh and sum them
+                 there. More --chunks take less memory and more time, as every run fills up its own tiles and reads all
+                 weights
 
 What is printed beside the times:
-  TFLOP/s        of the products of routed rows, without what fills tiles up
+  FLOP/s         of the products of routed rows, without what fills tiles up
   dense          the same products as if all rows had one expert, in the same run
-  largest error  of the --verify tokens per rank that the host computes as well, relative to their norm
+  largest error  of the --verify tokens per rank that plain loops compute as well, relative to their norm
 
 Examples:
+  shunt bench layer --ranks 2 --tokens 4096
+  shunt bench layer --world inproc --dtype f32 --systems expert_major,token_unique --json layer.json
+  shunt bench layer --ranks 4 --routing trace:moe.trace --layer 4 --map map.json --replica-map replicas.json --prune 2
+  tools/netcluster --hosts 4 --ranks-per-host 1 --rate 1gbit -- shunt bench layer --world env
   shunt bench layer --device cuda --ranks 8 --hidden 7168 --ffn 2048 --experts 256 --graph 3
   shunt bench layer --device cuda --ranks 8 --hidden 7168 --ffn 2048 --experts 256 --layout token_unique --chunks 2
   shunt bench layer --device cuda --ranks 4 --hidden 4096 --ffn 1536 --experts 128 --routing zipf:0.5 --json layer.json
@@ -37,29 +68,109 @@ Examples:
 
 struct Arguments {
   LayerConfig config;
+  const CLI::Option* ranks = nullptr;
+  const CLI::Option* tokens = nullptr;
+  const CLI::Option* iterations = nullptr;
+  const CLI::Option* layout_option = nullptr;
+  const CLI::Option* systems = nullptr;
+  const CLI::Option* world = nullptr;
+  const CLI::Option* nodes = nullptr;
   std::string dtype = "bf16";
   std::string layout = "expert_major";
+  std::string progress = "auto";
 };
 
-void run(Arguments& arguments) {
+/// Throws what is wrong with the request before anything is started for it.
+void check(const LayerConfig& config) {
+  config.check();
+  if (config.is_on_device())
+    check_memory(config.shuffle);
+  else
+    check_memory(config.shuffle, config.host_memory_bytes(),
+                 "--tokens, --hidden, --ffn, --topk, --experts or --ranks, or name fewer --systems");
+  (void)make_routing_model(config.shuffle);
+  if (!config.shuffle.json.empty()) check_writable(config.shuffle.json);
+}
+
+void run_on_device(Arguments& arguments) {
   LayerConfig& config = arguments.config;
   ShuffleConfig& shuffle = config.shuffle;
-  shuffle.dtype = parse_dtype(arguments.dtype);
-  shuffle.layout = parse_layout(arguments.layout);
+  const auto refuse = [](const CLI::Option* option, const char* why) {
+    if (option->count() > 0)
+      fail(ErrorCode::invalid_argument, "{}: not with --device cuda, {}", option->get_name(), why);
+  };
+  refuse(arguments.systems, "which measures one --layout");
+  refuse(arguments.nodes, "whose ranks are one node");
+  if (!config.replica_map_file.empty())
+    fail(ErrorCode::invalid_argument,
+         "--replica-map: not with --device cuda, which takes one --map, with copies or without");
+  if (arguments.world->count() > 0 && shuffle.world != "inproc")
+    fail(ErrorCode::invalid_argument, "--world {}: expected inproc with --device cuda, whose ranks are threads",
+         shuffle.world);
   shuffle.world = "inproc";
-  shuffle.systems = {"shunt"};
-  shuffle.load_map();
-  config.check();
-  check_memory(shuffle);
-  (void)make_routing_model(shuffle);
-  if (!shuffle.json.empty()) check_writable(shuffle.json);
+  check(config);
   prepare_layer(config);
   World::spawn(shuffle.ranks, [&](World& world) {
     const LayerResult result = measure_layer(world, config);
     if (world.rank().value != 0) return;
     print_layer_report(config, result);
-    if (!shuffle.json.empty()) write_layer_json(config, result);
+    if (!shuffle.json.empty()) write_layer_json(config, {result}, shuffle.world);
   });
+}
+
+void run_rank(World& world, const LayerConfig& config, const std::string& world_name) {
+  const std::vector<LayerResult> results = measure_layer_on_host(world, config);
+  if (world.rank().value != 0) return;
+  print_layer_comparison(config, results, world_name, Gemm::library());
+  if (!config.shuffle.json.empty()) write_layer_json(config, results, world_name);
+  flush_stdout();  // a process that was forked ends without another chance to say that nobody could read it
+}
+
+void run_under_launcher(Arguments& arguments) {
+  LayerConfig& config = arguments.config;
+  ShuffleConfig& shuffle = config.shuffle;
+  const Environment::Launch launch = launch_of(arguments.ranks->count() > 0 ? shuffle.ranks : 0);
+  shuffle.ranks = launch.size;
+  shuffle.local_ranks = launch.local_size;
+  if (std::getenv("OMPI_COMM_WORLD_SIZE")) die_with_launcher();
+  check(config);  // before the ranks meet, as the first to know would take memory that the others count as available
+  World world = join_launched(shuffle);
+  run_rank(world, config, launch.local_size != world.size() ? "hosts" : "shm");
+}
+
+void run_on_host(Arguments& arguments) {
+  LayerConfig& config = arguments.config;
+  ShuffleConfig& shuffle = config.shuffle;
+  constexpr std::int64_t kTokens = 1024;  // a layer on a core takes seconds, not milliseconds
+  constexpr int kIterations = 5;
+  if (arguments.tokens->count() == 0) shuffle.tokens = kTokens;
+  if (arguments.iterations->count() == 0) shuffle.iterations = kIterations;
+  if (arguments.layout_option->count() > 0) {
+    if (arguments.systems->count() > 0)
+      fail(ErrorCode::invalid_argument, "--layout: not beside --systems, which name layouts too");
+    config.systems = {arguments.layout};
+  } else if (!config.systems.empty()) {  // that of the last, whose figures stand at the top level of the report
+    shuffle.layout = config.systems.back() == "token_unique" ? Layout::token_unique : Layout::expert_major;
+  }
+  if (Gemm::library().empty())
+    fail(ErrorCode::unsupported, "bench layer: this build has neither oneDNN (SHUNT_ONEDNN) nor OpenBLAS");
+  if (shuffle.world == "env") return run_under_launcher(arguments);
+  check(config);
+  SpawnOptions options;
+  options.topology = shuffle.topology();
+  if (shuffle.world == "shm") options.kind = WorldKind::shm;
+  World::spawn(
+      shuffle.ranks, [&](World& world) { run_rank(world, config, shuffle.world); }, options);
+}
+
+void run(Arguments& arguments) {
+  ShuffleConfig& shuffle = arguments.config.shuffle;
+  shuffle.dtype = parse_dtype(arguments.dtype);
+  shuffle.layout = parse_layout(arguments.layout);
+  shuffle.systems = {"shunt"};
+  arguments.config.load_maps();
+  shuffle.progress = arguments.progress == "on" || (arguments.progress == "auto" && isatty(STDERR_FILENO));
+  return arguments.config.is_on_device() ? run_on_device(arguments) : run_on_host(arguments);
 }
 
 }  // namespace
@@ -68,31 +179,44 @@ void add_bench_layer(CLI::App& bench) {
   auto arguments = std::make_shared<Arguments>();
   LayerConfig& config = arguments->config;
   ShuffleConfig& shuffle = config.shuffle;
-  shuffle.device = "cuda";
-  CLI::App* verb = bench.add_subcommand("layer", "A whole layer on a GPU: plan, dispatch, experts, combine");
+  CLI::App* verb = bench.add_subcommand("layer", "A whole layer: plan, dispatch, experts, combine");
   verb->footer(kFooter);
   verb->option_defaults()->always_capture_default()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  verb->add_option("--device", shuffle.device, "cuda: ranks are threads that share the current GPU")
-      ->check(CLI::IsMember({"cuda"}));
-  verb->add_option("--ranks", shuffle.ranks, "Expert-parallel ranks");
-  verb->add_option("--tokens", shuffle.tokens, "Tokens per rank");
-  verb->add_option("--hidden", shuffle.hidden, "Elements per row, a multiple of 8");
-  verb->add_option("--ffn", config.ffn, "Elements between an expert's products, a multiple of 8");
+  verb->add_option("--device", shuffle.device, "cpu, or cuda: ranks are threads that share the current GPU")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
+  arguments->ranks =
+      verb->add_option("--ranks", shuffle.ranks, "Expert-parallel ranks; with --world env the launcher says how many");
+  arguments->nodes = verb->add_option("--nodes", shuffle.nodes, "Virtual nodes that the ranks are spread over");
+  arguments->world = verb->add_option("--world", shuffle.world,
+                                      "shm (processes), inproc (threads), or env (ranks started by a launcher)")
+                         ->check(CLI::IsMember({"shm", "inproc", "env"}));
+  arguments->tokens = verb->add_option("--tokens", shuffle.tokens, "Tokens per rank; on the CPU by default 1024");
+  verb->add_option("--hidden", shuffle.hidden, "Elements per row; on a device a multiple of 8");
+  verb->add_option("--ffn", config.ffn, "Elements between an expert's products; on a device a multiple of 8");
   verb->add_option("--experts", shuffle.experts, "Experts, spread evenly over the ranks unless there is a --map");
   verb->add_option("--topk", shuffle.topk, "Experts per token");
-  verb->add_option("--dtype", arguments->dtype, "Of rows and weights: f32, bf16 or f16");
-  verb->add_option("--layout", arguments->layout, "expert_major or token_unique");
+  verb->add_option("--dtype", arguments->dtype, "Of rows and weights: f32 or bf16; on a device also f16");
+  arguments->systems =
+      verb->add_option("--systems", config.systems,
+                       "On the CPU: of conventional, expert_major and token_unique; compared with the first")
+          ->delimiter(',')
+          ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  arguments->layout_option =
+      verb->add_option("--layout", arguments->layout, "expert_major or token_unique; on the CPU that system alone");
   verb->add_option("--chunks", config.chunks,
-                   "With token_unique: runs of tokens that take turns in one buffer; 0: chosen by size");
-  verb->add_option("--routing", shuffle.routing, "As in bench shuffle");
-  verb->add_option("--map", shuffle.map_file, "As in bench shuffle");
-  verb->add_option("--layer", shuffle.layer, "As in bench shuffle");
-  verb->add_option("--graph", shuffle.graph, "Also time so many layers in one CUDA graph");
-  verb->add_option("--verify", config.verified, "Tokens per rank that are compared with the host's result");
-  verb->add_option("--iterations", shuffle.iterations, "Timed repetitions");
+                   "On a device, with token_unique: runs of tokens that take turns in one buffer; 0: chosen by size");
+  add_routing_options(*verb, shuffle);
+  verb->add_option("--replica-map", config.replica_map_file,
+                   "On the CPU: another file of expert maps, with copies of experts");
+  verb->add_option("--graph", shuffle.graph, "On a device: also time so many layers in one CUDA graph");
+  verb->add_option("--verify", config.verified, "Tokens per rank that are compared with what plain loops compute");
+  arguments->iterations =
+      verb->add_option("--iterations", shuffle.iterations, "Timed repetitions; on the CPU by default 5");
   verb->add_option("--warmup", shuffle.warmup, "Repetitions before them");
   verb->add_option("--seed", shuffle.seed, "Of routings, rows and weights");
   verb->add_option("--json", shuffle.json, "Write the results to this file");
+  verb->add_option("--progress", arguments->progress, "on, off or auto (on a terminal)")
+      ->check(CLI::IsMember({"on", "off", "auto"}));
   verb->callback([arguments] { run(*arguments); });
 }
 

@@ -13,6 +13,7 @@
 #include "cli/shuffle/memory_estimate.hpp"
 #include "cli/shuffle/report.hpp"
 #include "cli/shuffle/routing_model.hpp"
+#include "cli/shuffle/routing_options.hpp"
 #include "cli/verbs.hpp"
 #include "core/fail.hpp"
 #include "core/file.hpp"
@@ -51,6 +52,7 @@ Examples:
   shunt bench shuffle --world inproc --layout token_unique --dtype fp8_e4m3
   shunt bench shuffle --ranks 8 --nodes 2 --layout token_unique --map map.json --layer 3
   shunt bench shuffle --ranks 4 --routing trace:moe.trace --layer 4
+  shunt bench shuffle --ranks 4 --routing trace:moe.trace --layer 4 --map map.json --layout token_unique --prune 2
   shunt bench shuffle --device cuda --ranks 8 --hidden 7168 --experts 256
   shunt bench shuffle --device cuda --ranks 8 --hidden 7168 --experts 256 --sms 20      beside a GEMM
   shunt bench shuffle --device cuda --ranks 8 --hidden 7168 --experts 256 --low-latency
@@ -87,18 +89,6 @@ void run_rank(World& world, const ShuffleConfig& config, const std::string& worl
   flush_stdout();  // a process that was forked ends without another chance to say that nobody could read it
 }
 
-/// What the launcher has started.
-Environment::Launch launch_of(const Arguments& arguments) {
-  const auto launch = Environment::read().launch;
-  if (!launch)
-    fail(ErrorCode::invalid_argument,
-         "--world env: no launcher has started this process; use mpirun, srun or RANK and WORLD_SIZE, or --world shm");
-  if (arguments.ranks->count() > 0 && arguments.config.ranks != launch->size)
-    fail(ErrorCode::invalid_argument, "--ranks {}: {} has started {}", arguments.config.ranks, launch->convention,
-         launch->size);
-  return *launch;
-}
-
 /// Ranks of several hosts that mpirun did not start: shunt and MPI are to be measured in the same processes, so rank 0
 /// starts them anew by mpirun, and the others have nothing to do.
 bool should_start_anew(const ShuffleConfig& config) {
@@ -106,18 +96,9 @@ bool should_start_anew(const ShuffleConfig& config) {
          why_no_mpirun().empty();
 }
 
-/// Virtual nodes on one host; on several, their hosts.
-void settle_nodes(ShuffleConfig& config, const World& world) {
-  config.nodes = world.topology().num_nodes();
-  if (world.topology().hash() != config.topology().hash())
-    fail(ErrorCode::unsupported,
-         "this benchmark needs nodes of equally many ranks, numbered one after the other; {} are not so",
-         world.topology().num_nodes());
-}
-
 void run_under_launcher(const Arguments& arguments) {
   ShuffleConfig config = arguments.config;
-  const Environment::Launch launch = launch_of(arguments);
+  const Environment::Launch launch = launch_of(arguments.ranks->count() > 0 ? config.ranks : 0);
   config.ranks = launch.size;
   config.local_ranks = launch.local_size;
   if (should_start_anew(config)) {
@@ -126,10 +107,8 @@ void run_under_launcher(const Arguments& arguments) {
   }
   if (std::getenv("OMPI_COMM_WORLD_SIZE")) die_with_launcher();
   check(config);  // before the ranks meet, as the first to know would take memory that the others count as available
-  setenv("SHUNT_VIRTUAL_NODES", std::to_string(config.nodes).c_str(), 1);
-  World world = World::from_environment();
+  World world = join_launched(config);
   const bool has_hosts = launch.local_size != world.size();
-  settle_nodes(config, world);
   run_rank(world, config, has_hosts ? "hosts" : "shm");
 }
 
@@ -192,10 +171,7 @@ void add_bench_shuffle(CLI::App& bench) {
   verb->add_option("--topk", config.topk, "Experts per token");
   verb->add_option("--dtype", arguments->dtype, "Of rows: f32, bf16, f16 or fp8_e4m3");
   arguments->layout_option = verb->add_option("--layout", arguments->layout, "expert_major, token_unique or padded");
-  verb->add_option("--routing", config.routing, "See below");
-  verb->add_option("--map", config.map_file,
-                   "Experts lie as in this file of expert maps, as `shunt place` writes it, not in order");
-  verb->add_option("--layer", config.layer, "Whose map of --map, and whose tokens of a trace of several layers");
+  add_routing_options(*verb, config);
   arguments->world = verb->add_option("--world", config.world,
                                       "shm (processes), inproc (threads), or env (ranks started by a launcher)")
                          ->check(CLI::IsMember({"shm", "inproc", "env"}));

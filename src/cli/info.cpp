@@ -29,6 +29,7 @@ constexpr Part kParts[] = {
     {"pmix", SHUNT_HAVE_PMIX, "how mpirun and srun tell ranks of several hosts where to meet"},
     {"cuda", SHUNT_HAVE_CUDA, "ranks on GPUs that reach each other's memory"},
     {"nccl", SHUNT_HAVE_NCCL, "ranks on GPUs of several nodes, where libnccl is installed"},
+    {"onednn", SHUNT_HAVE_ONEDNN, "experts on the CPU in `bench layer`; OpenBLAS otherwise"},
     {"mpi", SHUNT_HAVE_MPI, "the baseline of `bench shuffle`, and a launcher"},
 };
 

@@ -20,6 +20,10 @@ void Timings::take_slowest(World& world) {
 double Timings::median(const std::string& name) const {
   std::vector<double> values;
   for (const Sample& sample : samples_.at(name)) values.push_back(sample.end_ms - sample.begin_ms);
+  return cli::median(std::move(values));
+}
+
+double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const std::size_t middle = values.size() / 2;
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;

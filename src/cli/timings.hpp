@@ -10,6 +10,13 @@
 
 namespace shunt::cli {
 
+/// Of at least one value.
+[[nodiscard]] double median(std::vector<double> values);
+
+[[nodiscard]] inline double now_ms() {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
 /// Milliseconds by name and repetition; filled on each rank, then merged to the slowest rank's.
 class Timings {
  public:
@@ -47,10 +54,6 @@ class Timings {
     double begin_ms;
     double end_ms;
   };
-
-  static double now_ms() {
-    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
-  }
 
   std::map<std::string, std::vector<Sample>> samples_;
 };

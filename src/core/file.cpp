@@ -2,51 +2,14 @@
 
 #include <unistd.h>
 
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <span>
 
 #include "core/fail.hpp"
+#include "core/partial_file.hpp"
 
 namespace shunt {
-namespace {
-
-using std::filesystem::file_type;
-
-/// Throws where that can't be found out: a loop of symbolic links, a folder that may not be searched.
-file_type kind_of(const std::string& path) {
-  std::error_code error;
-  const file_type kind = std::filesystem::status(path, error).type();
-  if (kind != file_type::none) return kind;
-  errno = error.value();
-  fail_errno("can't write {}", path);
-}
-
-/// A device or a pipe is written to, never replaced.
-bool is_replaced(file_type kind) { return kind == file_type::not_found || kind == file_type::regular; }
-
-/// Through a symbolic link the file it leads to is replaced.
-std::string target_of(const std::string& path, file_type kind) {
-  return kind == file_type::regular ? std::filesystem::canonical(path).string() : path;
-}
-
-std::string partial_beside(const std::string& target) { return fmt::format("{}.{}.partial", target, getpid()); }
-
-bool write_all(const std::string& path, const std::string& content) {
-  std::ofstream file(path, std::ios::binary);
-  file << content;
-  file.close();
-  return static_cast<bool>(file);
-}
-
-[[noreturn]] void give_up(const std::string& path, const std::string& partial) {
-  const int cause = errno;
-  std::remove(partial.c_str());
-  errno = cause;
-  fail_errno("can't write {}", path);
-}
-
-}  // namespace
 
 std::string read_file(const std::string& path, std::size_t most_bytes) {
   std::error_code ignored;
@@ -64,23 +27,22 @@ std::string read_file(const std::string& path, std::size_t most_bytes) {
 }
 
 void write_file(const std::string& path, const std::string& content) {
-  const auto kind = kind_of(path);
-  if (!is_replaced(kind)) {
-    if (!write_all(path, content)) fail_errno("can't write {}", path);
+  if (PartialFile::can_replace(path)) {
+    PartialFile file(path);
+    file.write_at(0, std::as_bytes(std::span(content)));
+    file.complete();
     return;
   }
-  const std::string target = target_of(path, kind);
-  const std::string partial = partial_beside(target);
-  if (!write_all(partial, content) || std::rename(partial.c_str(), target.c_str()) != 0) give_up(path, partial);
+  std::ofstream file(path, std::ios::binary);
+  file << content;
+  file.close();
+  if (!file) fail_errno("can't write {}", path);
 }
 
 void check_writable(const std::string& path) {
-  const auto kind = kind_of(path);
-  if (is_replaced(kind)) {
-    const std::string partial = partial_beside(target_of(path, kind));
-    if (!write_all(partial, "")) give_up(path, partial);
-    std::remove(partial.c_str());
-  } else if (kind == file_type::directory) {
+  if (PartialFile::can_replace(path)) {
+    (void)PartialFile(path);  // made and removed
+  } else if (std::filesystem::is_directory(path)) {
     errno = EISDIR;
     fail_errno("can't write {}", path);
   } else if (access(path.c_str(), W_OK) != 0) {

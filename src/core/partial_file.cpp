@@ -10,13 +10,20 @@
 
 namespace shunt {
 
-using std::filesystem::file_type;
+bool PartialFile::can_replace(const std::string& path) {
+  using std::filesystem::file_type;
+  std::error_code error;
+  const file_type kind = std::filesystem::status(path, error).type();
+  if (kind == file_type::none) {
+    errno = error.value();
+    fail_errno("can't write {}", path);
+  }
+  return kind == file_type::not_found || kind == file_type::regular;
+}
 
 PartialFile::PartialFile(const std::string& path) : path_(path) {
-  const file_type kind = std::filesystem::status(path).type();
-  if (kind != file_type::not_found && kind != file_type::regular)
-    fail(ErrorCode::invalid_argument, "{}: no regular file", path);
-  target_ = kind == file_type::regular ? std::filesystem::canonical(path).string() : path;
+  if (!can_replace(path)) fail(ErrorCode::invalid_argument, "{}: no regular file", path);
+  target_ = std::filesystem::exists(path) ? std::filesystem::canonical(path).string() : path;
   for (int number = 0; descriptor_ < 0; ++number) {
     partial_ = fmt::format("{}.{}.{}.partial", target_, getpid(), number);
     descriptor_ = ::open(partial_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);

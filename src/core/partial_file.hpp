@@ -10,6 +10,10 @@ namespace shunt {
 
 class PartialFile {
  public:
+  /// Whether `path` names a regular file, through symbolic links too, or nothing yet. Throws Error(system) where that
+  /// can't be found out: a loop of symbolic links, a folder that may not be searched.
+  [[nodiscard]] static bool can_replace(const std::string& path);
+
   /// Opens a new file beside `path`. Throws Error(invalid_argument) where `path` is a folder, a pipe or a device, and
   /// Error(system) where no file can be made.
   explicit PartialFile(const std::string& path);

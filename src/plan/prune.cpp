@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
 
 #include "core/fail.hpp"
 #include "plan/request.hpp"
@@ -77,6 +78,14 @@ PlaceTables PlaceWords::at(const std::int32_t* words) const {
   return {num_experts_, words + begins_[0], words + begins_[1], words + begins_[2], words + begins_[3]};
 }
 
+CopiesFromSource copies_from(const PruneOptions& options, const CopyTables& tables, const Topology& topology) {
+  return {.tables = tables,
+          .num_ranks = topology.num_ranks(),
+          .source = options.source.value,
+          .source_node = topology.node(options.source).value,
+          .places_are_nodes = options.level == PruneLevel::nodes};
+}
+
 void check_pruning(const Routing& routing, std::size_t num_scores, const ExpertMap& map, const Topology& topology,
                    const PruneOptions& options) {
   if (map.num_ranks() != topology.num_ranks())
@@ -88,6 +97,9 @@ void check_pruning(const Routing& routing, std::size_t num_scores, const ExpertM
     fail(ErrorCode::invalid_argument, "prune: {} scores, expected {} tokens x {} experts, or none", num_scores,
          num_tokens, map.num_experts());
   if (options.limit < 1) fail(ErrorCode::invalid_argument, "prune: limit is {}, expected at least 1", options.limit);
+  if (options.source.valid() && options.source.value >= map.num_ranks())
+    fail(ErrorCode::invalid_argument, "prune: the source is rank {}, expected 0 to {}", options.source,
+         map.num_ranks() - 1);
   if (options.level > PruneLevel::nodes)
     fail(ErrorCode::invalid_argument, "prune: level {} does not exist, expected ranks or nodes",
          static_cast<int>(options.level));
@@ -126,6 +138,8 @@ PrunedRouting prune(const Routing& routing, std::span<const float> scores, const
                     const Topology& topology, const PruneOptions& options) {
   check_pruning(routing, scores.size(), map, topology, options);
   const PlaceWords places(map, topology, options.level);
+  const bool needs_copies = options.source.valid() && map.has_replicas();
+  const auto copies = needs_copies ? std::make_unique<CopyArrays>(map, topology) : nullptr;
   PrunedRouting pruned{.experts = std::vector<std::int32_t>(routing.experts.size()),
                        .weights = std::vector<float>(routing.experts.size()),
                        .topk = routing.topk,
@@ -135,6 +149,7 @@ PrunedRouting prune(const Routing& routing, std::span<const float> scores, const
                            .scores = scores.empty() ? nullptr : scores.data(),
                            .similarity = options.similarity != nullptr ? options.similarity->values().data() : nullptr,
                            .places = places.at(places.words().data()),
+                           .copies = copies ? copies_from(options, copies->tables(), topology) : CopiesFromSource{},
                            .topk = routing.topk,
                            .limit = options.limit,
                            .keeps_sum = options.renormalise == Renormalise::keep_sum,

@@ -27,6 +27,9 @@ class PlaceWords {
   std::vector<std::size_t> begins_;  // of the tables
 };
 
+/// options.source must be a rank. tables: of the map, on the host or on a device.
+CopiesFromSource copies_from(const PruneOptions& options, const CopyTables& tables, const Topology& topology);
+
 /// Throws Error(invalid_argument) that names the cause. Sizes alone: arrays may lie on a device. num_scores: 0 without.
 void check_pruning(const Routing& routing, std::size_t num_scores, const ExpertMap& map, const Topology& topology,
                    const PruneOptions& options);

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstdint>
 
+#include "core/copy_choice.hpp"
 #include "shunt/routing.hpp"
 
 namespace shunt {
@@ -25,6 +26,18 @@ struct PlaceTables {
   }
 };
 
+/// How plans choose the copies that serve the tokens of one rank. Without tables, where no expert has several copies or
+/// the rank is not known, an expert may be served at any of its places.
+struct CopiesFromSource {
+  CopyTables tables{0, nullptr, nullptr, nullptr};
+  std::int32_t num_ranks = 0;
+  std::int32_t source = 0;
+  std::int32_t source_node = 0;
+  bool places_are_nodes = false;
+
+  [[nodiscard]] constexpr bool are_known() const { return tables.experts != nullptr; }
+};
+
 /// Pointers of one memory, host or device. The pruned arrays must not overlap the others.
 struct PruneArrays {
   const std::int32_t* experts;  ///< [tokens, topk]
@@ -32,6 +45,7 @@ struct PruneArrays {
   const float* scores;          ///< [tokens, experts]; null: weights count as scores
   const float* similarity;      ///< [experts, experts]; null: by score
   PlaceTables places;
+  CopiesFromSource copies;
   std::int32_t topk;
   std::int32_t limit;
   bool keeps_sum;
@@ -102,17 +116,29 @@ class TokenPruner {
     PrunedToken token{.mass_before = sum_of([&](std::int32_t slot) { return score_[slot]; }),
                       .places_before = num_needed_};
     token.is_changed = num_needed_ > num_admitted_;
+    if (token.is_changed && arrays_.similarity != nullptr)
+      replace_by_similarity();
+    else if (token.is_changed)
+      replace_by_score(token.mass_before);
+    std::int32_t places_served = 0;
+    if (arrays_.copies.are_known()) {
+      std::int32_t place_of[kMost];
+      token.places_before = static_cast<std::uint8_t>(find_served(experts_, place_of));
+      places_served = find_served(pruned_experts_, place_of);
+      token.is_changed |= places_served > arrays_.limit;
+      while (places_served > arrays_.limit) {
+        drop(worst_slot(place_of));
+        places_served = find_served(pruned_experts_, place_of);
+      }
+    }
     if (!token.is_changed) {
       token.mass_after = token.mass_before;
       token.places_after = token.places_before;
       return token;
     }
-    if (arrays_.similarity != nullptr)
-      replace_by_similarity();
-    else
-      replace_by_score(token.mass_before);
     if (arrays_.keeps_sum) restore_sum();
     describe(token);
+    if (arrays_.copies.are_known()) token.places_after = static_cast<std::uint8_t>(places_served);
     return token;
   }
 
@@ -272,6 +298,60 @@ class TokenPruner {
       else
         pruned_weights_[slot] = 0;
     }
+  }
+
+  /// Where plans serve these experts, by slot; slots without an expert are left as they were. Returns the number of
+  /// places.
+  constexpr std::int32_t find_served(const std::int32_t* experts, std::int32_t* place_of) const {
+    const CopiesFromSource& copies = arrays_.copies;
+    with_needed(copies.num_ranks, copies.source_node, [&](auto& needed) {
+      choose_copies(copies.tables, copies.source, experts, arrays_.topk, needed,
+                    [&](std::int32_t slot, std::int32_t physical) {
+                      const CopyTables::Copy* copy = copies.tables.copies + copies.tables.copies_begin[experts[slot]];
+                      while (copy->physical != physical) ++copy;
+                      place_of[slot] = copies.places_are_nodes ? copy->node : copy->rank;
+                    });
+    });
+    std::int32_t num_places = 0;
+    for (std::int32_t slot = 0; slot < arrays_.topk; ++slot) {
+      if (experts[slot] < 0) continue;
+      std::int32_t first = 0;
+      while (experts[first] < 0 || place_of[first] != place_of[slot]) ++first;
+      num_places += first == slot ? 1 : 0;
+    }
+    return num_places;
+  }
+
+  /// At the place where the token's experts have least score together, the highest of equals: the slot of the lowest
+  /// score, of equals that of the highest expert.
+  [[nodiscard]] constexpr std::int32_t worst_slot(const std::int32_t* place_of) const {
+    const auto score = [&](std::int32_t slot) {
+      return scores_ != nullptr ? scores_[pruned_experts_[slot]] : pruned_weights_[slot];
+    };
+    std::int32_t worst_place = -1;
+    float least = 0;
+    for (std::int32_t slot = 0; slot < arrays_.topk; ++slot) {
+      if (pruned_experts_[slot] < 0) continue;
+      float sum = 0;
+      for (std::int32_t other = 0; other < arrays_.topk; ++other)
+        if (pruned_experts_[other] >= 0 && place_of[other] == place_of[slot]) sum += score(other);
+      if (worst_place >= 0 && (sum > least || (sum == least && place_of[slot] <= worst_place))) continue;
+      worst_place = place_of[slot];
+      least = sum;
+    }
+    std::int32_t worst = -1;
+    for (std::int32_t slot = 0; slot < arrays_.topk; ++slot) {
+      if (pruned_experts_[slot] < 0 || place_of[slot] != worst_place) continue;
+      if (worst < 0 || score(slot) < score(worst) ||
+          (score(slot) == score(worst) && pruned_experts_[slot] > pruned_experts_[worst]))
+        worst = slot;
+    }
+    return worst;
+  }
+
+  constexpr void drop(std::int32_t slot) const {
+    pruned_experts_[slot] = -1;
+    pruned_weights_[slot] = 0;
   }
 
   /// 1 where sums are such that a quotient would make no sense.

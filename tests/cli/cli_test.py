@@ -83,7 +83,7 @@ class Info(unittest.TestCase):
             with open(path) as file:
                 report = json.load(file)
             self.assertGreaterEqual(report["machine"]["cores"], 1)
-            self.assertLessEqual({"inproc", "shm", "ucx", "pmix", "mpi", "cuda", "nccl"}, report["build"].keys())
+            self.assertLessEqual({"inproc", "shm", "ucx", "pmix", "mpi", "cuda", "nccl", "onednn"}, report["build"].keys())
             self.assertEqual(report["version"], shunt("--version").stdout.strip())
 
     def test_measures_rates_and_a_barrier(self):

@@ -1,4 +1,4 @@
-"""What tests of a benchmark on a device share."""
+"""What tests of benchmarks share, on the CPU and on a device."""
 import json
 import os
 import subprocess
@@ -22,6 +22,15 @@ class Bench:
     def run(self, *arguments):
         return subprocess.run([SHUNT, "bench", self.verb, *arguments], capture_output=True, text=True, timeout=120)
 
+    def measure(self, test, *arguments):
+        """The report of a benchmark that must succeed, and what it printed."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "report.json")
+            done = self.run(*self.small, *arguments, "--json", path)
+            test.assertEqual(done.returncode, 0, done.stderr)
+            with open(path) as file:
+                return json.load(file), done.stdout
+
     def why_not(self):
         """What keeps this build or this machine from it; empty if nothing does."""
         done = self.run(*self.small)
@@ -39,13 +48,8 @@ class BenchOnDevice(unittest.TestCase):
             raise unittest.SkipTest(why)
 
     def measure(self, *arguments):
-        """The report of a benchmark that must succeed."""
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "report.json")
-            done = self.bench.run(*self.bench.small, *arguments, "--json", path)
-            self.assertEqual(done.returncode, 0, done.stderr)
-            with open(path) as file:
-                return json.load(file)
+        report, _ = self.bench.measure(self, *arguments)
+        return report
 
     def write_map(self, experts, ranks, replicas):
         """A file in which every rank holds an expert, and up to so many have a second copy."""
@@ -58,6 +62,27 @@ class BenchOnDevice(unittest.TestCase):
         with open(path, "w") as file:
             json.dump(map_of(placement, experts=experts), file)
         return path
+
+
+class LayerOnHost(unittest.TestCase):
+    """Skipped where nothing computes products. A subclass says with which options."""
+    bench = None
+
+    @classmethod
+    def setUpClass(cls):
+        done = cls.bench.run(*cls.bench.small)
+        if "neither oneDNN" in done.stderr:
+            raise unittest.SkipTest(done.stderr.strip())
+
+    def measure(self, *arguments):
+        return self.bench.measure(self, *arguments)
+
+    def expect_refused(self, *arguments, words):
+        done = self.bench.run(*self.bench.small, *arguments)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)  # one process speaks: nothing was started
+        for word in words:
+            self.assertIn(word, done.stderr)
 
 
 def main():

@@ -1,22 +1,23 @@
-"""`shunt bench layer` as a user meets it. Usage: device_layer_test.py PATH_TO_SHUNT [unittest arguments]"""
+"""`shunt bench layer --device cuda` as a user meets it. Usage: device_layer_test.py PATH_TO_SHUNT [unittest arguments]"""
+import pathlib
 import unittest
 
 from device_bench import Bench, BenchOnDevice, main
 
-LAYER = Bench("layer", ["--tokens", "60", "--hidden", "64", "--ffn", "48", "--experts", "14", "--topk", "3", "--iterations", "2", "--warmup", "1"])
+LAYER = Bench("layer", ["--device", "cuda", "--tokens", "60", "--hidden", "64", "--ffn", "48", "--experts", "14", "--topk", "3", "--iterations", "2", "--warmup", "1"])
 
 
 class Words(unittest.TestCase):
     def test_help_teaches_layouts_and_figures(self):
         text = LAYER.run("--help").stdout
-        for word in ["--device cuda", "--ffn", "--chunks", "--verify", "token_unique", "SwiGLU", "dense", "largest error", "--graph"]:
+        for word in ["--device cuda", "--ffn", "--systems", "conventional", "--world env", "--chunks", "--verify", "--map", "--replica-map", "--prune", "token_unique", "SwiGLU", "dense", "largest error", "--graph"]:
             self.assertIn(word, text)
 
     def test_what_can_not_be_is_refused_by_name(self):
         for option, value in [("--hidden", "60"), ("--ffn", "47"), ("--ffn", "0"), ("--experts", "1"), ("--chunks", "-1"), ("--chunks", "2"), ("--verify", "0"),
-                              ("--tokens", "0"), ("--layout", "padded"), ("--dtype", "fp8_e4m3"), ("--device", "cpu"), ("--routing", "none")]:
+                              ("--tokens", "0"), ("--layout", "padded"), ("--dtype", "fp8_e4m3"), ("--device", "tpu"), ("--routing", "none")]:
             with self.subTest(option=option):
-                done = LAYER.run("--topk", "1", option, value)
+                done = LAYER.run("--device", "cuda", "--topk", "1", option, value)
                 self.assertNotEqual(done.returncode, 0)
                 self.assertIn(option, done.stderr)
 
@@ -51,6 +52,18 @@ class OnDevice(BenchOnDevice):
             with self.subTest(layout=layout, replicas=replicas):
                 report = self.measure("--ranks", "3", "--layout", layout, "--verify", "60", "--map", self.write_map(14, 3, replicas))
                 self.assertEqual(report["rows"], 3 * 60 * 3)
+
+    def test_gives_pruned_tokens_what_the_host_computes(self):
+        trace = pathlib.Path(__file__).parent.parent / "data/moe64k8-small.trace"
+        for layout, replicas, by in [("expert_major", 0, "score"), ("token_unique", 0, "similarity"), ("token_unique", 12, "score")]:
+            with self.subTest(layout=layout, replicas=replicas, by=by):
+                report = self.measure("--ranks", "4", "--experts", "64", "--topk", "8", "--layout", layout, "--verify", "60", "--map", self.write_map(64, 4, replicas),
+                                      "--routing", f"trace:{trace}", "--layer", "4", "--prune", "2", "--prune-by", by)
+                figures = report["pruning"]
+                self.assertEqual((figures["limit"], figures["by"], figures["scores"]), (2, by, "all experts"))
+                self.assertTrue(0.5 < figures["mass_kept"] < 1)
+                self.assertLess(figures["c_t_after"], figures["c_t_before"])
+                self.assertEqual(report["rows"], 4 * 60 * 8)
 
     def test_takes_routings_that_leave_experts_without_rows(self):
         for layout in ["expert_major", "token_unique"]:

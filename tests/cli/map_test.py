@@ -113,6 +113,14 @@ class Map(WithMap):
         [[_, _, wire, moved]] = self.figures(*arguments)
         self.assertEqual((wire, moved), (tokens // 2 * row_bytes + tokens // 4 * row_bytes, (2 * tokens + tokens // 2) * row_bytes))
 
+    def test_is_what_tokens_are_pruned_to(self):
+        path = self.write(map_of(shuffled(3, 4)))
+        for layout in ["expert_major", "token_unique"]:
+            report = self.shuffle("--world", "inproc", "--ranks", "4", "--layout", layout, "--map", path, "--prune", "1")
+            self.assertEqual((report["pruning"]["scores"], report["pruning"]["c_t_after"], report["c_t"]), ("own experts", 1, 1))
+            self.assertGreater(report["pruning"]["c_t_before"], 1.5)
+            self.assertGreater(report["pruning"]["num_dropped"], 0)
+
 
 class WrongMap(WithMap):
     def expect_refused(self, content, expected, *arguments):

@@ -132,5 +132,24 @@ class Bench(Hosts):
                     self.assertLess(4 * shunt["heaviest_link_bytes"], shunt["cross_node_bytes"])
 
 
+class BenchLayer(Hosts):
+    def test_compares_whole_layers_over_the_same_links(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "report.json"
+            words = ["bench", "layer", "--world", "env", "--tokens", 48, "--hidden", 64, "--ffn", 40, "--experts", 16, "--topk", 4, "--routing", "node-local",
+                     "--verify", 48, "--iterations", 2, "--json", path]
+            printed, status = self.finish(self.start(*words, program=SHUNT, hosts=4, ranks_per_host=1))
+            if "neither oneDNN" in printed:
+                self.skipTest(printed.strip())
+            self.assertEqual(status, 0, printed)
+            report = json.loads(path.read_text())
+        self.assertTrue(report["verified"])
+        self.assertEqual((report["config"]["world"], report["config"]["nodes"]), ("hosts", 4))
+        conventional, expert_major, token_unique = report["systems"]
+        # All four experts of a token on one node: it crosses once, conventionally once for each expert.
+        self.assertEqual(conventional["cross_node_bytes"], 4 * token_unique["cross_node_bytes"])
+        self.assertEqual(expert_major["cross_node_bytes"], token_unique["cross_node_bytes"])
+
+
 if __name__ == "__main__":
     main()

@@ -9,6 +9,7 @@
 #include <limits>
 #include <set>
 
+#include "shunt/copy_choice.hpp"
 #include "shunt/error.hpp"
 #include "support/reference_prune.hpp"
 
@@ -100,6 +101,66 @@ TEST(Prune, KeepsEveryTokenWithinTheLimitWithoutRepeats) {
     }
     ASSERT_LE(pruned.report.c_t_after, made.limit);
   }
+}
+
+TEST(Prune, KeepsWhatAPlanServesWithinTheLimitWhereTheSourceIsKnown) {
+  std::int64_t beyond_without_source = 0;
+  for (std::uint64_t seed = 0; seed < kCases; ++seed) {
+    PruneCase made = random_prune_case(seed);
+    made.source = RankId(static_cast<std::int32_t>(seed) % made.topology.num_ranks());
+    const CopyChoice choice(made.map, made.topology);
+    const auto places_served = [&](std::span<const std::int32_t> experts) {
+      std::vector<PhysicalId> copies(experts.size());
+      choice.choose(made.source, experts, copies);
+      std::set<std::int32_t> places;
+      for (const PhysicalId copy : copies)
+        if (copy.valid())
+          places.insert(made.level == PruneLevel::nodes ? made.topology.node(made.map.rank(copy)).value
+                                                        : made.map.rank(copy).value);
+      return static_cast<std::int32_t>(places.size());
+    };
+    const auto topk = static_cast<std::size_t>(made.topk);
+    const PrunedRouting pruned = made.prune();
+    double before = 0, after = 0, routed = 0;
+    for (std::size_t first = 0; first < pruned.experts.size(); first += topk) {
+      const std::int32_t places = places_served(std::span(pruned.experts).subspan(first, topk));
+      ASSERT_LE(places, made.limit) << "seed " << seed << " token " << first / topk << ": " << made.describe();
+      const std::int32_t were = places_served(std::span(made.chosen.experts).subspan(first, topk));
+      routed += were > 0;
+      before += were;
+      after += places;
+    }
+    if (routed > 0) {
+      ASSERT_EQ(pruned.report.c_t_before, before / routed) << "seed " << seed << ": " << made.describe();
+      ASSERT_EQ(pruned.report.c_t_after, after / routed) << "seed " << seed << ": " << made.describe();
+    }
+    PruneOptions options = made.options();
+    options.source = {};
+    const PrunedRouting without = prune(made.routing(), made.scores, made.map, made.topology, options);
+    for (std::size_t first = 0; first < without.experts.size(); first += topk)
+      beyond_without_source += places_served(std::span(without.experts).subspan(first, topk)) > made.limit;
+    if (!made.map.has_replicas()) {
+      ASSERT_EQ(without.experts, pruned.experts);
+    }
+  }
+  EXPECT_GT(beyond_without_source, 100) << "the cases are too easy";
+}
+
+TEST(Prune, DropsTheLeastExpertOfTheLeastPlaceWhereCopiesLieApart) {
+  // From rank 0: 0 is served there, so that 1, whose copies are on ranks 1 and 2, needs another one. The walk admits
+  // rank 1, which has both.
+  const ExpertMap map = ExpertMap::from_placement(4, {{0, 2}, {0, 1, 3}, {1}});
+  const std::vector<std::int32_t> experts = {1, 0};
+  const std::vector<float> weights = {0.7f, 0.3f};
+  const auto pruned = [&](RankId source) {
+    return prune({experts, weights, 2}, {}, map, Topology::single_node(3), {.limit = 1, .source = source});
+  };
+  EXPECT_THAT(pruned({}).experts, ElementsAre(1, 0));
+  EXPECT_THAT(pruned(RankId(0)).experts, ElementsAre(1, -1));
+  EXPECT_THAT(pruned(RankId(0)).weights, ElementsAre(0.7f, 0.0f));
+  EXPECT_EQ(pruned(RankId(0)).report.c_t_before, 2);
+  EXPECT_EQ(pruned(RankId(0)).report.num_dropped, 1);
+  EXPECT_THAT(pruned(RankId(1)).experts, ElementsAre(1, 0));
 }
 
 TEST(Prune, ChangesNothingWhereTheLimitDoesNotBind) {
@@ -276,6 +337,9 @@ TEST(Prune, RefusesSizesAndOptionsThatMakeNoSense) {
   PruneCase made = sound();
   made.limit = 0;
   EXPECT_THAT(refusal(made), HasSubstr("limit is 0, expected at least 1"));
+  made = sound();
+  made.source = RankId(made.map.num_ranks());
+  EXPECT_THAT(refusal(made), HasSubstr("the source is rank 3, expected 0 to 2"));
   made = sound();
   made.level = PruneLevel(7);
   EXPECT_THAT(refusal(made), HasSubstr("level 7 does not exist"));

@@ -62,15 +62,17 @@ PruneCase random_prune_case(std::uint64_t seed, const CaseLimits& limits) {
   made.limit = dice.pick({1, 1, 2, 2, 3, made.topk});
   made.level = dice.one_in(4) ? PruneLevel::nodes : PruneLevel::ranks;
   made.renormalise = dice.one_in(2) ? Renormalise::keep_sum : Renormalise::none;
+  if (!dice.one_in(3)) made.source = RankId(dice.between(0, all.topology.num_ranks() - 1));
   return made;
 }
 
 std::string PruneCase::describe() const {
-  return fmt::format("{} tokens, top-{} of {} experts, {} copies, {} ranks, {} nodes, limit {} {}{}{}{}{}",
+  return fmt::format("{} tokens, top-{} of {} experts, {} copies, {} ranks, {} nodes, limit {} {}{}{}{}{}, source {}",
                      routing().num_tokens(), topk, map.num_experts(), map.num_physical(), map.num_ranks(),
                      topology.num_nodes(), limit, level == PruneLevel::nodes ? "nodes" : "ranks",
                      chosen.weights.empty() ? ", no weights" : "", scores.empty() ? ", no scores" : "",
-                     similarity ? ", by similarity" : "", renormalise == Renormalise::keep_sum ? ", sum kept" : "");
+                     similarity ? ", by similarity" : "", renormalise == Renormalise::keep_sum ? ", sum kept" : "",
+                     source.value);
 }
 
 }  // namespace shunt::test

@@ -22,11 +22,15 @@ struct PruneCase {
   std::int32_t limit = 1;
   PruneLevel level = PruneLevel::ranks;
   Renormalise renormalise = Renormalise::none;
+  RankId source{};
 
   [[nodiscard]] Routing routing() const { return {chosen.experts, chosen.weights, topk}; }
   [[nodiscard]] PruneOptions options() const {
-    return {
-        .limit = limit, .level = level, .similarity = similarity ? &*similarity : nullptr, .renormalise = renormalise};
+    return {.limit = limit,
+            .level = level,
+            .similarity = similarity ? &*similarity : nullptr,
+            .renormalise = renormalise,
+            .source = source};
   }
   [[nodiscard]] PrunedRouting prune() const { return shunt::prune(routing(), scores, map, topology, options()); }
   /// One line for the message of a failure.

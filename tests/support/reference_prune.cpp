@@ -4,6 +4,8 @@
 #include <map>
 #include <set>
 
+#include "support/reference_copies.hpp"
+
 namespace shunt::test {
 namespace {
 
@@ -39,17 +41,26 @@ class ReferenceToken {
   }
 
   void prune() {
+    const auto served_before = made_.source.valid() ? served().size() : 0;
     const std::vector<Place> needed = admit(walk_.size());
     places_before = places_after = needed.size();
     admitted_ = admit(static_cast<std::size_t>(made_.limit));
-    if (needed == admitted_) return;
-    is_changed = true;
-    if (made_.similarity)
-      replace_by_similarity();
-    else
-      replace_by_score();
+    if (needed != admitted_) {
+      is_changed = true;
+      if (made_.similarity)
+        replace_by_similarity();
+      else
+        replace_by_score();
+    }
+    const bool has_copies = made_.source.valid() && made_.map.has_replicas();
+    if (has_copies) {
+      places_before = places_after = served_before;
+      drop_until_served_within_the_limit();
+    }
+    if (!is_changed) return;
     if (made_.renormalise == Renormalise::keep_sum) restore_sum();
     count_what_is_left();
+    if (has_copies) places_after = served().size();
   }
 
   std::vector<std::int32_t> experts;
@@ -139,6 +150,42 @@ class ReferenceToken {
         drop(entry);
       else
         experts[entry.slot] = left.front().value;
+    }
+  }
+
+  /// The slots that a plan serves at each place, ascending.
+  [[nodiscard]] std::map<Place, std::vector<std::size_t>> served() const {
+    std::map<Place, std::vector<std::size_t>> slots;
+    const std::vector<PhysicalId> copies = reference_copies(made_.map, made_.topology, made_.source, experts);
+    for (std::size_t slot = 0; slot < copies.size(); ++slot) {
+      if (!copies[slot].valid()) continue;
+      const RankId rank = made_.map.rank(copies[slot]);
+      slots[made_.level == PruneLevel::nodes ? made_.topology.node(rank).value : rank.value].push_back(slot);
+    }
+    return slots;
+  }
+
+  void drop_until_served_within_the_limit() {
+    const auto score = [&](std::size_t slot) {
+      return scores_.empty() ? weights[slot] : scores_[static_cast<std::size_t>(experts[slot])];
+    };
+    for (auto places = served(); places.size() > static_cast<std::size_t>(made_.limit); places = served()) {
+      const auto worst_place = std::min_element(places.rbegin(), places.rend(), [&](const auto& a, const auto& b) {
+        const auto sum = [&](const std::vector<std::size_t>& slots) {
+          float total = 0;
+          for (const std::size_t slot : slots) total += score(slot);
+          return total;
+        };
+        return sum(a.second) < sum(b.second);
+      });
+      const auto& slots = worst_place->second;
+      const std::size_t worst = *std::min_element(slots.begin(), slots.end(), [&](std::size_t a, std::size_t b) {
+        return score(a) != score(b) ? score(a) < score(b) : experts[a] > experts[b];
+      });
+      experts[worst] = -1;
+      weights[worst] = 0;
+      ++num_dropped;
+      is_changed = true;
     }
   }
 

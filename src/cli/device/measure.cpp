@@ -270,6 +270,8 @@ class DeviceBenchmark {
   }
 
   void summarise() {
+    result_.routing = workload_.figures();
+    result_.pruning = workload_.pruning();
     const auto tokens = static_cast<std::uint64_t>(config_.tokens) * static_cast<std::uint64_t>(config_.ranks);
     std::uint64_t combined_bytes = 0;  // of shunt
     for (const auto& system : systems_) {

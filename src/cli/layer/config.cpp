@@ -3,8 +3,32 @@
 #include <algorithm>
 
 #include "core/fail.hpp"
+#include "layer/moe_layer.hpp"
 
 namespace shunt::cli {
+namespace {
+
+void check_system(const std::string& name) {
+  try {
+    (void)parse_layer_way(name);
+  } catch (const Error& error) {
+    fail(ErrorCode::invalid_argument, "--systems {}", error.what());
+  }
+}
+
+}  // namespace
+
+void LayerConfig::load_maps() {
+  shuffle.load_map();
+  if (!replica_map_file.empty()) replicas = shuffle.read_map(replica_map_file);
+}
+
+ShuffleConfig LayerConfig::unplaced() const {
+  ShuffleConfig config = shuffle;
+  config.placed.reset();
+  config.prune = {};
+  return config;
+}
 
 void LayerConfig::check() const {
   const auto demand = [](bool holds, const char* option, const std::string& expected) {
@@ -12,18 +36,69 @@ void LayerConfig::check() const {
   };
   shuffle.check();
   demand(shuffle.layout != Layout::padded, "--layout", "expert_major or token_unique");
-  demand(shuffle.dtype != fp8_e4m3, "--dtype", "f32, bf16 or f16");
   demand(shuffle.tokens >= 1, "--tokens", "at least 1");
-  demand(shuffle.hidden % 8 == 0, "--hidden", "a multiple of 8");
   constexpr std::int64_t kMostFfn = 1 << 20;
-  demand(ffn >= 8 && ffn <= kMostFfn && ffn % 8 == 0, "--ffn", fmt::format("a multiple of 8 up to {}", kMostFfn));
-  const ExpertMap map = shuffle.map();
-  for (std::int32_t rank = 0; rank < shuffle.ranks; ++rank)
-    demand(map.num_local(RankId(rank)) > 0, shuffle.map_file.empty() ? "--experts" : "--map", "at least one per rank");
   constexpr std::int32_t kMostChunks = 1024;
-  demand(chunks >= 0 && chunks <= kMostChunks, "--chunks", fmt::format("0 to {}", kMostChunks));
-  demand(chunks == 0 || shuffle.layout == Layout::token_unique, "--chunks", "--layout token_unique with it");
   demand(verified >= 1, "--verify", "at least 1");
+  if (is_on_device()) {
+    demand(shuffle.dtype != fp8_e4m3, "--dtype", "f32, bf16 or f16");
+    demand(shuffle.hidden % 8 == 0, "--hidden", "a multiple of 8");
+    demand(ffn >= 8 && ffn <= kMostFfn && ffn % 8 == 0, "--ffn", fmt::format("a multiple of 8 up to {}", kMostFfn));
+    const ExpertMap map = shuffle.map();
+    for (std::int32_t rank = 0; rank < shuffle.ranks; ++rank)
+      demand(map.num_local(RankId(rank)) > 0, shuffle.map_file.empty() ? "--experts" : "--map",
+             "at least one per rank");
+    demand(chunks >= 0 && chunks <= kMostChunks, "--chunks", fmt::format("0 to {}", kMostChunks));
+    demand(chunks == 0 || shuffle.layout == Layout::token_unique, "--chunks", "--layout token_unique with it");
+    return;
+  }
+  if (replicas) {
+    shuffle.check_map("--replica-map", replica_map_file, *replicas);
+    if (!replicas->has_replicas())
+      fail(ErrorCode::invalid_argument, "--replica-map {}: no expert of layer {} has a second copy", replica_map_file,
+           shuffle.layer);
+  }
+  demand(shuffle.dtype == f32 || shuffle.dtype == bf16, "--dtype", "f32 or bf16 on the CPU");
+  demand(ffn >= 1 && ffn <= kMostFfn, "--ffn", fmt::format("1 to {}", kMostFfn));
+  demand(chunks == 0, "--chunks", "--device cuda with it");
+  demand(!systems.empty(), "--systems", "at least one");
+  for (std::size_t i = 0; i < systems.size(); ++i) {
+    check_system(systems[i]);
+    demand(std::find(systems.begin(), systems.begin() + static_cast<std::ptrdiff_t>(i), systems[i]) ==
+               systems.begin() + static_cast<std::ptrdiff_t>(i),
+           "--systems", fmt::format("'{}' once", systems[i]));
+  }
+}
+
+double LayerConfig::host_memory_bytes() const {
+  const double ranks = shuffle.ranks;
+  const double tokens = static_cast<double>(shuffle.tokens) * ranks;
+  const double copies = tokens * shuffle.topk;
+  // Rows, the experts' outputs, tokens, results and their first bits; the conventional way also has buffers to send
+  // from and to receive into.
+  double rows = tokens;
+  const int num_maps = 1 + (shuffle.placed ? 1 : 0) + (replicas ? 1 : 0);
+  std::vector<std::string> ways = systems;
+  ways.resize(systems.size() + static_cast<std::size_t>(num_maps - 1 + (shuffle.prune.limit ? 1 : 0)), systems.back());
+  for (const std::string& system : ways) {
+    rows += 2 * tokens;
+    if (system == "conventional") rows += 4 * copies;
+    if (system == "expert_major") rows += 2 * copies;
+    if (system == "token_unique") rows += 2 * tokens * std::min(shuffle.topk, shuffle.ranks);
+  }
+  // Long products, and sums of token_unique, have as many rows as one rank's share of the copies, and fewer.
+  constexpr double kDenseRows = 4096;
+  const double hidden = static_cast<double>(shuffle.hidden);
+  const double inner = static_cast<double>(ffn);
+  const double workspace = ranks * std::min(kDenseRows, copies) * (2 * hidden + 2 * inner) +
+                           tokens * std::min(shuffle.topk, shuffle.ranks) * 2 * hidden;
+  // A rank keeps the experts of all its maps; 4: of `dense`, and of verification.
+  const double weights = 3 * (shuffle.experts * num_maps + 4 * ranks) * hidden * inner;
+  constexpr double kBytesPerRank = 64 << 20;
+  constexpr double kBytesPerCopy = 64;
+  constexpr double kBytesPerRoutedCopy = 24;  // every rank knows every rank's routing, and one that is pruned
+  return (rows * hidden + workspace + weights) * static_cast<double>(size_of(shuffle.dtype)) +
+         copies * (kBytesPerCopy + ranks * kBytesPerRoutedCopy) + ranks * kBytesPerRank;
 }
 
 std::int32_t LayerConfig::num_chunks() const {
@@ -32,10 +107,12 @@ std::int32_t LayerConfig::num_chunks() const {
   return static_cast<std::int32_t>(std::clamp<std::int64_t>(rows_per_expert / 1024, 2, 8));
 }
 
-nlohmann::ordered_json LayerConfig::to_json() const {
-  nlohmann::ordered_json json = shuffle.to_json(shuffle.world);
+nlohmann::ordered_json LayerConfig::to_json(const std::string& world_name) const {
+  nlohmann::ordered_json json = shuffle.to_json(world_name);
   json["ffn"] = ffn;
-  if (shuffle.layout == Layout::token_unique) json["chunks"] = num_chunks();
+  if (!is_on_device()) json["systems"] = systems;
+  if (!replica_map_file.empty()) json["replica_map"] = replica_map_file;
+  if (is_on_device() && shuffle.layout == Layout::token_unique) json["chunks"] = num_chunks();
   return json;
 }
 

@@ -93,6 +93,7 @@ class LayerBenchmark {
   }
 
   LayerResult run() {
+    result_so_far_.name = to_string(shuffle_.layout);
     const std::vector<std::byte> first = verify();
     if (shuffle_.graph > 0) {
       graph_ = std::make_unique<device::CapturedGraph>(stream_.get(), [&] {
@@ -191,19 +192,32 @@ class LayerBenchmark {
     (void)plan_.sizes();
     experts_->check();
     world_.barrier();  // what is downloaded now must not wait behind a meeting
-    const TokenCheck check(config_, workload_, rank(), weights_of_ranks(), stream_.get());
-    const std::int64_t count = std::min(config_.verified, shuffle_.tokens);
-    for (std::int64_t i = 0; i < count; ++i) {
-      const std::int64_t token = i * shuffle_.tokens / count;
-      const std::span row(result.data() + static_cast<std::size_t>(token) * result_.row_bytes(), result_.row_bytes());
-      result_so_far_.largest_error = std::max(result_so_far_.largest_error, check.error_of(token, row));
-    }
+    const auto weights_of_ranks = values_of_ranks(world_, view(weights_));
+    const TokenCheck check(shuffle_, workload_, rank(),
+                           [&](std::int32_t expert) { return download_expert(weights_of_ranks, expert); });
+    result_so_far_.largest_error =
+        check.largest_error(result_so_far_.name, workload_.routing(rank()), result, config_.verified);
     world_.barrier();
     return result;
   }
 
-  [[nodiscard]] std::vector<device::ExpertWeights> weights_of_ranks() {
-    return values_of_ranks(world_, view(weights_));
+  [[nodiscard]] ReferenceExpert download_expert(const std::vector<device::ExpertWeights>& weights_of_ranks,
+                                                std::int32_t expert) const {
+    const PhysicalId copy = map_.copies(ExpertId(expert)).front();
+    const RankId owner = map_.rank(copy);
+    const std::size_t local = copy.index() - map_.first_physical(owner).index();
+    const auto download_matrix = [&](const std::byte* matrices, std::int64_t count) {
+      std::vector<std::byte> bytes(static_cast<std::size_t>(count) * size_of(shuffle_.dtype));
+      device::check(cudaMemcpyAsync(bytes.data(), matrices + local * bytes.size(), bytes.size(), cudaMemcpyDeviceToHost,
+                                    stream_.get()),
+                    "download weights");
+      finish();
+      return widened(bytes, shuffle_.dtype);
+    };
+    const device::ExpertWeights& weights = weights_of_ranks[owner.index()];
+    return {shuffle_.hidden, config_.ffn, shuffle_.dtype,
+            download_matrix(weights.gate_up, 2 * config_.ffn * shuffle_.hidden),
+            download_matrix(weights.down, shuffle_.hidden * config_.ffn)};
   }
 
   void measure_once() {
@@ -218,6 +232,8 @@ class LayerBenchmark {
 
   void summarise() {
     LayerResult& result = result_so_far_;
+    result.routing = workload_.figures();
+    result.pruning = workload_.pruning();
     result.plan_ms = timings_.median("plan");
     result.dispatch_ms = timings_.median("dispatch");
     result.experts_ms = timings_.median("experts");

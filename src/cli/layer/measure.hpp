@@ -1,16 +1,29 @@
-// Runs a whole Mixture-of-Experts layer on one rank whose tokens are on a device.
+// Measures a whole Mixture-of-Experts layer, on a device or on the host.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "cli/layer/config.hpp"
+#include "cli/shuffle/workload.hpp"
 #include "shunt/world.hpp"
 
 namespace shunt::cli {
 
+/// How many times as fast as another system, iteration by iteration.
+struct Speedup {
+  std::string over{};
+  double median = 1;
+  double least = 1;
+  double most = 1;
+};
+
 /// Milliseconds, medians over iterations of the slowest rank.
 struct LayerResult {
+  std::string name;
   double plan_ms = 0;
   double dispatch_ms = 0;
   double experts_ms = 0;
@@ -25,6 +38,17 @@ struct LayerResult {
   double dense_tflops = 0;
   double shuffle_share = 0;  ///< of plan, dispatch and combine in their sum with the experts
 
+  RoutingFigures routing;
+  std::optional<PruningFigures> pruning{};
+
+  // On the host.
+  Speedup speedup{};                       ///< over the first system
+  std::optional<Speedup> over_previous{};  ///< over the one before
+
+  // Bytes of rows that one dispatch sends, over all ranks; on the host.
+  std::uint64_t wire_bytes = 0;        ///< between ranks
+  std::uint64_t cross_node_bytes = 0;  ///< between nodes
+
   // Of a rank.
   std::size_t rows_bytes = 0;       ///< what dispatch delivers
   std::size_t workspace_bytes = 0;  ///< of the experts
@@ -32,6 +56,10 @@ struct LayerResult {
 
   double largest_error = 0;  ///< of a verified token, relative to its norm
 };
+
+/// Collective. Verifies tokens of every variant (variant.hpp), then measures them in turn, iteration by iteration; at
+/// the end verifies that all repeats gave the same bits. One result per variant, the same on all ranks.
+std::vector<LayerResult> measure_layer_on_host(World& world, const LayerConfig& config);
 
 /// Collective over threads of one process that share its current device. Verifies tokens first, and at the end that all
 /// repeats gave the same bits. Throws Error(unsupported) in builds without CUDA or cuBLAS.

@@ -2,68 +2,32 @@
 
 #include <algorithm>
 
-#include "core/cuda/check.hpp"
 #include "core/fail.hpp"
 
 namespace shunt::cli {
 
-HostExpert TokenCheck::download_expert(PhysicalId expert) const {
-  const ShuffleConfig& shuffle = config_.shuffle;
-  const ExpertMap map = shuffle.map();
-  const RankId owner = map.rank(expert);
-  const std::size_t local = expert.index() - map.first_physical(owner).index();
-  const auto download = [&](const std::byte* weights, std::int64_t count) {
-    std::vector<std::byte> bytes(static_cast<std::size_t>(count) * size_of(shuffle.dtype));
-    device::check(
-        cudaMemcpyAsync(bytes.data(), weights + local * bytes.size(), bytes.size(), cudaMemcpyDeviceToHost, stream_),
-        "download weights");
-    device::check(cudaStreamSynchronize(stream_), "download weights");
-    return widened(bytes, shuffle.dtype);
-  };
-  const device::ExpertWeights& weights = weights_of_ranks_[owner.index()];
-  return {shuffle.hidden, config_.ffn, shuffle.dtype, download(weights.gate_up, 2 * config_.ffn * shuffle.hidden),
-          download(weights.down, shuffle.hidden * config_.ffn)};
-}
-
-// Experts ascending within a rank, then ranks; in `token_unique` a rank's sum travels, rounded.
-std::vector<float> TokenCheck::expected(std::int64_t token) const {
-  const ShuffleConfig& shuffle = config_.shuffle;
-  const ExpertMap map = shuffle.map();
-  const auto topk = static_cast<std::size_t>(shuffle.topk);
-  const RankRouting& routing = workload_.routing(rank_);
-  std::vector<std::pair<PhysicalId, float>> choices;
-  for (std::size_t entry = static_cast<std::size_t>(token) * topk; entry < (static_cast<std::size_t>(token) + 1) * topk;
-       ++entry)
-    if (routing.copies[entry].valid()) choices.emplace_back(routing.copies[entry], routing.weights[entry]);
-  std::sort(choices.begin(), choices.end());
-
-  std::vector<std::byte> bytes(shuffle.row_bytes());
-  workload_.fill_row(rank_, token, bytes.data());
-  const std::vector<float> x = widened(bytes, shuffle.dtype);
-  std::vector<float> total(x.size());
-  std::vector<float> of_rank(x.size());
-  for (std::size_t choice = 0; choice < choices.size(); ++choice) {
-    const auto [expert, weight] = choices[choice];
-    const std::vector<float> y = download_expert(expert).apply(x);
-    for (std::size_t i = 0; i < y.size(); ++i) of_rank[i] += weight * y[i];
-    if (choice + 1 < choices.size() && map.rank(choices[choice + 1].first) == map.rank(expert)) continue;
-    const bool is_rounded = shuffle.layout == Layout::token_unique;
-    for (std::size_t i = 0; i < y.size(); ++i)
-      total[i] += is_rounded ? rounded_to(of_rank[i], shuffle.dtype) : of_rank[i];
-    std::fill(of_rank.begin(), of_rank.end(), 0.0f);
+double TokenCheck::largest_error(const std::string& system, const RankRouting& routing,
+                                 std::span<const std::byte> result, std::int64_t count) const {
+  const auto topk = static_cast<std::size_t>(config_.topk);
+  const double tolerance = tolerance_of(config_.dtype);
+  double largest = 0;
+  count = std::min(count, config_.tokens);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t token = i * config_.tokens / count;
+    const auto index = static_cast<std::size_t>(token);
+    std::vector<std::byte> x(config_.row_bytes());
+    workload_.fill_row(rank_, token, x.data());
+    const std::vector<float> expected =
+        reference_token(widened(x, config_.dtype), std::span(routing.experts).subspan(index * topk, topk),
+                        std::span(routing.weights).subspan(index * topk, topk), expert_of_);
+    const double error = relative_error(widened(result.subspan(index * x.size(), x.size()), config_.dtype), expected);
+    if (!(error <= tolerance))  // NaN included
+      fail(ErrorCode::internal,
+           "{}, rank {}: token {} is off by {:.1e} of its norm, more than the {:.0e} that rounding explains", system,
+           rank_, token, error, tolerance);
+    largest = std::max(largest, error);
   }
-  for (float& value : total) value = rounded_to(value, shuffle.dtype);
-  return total;
-}
-
-double TokenCheck::error_of(std::int64_t token, std::span<const std::byte> result) const {
-  const double error = relative_error(widened(result, config_.shuffle.dtype), expected(token));
-  const double tolerance = tolerance_of(config_.shuffle.dtype);
-  if (!(error <= tolerance))  // NaN included
-    fail(ErrorCode::internal,
-         "rank {}: token {} is off by {:.1e} of its norm, more than the {:.0e} that rounding explains", rank_, token,
-         error, tolerance);
-  return error;
+  return largest;
 }
 
 }  // namespace shunt::cli

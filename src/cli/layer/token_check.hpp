@@ -1,43 +1,35 @@
-// Compares tokens that a layer has changed with what the host makes of them.
+// Compares tokens that a layer has changed with what plain loops make of them.
 #pragma once
-
-#include <cuda_runtime_api.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
-#include <vector>
 
-#include "cli/layer/config.hpp"
-#include "cli/layer/host_expert.hpp"
 #include "cli/shuffle/workload.hpp"
-#include "kernels/cuda/mlp/expert_mlp.hpp"
+#include "layer/reference_expert.hpp"
 
 namespace shunt::cli {
 
-/// For one rank's tokens; reads weights of all ranks' experts from the device.
+/// For one rank's tokens.
 class TokenCheck {
  public:
-  TokenCheck(const LayerConfig& config, const Workload& workload, std::size_t rank,
-             std::vector<device::ExpertWeights> weights_of_ranks, cudaStream_t stream)
-      : config_(config),
-        workload_(workload),
-        rank_(rank),
-        weights_of_ranks_(std::move(weights_of_ranks)),
-        stream_(stream) {}
+  /// expert_of: by logical expert.
+  TokenCheck(const ShuffleConfig& config, const Workload& workload, std::size_t rank,
+             std::function<ReferenceExpert(std::int32_t)> expert_of)
+      : config_(config), workload_(workload), rank_(rank), expert_of_(std::move(expert_of)) {}
 
-  /// Relative to the norm of what it should be. Throws Error(internal) if rounding does not explain it.
-  [[nodiscard]] double error_of(std::int64_t token, std::span<const std::byte> result) const;
+  /// Of `count` tokens, spread over the rank's: the largest error of their rows in `result` ([tokens, hidden]),
+  /// relative to the norm of what they should be under the rank's routing. Throws Error(internal) that names `system`
+  /// if rounding does not explain one.
+  [[nodiscard]] double largest_error(const std::string& system, const RankRouting& routing,
+                                     std::span<const std::byte> result, std::int64_t count) const;
 
  private:
-  [[nodiscard]] std::vector<float> expected(std::int64_t token) const;
-  [[nodiscard]] HostExpert download_expert(PhysicalId expert) const;
-
-  const LayerConfig& config_;
+  const ShuffleConfig& config_;
   const Workload& workload_;
   std::size_t rank_;
-  std::vector<device::ExpertWeights> weights_of_ranks_;
-  cudaStream_t stream_;
+  std::function<ReferenceExpert(std::int32_t)> expert_of_;
 };
 
 }  // namespace shunt::cli

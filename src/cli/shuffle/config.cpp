@@ -23,30 +23,26 @@ double most_rows_per_rank(const ShuffleConfig& config) {
   return std::max(tokens * config.topk, tokens * config.ranks * per_token);
 }
 
-void check_map(const ShuffleConfig& config) {
-  if (config.layer < 0) fail(ErrorCode::invalid_argument, "--layer: expected at least 0");
-  if (!config.placed) {
-    if (config.layer > 0 && !config.routing.starts_with("trace:"))
-      fail(ErrorCode::invalid_argument, "--layer: expected --map or --routing trace:FILE with it");
-    return;
-  }
-  const ExpertMap& map = *config.placed;
-  if (map.num_ranks() != config.ranks)
-    fail(ErrorCode::invalid_argument, "--map {}: for {} ranks, but there are {} (--ranks)", config.map_file,
-         map.num_ranks(), config.ranks);
-  if (map.num_experts() != config.experts)
-    fail(ErrorCode::invalid_argument, "--map {}: for {} experts, but there are {} (--experts)", config.map_file,
-         map.num_experts(), config.experts);
-}
-
 }  // namespace
 
-void ShuffleConfig::load_map() {
-  if (map_file.empty()) return;
-  const PlacedLayers maps = read_maps(map_file);
+ExpertMap ShuffleConfig::read_map(const std::string& file) const {
+  const PlacedLayers maps = read_maps(file);
   if (layer < 0 || static_cast<std::size_t>(layer) >= maps.layers.size())
-    fail(ErrorCode::invalid_argument, "--layer {}: {} has layers 0 to {}", layer, map_file, maps.layers.size() - 1);
-  placed = maps.layers[static_cast<std::size_t>(layer)];
+    fail(ErrorCode::invalid_argument, "--layer {}: {} has layers 0 to {}", layer, file, maps.layers.size() - 1);
+  return maps.layers[static_cast<std::size_t>(layer)];
+}
+
+void ShuffleConfig::load_map() {
+  if (!map_file.empty()) placed = read_map(map_file);
+}
+
+void ShuffleConfig::check_map(const char* option, const std::string& file, const ExpertMap& map) const {
+  if (map.num_ranks() != ranks)
+    fail(ErrorCode::invalid_argument, "{} {}: for {} ranks, but there are {} (--ranks)", option, file, map.num_ranks(),
+         ranks);
+  if (map.num_experts() != experts)
+    fail(ErrorCode::invalid_argument, "{} {}: for {} experts, but there are {} (--experts)", option, file,
+         map.num_experts(), experts);
 }
 
 std::int32_t ShuffleConfig::most_local_experts() const {
@@ -68,7 +64,15 @@ void ShuffleConfig::check() const {
   demand(experts >= 1 && experts <= kMostExperts, "--experts", fmt::format("1 to {}", kMostExperts));
   demand(topk >= 1 && topk <= std::min(experts, Routing::kMaxTopK), "--topk",
          fmt::format("1 to {} (experts, and at most {})", std::min(experts, Routing::kMaxTopK), Routing::kMaxTopK));
-  check_map(*this);
+  const bool is_trace = routing.starts_with("trace:");
+  demand(layer >= 0, "--layer", "at least 0");
+  demand(layer == 0 || placed || is_trace, "--layer", "--map or --routing trace:FILE with it");
+  if (placed) check_map("--map", map_file, *placed);
+  demand(first_token >= 0, "--first-token", "at least 0");
+  demand(first_token == 0 || is_trace, "--first-token", "--routing trace:FILE with it");
+  demand(!prune.limit || *prune.limit >= 1, "--prune", "at least 1");
+  demand(prune.limit || prune.by == "score", "--prune-by", "--prune with it");
+  demand(prune.limit || prune.level == "ranks", "--prune-level", "--prune with it");
   demand(most_rows_per_rank(*this) <= kMost, "--tokens",
          fmt::format("at most {} rows per rank; with these --ranks, --experts and --topk one may get {:.0f}", kMost,
                      most_rows_per_rank(*this)));
@@ -109,6 +113,8 @@ nlohmann::ordered_json ShuffleConfig::to_json(const std::string& world_name) con
   if (sms > 0) report["sms"] = sms;
   if (!map_file.empty()) report["map"] = map_file;
   if (!map_file.empty() || routing.starts_with("trace:")) report["layer"] = layer;
+  if (routing.starts_with("trace:")) report["first_token"] = first_token;
+  if (prune.limit) report["prune"] = {{"limit", *prune.limit}, {"level", prune.level}, {"by", prune.by}};
   return report;
 }
 

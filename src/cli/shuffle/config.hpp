@@ -14,6 +14,13 @@
 
 namespace shunt::cli {
 
+/// What --prune, --prune-by and --prune-level ask for (shunt/pruning.hpp).
+struct PruneRequest {
+  std::optional<std::int32_t> limit;  ///< most ranks or nodes per token; none: tokens stay as they are
+  std::string by = "score";           ///< or similarity
+  std::string level = "ranks";        ///< or nodes
+};
+
 struct ShuffleConfig {
   std::int32_t ranks = 2;
   std::int32_t local_ranks = 0;  ///< those of them on this host; 0: all
@@ -25,6 +32,8 @@ struct ShuffleConfig {
   DType dtype = bf16;
   Layout layout = Layout::expert_major;
   std::string routing = "uniform";
+  std::int64_t first_token = 0;  ///< of a trace
+  PruneRequest prune;
   std::string map_file;        ///< expert maps of layers; empty: experts in order, spread evenly
   std::int32_t layer = 0;      ///< whose map, and whose tokens of a trace of several layers
   std::string device = "cpu";  ///< or cuda
@@ -42,6 +51,10 @@ struct ShuffleConfig {
 
   /// Reads map_file, if there is one. Throws Error(invalid_argument) that names the file and what is wrong with it.
   void load_map();
+  /// The layer's map in a file of expert maps. Throws the same.
+  [[nodiscard]] ExpertMap read_map(const std::string& file) const;
+  /// Throws Error(invalid_argument) that names option and file where a map is of other ranks or experts than these.
+  void check_map(const char* option, const std::string& file, const ExpertMap& map) const;
   /// Throws Error(invalid_argument) that names the option. Expects the map to be loaded.
   void check() const;
 

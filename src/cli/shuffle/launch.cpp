@@ -139,4 +139,25 @@ void die_with_launcher() {
   if (launcher && std::to_string(getppid()) != launcher) _exit(1);
 }
 
+Environment::Launch launch_of(std::int32_t asked_ranks) {
+  const auto launch = Environment::read().launch;
+  if (!launch)
+    fail(ErrorCode::invalid_argument,
+         "--world env: no launcher has started this process; use mpirun, srun or RANK and WORLD_SIZE, or --world shm");
+  if (asked_ranks > 0 && asked_ranks != launch->size)
+    fail(ErrorCode::invalid_argument, "--ranks {}: {} has started {}", asked_ranks, launch->convention, launch->size);
+  return *launch;
+}
+
+World join_launched(ShuffleConfig& config) {
+  setenv("SHUNT_VIRTUAL_NODES", std::to_string(config.nodes).c_str(), 1);
+  World world = World::from_environment();
+  config.nodes = world.topology().num_nodes();
+  if (world.topology().hash() != config.topology().hash())
+    fail(ErrorCode::unsupported,
+         "this benchmark needs nodes of equally many ranks, numbered one after the other; {} are not so",
+         world.topology().num_nodes());
+  return world;
+}
+
 }  // namespace shunt::cli

@@ -4,6 +4,8 @@
 #include <string>
 
 #include "cli/shuffle/config.hpp"
+#include "shunt/environment.hpp"
+#include "shunt/world.hpp"
 
 namespace shunt::cli {
 
@@ -19,5 +21,13 @@ int run_under_mpirun(const ShuffleConfig& config);
 
 /// For a rank that mpirun started: ends with it.
 void die_with_launcher();
+
+/// What the launcher of `--world env` has started. asked_ranks: of --ranks; 0: not given. Throws
+/// Error(invalid_argument) if there is no launcher, or one of other ranks.
+Environment::Launch launch_of(std::int32_t asked_ranks);
+
+/// Joins the launcher's world, with config.nodes virtual nodes where all ranks are on one host; sets config.nodes to
+/// what the world has. Throws Error(unsupported) unless nodes are equally large runs of ranks.
+World join_launched(ShuffleConfig& config);
 
 }  // namespace shunt::cli

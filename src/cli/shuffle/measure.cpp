@@ -1,11 +1,10 @@
 #include "cli/shuffle/measure.hpp"
 
 #include <algorithm>
-#include <cstdio>
 #include <memory>
 
 #include "cli/ceilings.hpp"
-#include "cli/shuffle/engine_all_to_all.hpp"
+#include "cli/progress.hpp"
 #include "cli/shuffle/mpi_all_to_all.hpp"
 #include "cli/shuffle/shunt_system.hpp"
 #include "cli/shuffle/staged_system.hpp"
@@ -43,7 +42,7 @@ class Benchmark {
       else
         add_staged(make_mpi_all_to_all(config_));
     }
-    if (config_.wants("unfused")) add_staged(make_engine_all_to_all(world, config_));
+    if (config_.wants("unfused")) add_staged(make_engine_all_to_all(world, config_.hidden, config_.expert_dtype()));
     shunt_->plan();
     has_hosts_ = shunt_->sends_to_hosts();
     if (has_hosts_ && config_.wants("rotation") && config_.layout != Layout::padded) add_shunt(Forwarders::rotated);
@@ -117,6 +116,8 @@ class Benchmark {
   }
 
   void summarise() {
+    result_.routing = workload_.figures();
+    result_.pruning = workload_.pruning();
     for (const Contestant& contestant : contestants_) summarise(contestant);
     if (wire_) {
       SystemResult& wire = result_.systems.emplace_back();
@@ -174,11 +175,7 @@ class Benchmark {
     }
   }
 
-  void show_progress(const std::string& text) const {
-    if (!config_.progress || world_.rank().value != 0) return;
-    fmt::print(stderr, "\r\x1b[K{}", text);
-    std::fflush(stderr);
-  }
+  void show_progress(const std::string& text) const { cli::show_progress(world_, config_.progress, text); }
 
   World& world_;
   const ShuffleConfig& config_;

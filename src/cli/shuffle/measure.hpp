@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/shuffle/config.hpp"
+#include "cli/shuffle/workload.hpp"
 #include "shunt/world.hpp"
 
 namespace shunt::cli {
@@ -48,6 +49,8 @@ struct FewSmsResult {
 };
 
 struct ShuffleResult {
+  RoutingFigures routing;
+  std::optional<PruningFigures> pruning{};
   std::vector<SystemResult> systems;            ///< shunt first
   std::map<std::string, std::string> skipped;   ///< system → why
   std::uint64_t least_heaviest_link_bytes = 0;  ///< several hosts: of any choice of forwarders

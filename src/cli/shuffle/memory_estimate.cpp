@@ -56,15 +56,18 @@ double estimate_memory_bytes(const ShuffleConfig& config) {
 }
 
 void check_memory(const ShuffleConfig& config) {
-  const double needed = estimate_memory_bytes(config) * config.ranks_here() / config.ranks;
+  check_memory(config, estimate_memory_bytes(config),
+               std::string("--tokens, --hidden, --topk, --experts or --ranks") +
+                   (config.systems.size() > 1 ? ", or name fewer --systems" : ""));
+}
+
+void check_memory(const ShuffleConfig& config, double bytes_of_all_ranks, const std::string& options) {
+  const double needed = bytes_of_all_ranks * config.ranks_here() / config.ranks;
   const double available = available_memory_bytes();
   if (needed > available)
     fail(ErrorCode::invalid_argument,
-         "{} would take about {:.1f} GiB of host memory, of which {:.1f} are available: lower --tokens, --hidden, "
-         "--topk, "
-         "--experts or --ranks{}",
-         plural(config.ranks_here(), "rank"), gib(needed), gib(available),
-         config.systems.size() > 1 ? ", or name fewer --systems" : "");
+         "{} would take about {:.1f} GiB of host memory, of which {:.1f} are available: lower {}",
+         plural(config.ranks_here(), "rank"), gib(needed), gib(available), options);
 }
 
 }  // namespace shunt::cli

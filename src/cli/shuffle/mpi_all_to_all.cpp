@@ -9,6 +9,7 @@
 #endif
 
 #include "core/fail.hpp"
+#include "layer/aligned_buffer.hpp"
 
 namespace shunt::cli {
 
@@ -45,7 +46,7 @@ class MpiAllToAll final : public AllToAll {
   Buffers prepare(std::span<const std::int32_t> send_counts, std::span<const std::int32_t> receive_counts) override {
     send_.set_counts(send_counts, row_bytes_);
     receive_.set_counts(receive_counts, row_bytes_);
-    return {send_.rows(), receive_.rows()};
+    return {send_.memory.data(), receive_.memory.data()};
   }
 
   void forward() override { move(send_, receive_); }
@@ -55,20 +56,18 @@ class MpiAllToAll final : public AllToAll {
   struct Side {
     std::vector<int> counts;
     std::vector<int> offsets;
-    std::vector<std::byte> memory;
+    AlignedBuffer memory;
 
     void set_counts(std::span<const std::int32_t> per_rank, std::size_t row_bytes) {
       counts.assign(per_rank.begin(), per_rank.end());
       offsets.resize(counts.size());
       std::exclusive_scan(counts.begin(), counts.end(), offsets.begin(), 0);
-      const auto num_rows = static_cast<std::size_t>(offsets.back() + counts.back());
-      if (memory.size() < num_rows * row_bytes + 64) memory.resize(num_rows * row_bytes + 64);
+      memory.reserve(static_cast<std::size_t>(offsets.back() + counts.back()) * row_bytes);
     }
-    std::byte* rows() { return memory.data() + (64 - reinterpret_cast<std::uintptr_t>(memory.data()) % 64) % 64; }
   };
 
   void move(Side& from, Side& to) {
-    MPI_Alltoallv(from.rows(), from.counts.data(), from.offsets.data(), row_, to.rows(), to.counts.data(),
+    MPI_Alltoallv(from.memory.data(), from.counts.data(), from.offsets.data(), row_, to.memory.data(), to.counts.data(),
                   to.offsets.data(), row_, MPI_COMM_WORLD);
   }
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "cli/shuffle/config.hpp"
-#include "cli/shuffle/staged_system.hpp"
+#include "layer/all_to_all.hpp"
 
 namespace shunt::cli {
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "cli/plural.hpp"
+#include "cli/shuffle/pruning.hpp"
 #include "core/file.hpp"
 #include "shunt/machine.hpp"
 
@@ -66,6 +67,7 @@ void print_report(const ShuffleConfig& config, const ShuffleResult& result, cons
              to_string(config.dtype), config.topk, plural(config.experts, "expert"), config.routing,
              to_string(config.layout));
   if (!config.map_file.empty()) fmt::print("experts placed as in {}, layer {}\n", config.map_file, config.layer);
+  if (result.pruning) fmt::print("{}\n", describe(config, result.routing, *result.pruning));
   if (config.device != "cpu") fmt::print("on a {} device; host ", config.device);
   fmt::print("{}, {}; medians of {}, slowest rank; every output verified\n\n", machine.cpu,
              plural(machine.cores, "core"), plural(config.iterations, "iteration"));
@@ -107,6 +109,7 @@ void print_report(const ShuffleConfig& config, const ShuffleResult& result, cons
 void write_json(const ShuffleConfig& config, const ShuffleResult& result, const std::string& world_name) {
   nlohmann::ordered_json report;
   report["config"] = config.to_json(world_name);
+  add_figures(report, config, result.routing, result.pruning);
   for (const SystemResult& system : result.systems) {
     report["systems"].push_back({{"name", system.name},
                                  {"plan_ms", system.plan_ms},

@@ -138,9 +138,7 @@ std::unique_ptr<RoutingModel> clustered(std::size_t num_experts, std::size_t num
   });
 }
 
-}  // namespace
-
-std::unique_ptr<RoutingModel> make_routing_model(const ShuffleConfig& config) {
+std::unique_ptr<RoutingModel> make_model(const ShuffleConfig& config) {
   const std::string& name = config.routing;
   const auto num_experts = static_cast<std::size_t>(config.experts);
   if (name == "uniform") return std::make_unique<Weighted>(std::vector<double>(num_experts, 1.0));
@@ -155,6 +153,17 @@ std::unique_ptr<RoutingModel> make_routing_model(const ShuffleConfig& config) {
   if (name.starts_with("trace:")) return read_trace(name.substr(6), config);
   fail(ErrorCode::invalid_argument,
        "--routing {}: expected uniform, zipf:A, node-local, bimodal, hot-ranks:F, clustered:G or trace:FILE", name);
+}
+
+}  // namespace
+
+std::unique_ptr<RoutingModel> make_routing_model(const ShuffleConfig& config) {
+  auto model = make_model(config);
+  if (config.prune.by == "similarity" && !model->has_scores())
+    fail(ErrorCode::invalid_argument,
+         "--prune-by similarity: --routing {} has no scores of layer {} to compare experts by", config.routing,
+         config.layer);
+  return model;
 }
 
 }  // namespace shunt::cli

@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <random>
 #include <span>
 #include <string>
 
 #include "cli/shuffle/config.hpp"
+#include "shunt/pruning.hpp"
 
 namespace shunt::cli {
 
@@ -22,10 +24,19 @@ class RoutingModel {
   virtual bool read_weights(std::int64_t /*rank*/, std::int64_t /*token*/, std::span<float> /*weights*/) const {
     return false;
   }
+
+  /// Whether the model knows what a router gave to every expert, of some tokens; and of this one.
+  [[nodiscard]] virtual bool has_scores() const { return false; }
+  [[nodiscard]] virtual bool has_scores(std::int64_t /*rank*/, std::int64_t /*token*/) const { return false; }
+  /// scores: [experts]. Only for tokens that have scores.
+  virtual void read_scores(std::int64_t /*rank*/, std::int64_t /*token*/, std::span<float> /*scores*/) const {}
+  /// From scores that the model has, of tokens that need not be drawn; none without scores.
+  [[nodiscard]] virtual std::optional<ExpertSimilarity> similarity() const { return std::nullopt; }
 };
 
 /// Of config.routing: uniform, zipf:A, node-local, bimodal, hot-ranks:F, clustered:G or trace:FILE. Throws
-/// Error(invalid_argument) otherwise, and for a trace that can't be read, with file and line or cause.
+/// Error(invalid_argument) otherwise, for a trace that can't be read, with file and line or cause, and for one without
+/// scores where config.prune needs some.
 std::unique_ptr<RoutingModel> make_routing_model(const ShuffleConfig& config);
 
 }  // namespace shunt::cli

@@ -4,6 +4,7 @@
 #include <array>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <vector>
 
@@ -15,15 +16,29 @@ namespace {
 
 constexpr std::int32_t kDropped = -1;
 
-/// Which token of a file a token of a rank is: ranks take consecutive runs and start over at the end.
-std::int64_t in_runs(std::int64_t rank, std::int64_t token, std::int64_t tokens_per_rank, std::int64_t tokens_of_file) {
-  return (rank * tokens_per_rank + token) % tokens_of_file;
-}
+/// Ranks take consecutive runs of a file's tokens and start over at the end.
+class Runs {
+ public:
+  Runs(const std::string& path, const ShuffleConfig& config, std::int64_t num_tokens)
+      : first_(config.first_token), tokens_per_rank_(config.tokens), num_tokens_(num_tokens) {
+    if (first_ >= num_tokens)
+      fail(ErrorCode::invalid_argument, "--first-token {}: {} has tokens 0 to {}", first_, path, num_tokens - 1);
+  }
+
+  /// Which token of the file a token of a rank is.
+  [[nodiscard]] std::int64_t place(std::int64_t rank, std::int64_t token) const {
+    return (first_ + rank * tokens_per_rank_ + token) % num_tokens_;
+  }
+
+ private:
+  std::int64_t first_;
+  std::int64_t tokens_per_rank_;
+  std::int64_t num_tokens_;
+};
 
 class TextTrace final : public RoutingModel {
  public:
-  TextTrace(const std::string& path, const ShuffleConfig& config)
-      : tokens_per_rank_(config.tokens), topk_(static_cast<std::size_t>(config.topk)) {
+  TextTrace(const std::string& path, const ShuffleConfig& config) : topk_(static_cast<std::size_t>(config.topk)) {
     std::ifstream file(path);
     if (!file) fail(ErrorCode::invalid_argument, "--routing trace: {} can't be opened", path);
     std::string line;
@@ -34,11 +49,11 @@ class TextTrace final : public RoutingModel {
     }
     if (file.bad()) fail(ErrorCode::system, "{}: can't be read", path);
     if (experts_.empty()) fail(ErrorCode::invalid_argument, "{}: holds no tokens", path);
+    runs_.emplace(path, config, static_cast<std::int64_t>(experts_.size() / topk_));
   }
 
   void draw(std::mt19937_64&, std::int64_t rank, std::int64_t token, std::span<std::int32_t> experts) const override {
-    const auto num_lines = static_cast<std::int64_t>(experts_.size() / topk_);
-    const auto line = static_cast<std::size_t>(in_runs(rank, token, tokens_per_rank_, num_lines));
+    const auto line = static_cast<std::size_t>(runs_->place(rank, token));
     std::copy_n(experts_.begin() + static_cast<std::ptrdiff_t>(line * topk_), topk_, experts.begin());
   }
 
@@ -61,8 +76,8 @@ class TextTrace final : public RoutingModel {
     experts_.insert(experts_.end(), experts.begin(), experts.begin() + static_cast<std::ptrdiff_t>(topk_));
   }
 
-  std::int64_t tokens_per_rank_;
   std::size_t topk_;
+  std::optional<Runs> runs_;
   std::vector<std::int32_t> experts_;  // [lines, topk]
 };
 
@@ -70,8 +85,11 @@ class TextTrace final : public RoutingModel {
 class TraceOfLayer final : public RoutingModel {
  public:
   TraceOfLayer(const std::string& path, const ShuffleConfig& config)
-      : trace_(RoutingTrace::open(path)), layer_(checked(path, config)), tokens_per_rank_(config.tokens) {
-    if (trace_.shape().sources) sort_by_source(config.ranks);
+      : trace_(RoutingTrace::open(path)),
+        layer_(checked(path, config)),
+        num_experts_(static_cast<std::size_t>(config.experts)),
+        runs_(path, config, layer_.num_tokens()) {
+    if (trace_.shape().sources) sort_by_source(config);
   }
 
   void draw(std::mt19937_64&, std::int64_t rank, std::int64_t token, std::span<std::int32_t> experts) const override {
@@ -88,6 +106,22 @@ class TraceOfLayer final : public RoutingModel {
     return true;
   }
 
+  [[nodiscard]] bool has_scores() const override { return layer_.has_scores(); }
+  [[nodiscard]] bool has_scores(std::int64_t rank, std::int64_t token) const override {
+    return place(rank, token) < layer_.num_scored_tokens();
+  }
+  void read_scores(std::int64_t rank, std::int64_t token, std::span<float> scores) const override {
+    read_scores_at(place(rank, token), scores);
+  }
+  [[nodiscard]] std::optional<ExpertSimilarity> similarity() const override {
+    constexpr std::int64_t kMostTokens = 16'384;  // a table takes tokens x experts x experts operations
+    const std::int64_t num_tokens = std::min(layer_.num_scored_tokens(), kMostTokens);
+    std::vector<float> scores(static_cast<std::size_t>(num_tokens) * num_experts_);
+    for (std::int64_t token = 0; token < num_tokens; ++token)
+      read_scores_at(token, std::span(scores).subspan(static_cast<std::size_t>(token) * num_experts_, num_experts_));
+    return ExpertSimilarity::from_scores(scores, num_tokens, static_cast<std::int32_t>(num_experts_));
+  }
+
  private:
   [[nodiscard]] TraceLayer checked(const std::string& path, const ShuffleConfig& config) const {
     const TraceShape& shape = trace_.shape();
@@ -102,7 +136,16 @@ class TraceOfLayer final : public RoutingModel {
     return layer;
   }
 
-  void sort_by_source(std::int32_t num_ranks) {
+  /// Experts that the trace does not know have score 0.
+  void read_scores_at(std::int64_t token, std::span<float> scores) const {
+    const auto known = static_cast<std::size_t>(trace_.shape().experts);
+    layer_.read_scores(token, scores.first(known));
+    std::fill(scores.begin() + static_cast<std::ptrdiff_t>(known), scores.end(), 0.0f);
+  }
+
+  /// From the first token on, each source's, then those before.
+  void sort_by_source(const ShuffleConfig& config) {
+    const std::int32_t num_ranks = config.ranks;
     std::vector<std::int32_t> sources(static_cast<std::size_t>(layer_.num_tokens()));
     layer_.read_sources(0, sources);
     tokens_of_.resize(static_cast<std::size_t>(num_ranks));
@@ -112,12 +155,15 @@ class TraceOfLayer final : public RoutingModel {
       if (are_the_ranks)
         tokens_of_[static_cast<std::size_t>(sources[token])].push_back(static_cast<std::int64_t>(token));
     }
-    for (const auto& tokens : tokens_of_) are_the_ranks &= !tokens.empty();
+    for (auto& tokens : tokens_of_) {
+      are_the_ranks &= !tokens.empty();
+      std::rotate(tokens.begin(), std::lower_bound(tokens.begin(), tokens.end(), config.first_token), tokens.end());
+    }
     if (!are_the_ranks) tokens_of_.clear();
   }
 
   [[nodiscard]] std::int64_t place(std::int64_t rank, std::int64_t token) const {
-    if (tokens_of_.empty()) return in_runs(rank, token, tokens_per_rank_, layer_.num_tokens());
+    if (tokens_of_.empty()) return runs_.place(rank, token);
     const auto& own = tokens_of_[static_cast<std::size_t>(rank)];
     return own[static_cast<std::size_t>(token) % own.size()];
   }
@@ -125,7 +171,8 @@ class TraceOfLayer final : public RoutingModel {
 
   RoutingTrace trace_;
   TraceLayer layer_;
-  std::int64_t tokens_per_rank_;
+  std::size_t num_experts_;
+  Runs runs_;
   std::vector<std::vector<std::int64_t>> tokens_of_;  // by source; empty: ranks take runs
 };
 

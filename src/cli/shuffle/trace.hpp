@@ -10,9 +10,10 @@
 
 namespace shunt::cli {
 
-/// Of every token the first config.topk choices are used. Ranks take consecutive runs of tokens and start over at the
-/// end of the file; but where a routing trace says that its tokens came from just these ranks, each takes its own.
-/// Text has no layers and no weights. Throws Error(invalid_argument) with file, and line or cause.
+/// Of every token the first config.topk choices are used. Ranks take consecutive runs of tokens from
+/// config.first_token on and start over at the end of the file; but where a routing trace says that its tokens came
+/// from just these ranks, each takes its own. Text has no layers and no weights. Throws Error(invalid_argument) with
+/// file, and line or cause.
 std::unique_ptr<RoutingModel> read_trace(const std::string& path, const ShuffleConfig& config);
 
 }  // namespace shunt::cli

@@ -4,7 +4,9 @@
 #include <random>
 #include <set>
 
+#include "cli/shuffle/pruning.hpp"
 #include "cli/shuffle/routing_model.hpp"
+#include "core/fail.hpp"
 #include "core/hash.hpp"
 #include "shunt/copy_choice.hpp"
 #include "shunt/float_formats.hpp"
@@ -32,17 +34,72 @@ RankRouting draw_routing(const ShuffleConfig& config, const RoutingModel& model,
 
 }  // namespace
 
-Workload::Workload(const ShuffleConfig& config) : config_(config), map_(config.map()) {
-  const auto model = make_routing_model(config);
-  const CopyChoice choice(map_, config.topology());
-  const auto topk = static_cast<std::size_t>(config.topk);
-  for (std::int32_t rank = 0; rank < config.ranks; ++rank) {
-    RankRouting& routing = routing_.emplace_back(draw_routing(config, *model, rank));
+Workload::Workload(const ShuffleConfig& config)
+    : config_(config), model_(make_routing_model(config)), map_(config.map()) {
+  for (std::int32_t rank = 0; rank < config.ranks; ++rank) routing_.push_back(draw_routing(config, *model_, rank));
+  place();
+}
+
+Workload Workload::under(const ExpertMap& map, const PruneRequest& prune) const {
+  SHUNT_CHECK(!pruning_);
+  Workload other = *this;
+  other.config_.prune = prune;
+  other.map_ = map;
+  other.place();
+  return other;
+}
+
+void Workload::place() {
+  choose_copies();
+  figures_ = count_figures();
+  if (!config_.prune.limit) return;
+  pruning_ = prune_routings(config_, *model_, map_, routing_);
+  pruning_->before = figures_;
+  choose_copies();
+  figures_ = count_figures();
+}
+
+void Workload::choose_copies() {
+  const auto topk = static_cast<std::size_t>(config_.topk);
+  const CopyChoice choice(map_, config_.topology());
+  for (std::size_t rank = 0; rank < routing_.size(); ++rank) {
+    RankRouting& routing = routing_[rank];
     routing.copies.resize(routing.experts.size());
     for (std::size_t first = 0; first < routing.experts.size(); first += topk)
       choice.choose(RankId(rank), std::span(routing.experts).subspan(first, topk),
                     std::span(routing.copies).subspan(first, topk));
   }
+}
+
+RoutingFigures Workload::count_figures() const {
+  const Topology topology = config_.topology();
+  std::int64_t num_tokens = 0, num_ranks = 0, num_nodes = 0, num_rows = 0;
+  std::vector<std::int64_t> rows(static_cast<std::size_t>(config_.ranks));
+  std::set<RankId> ranks;
+  std::set<NodeId> nodes;
+  for (const RankRouting& routing : routing_) {
+    for (std::size_t entry = 0; entry < routing.copies.size(); ++entry) {
+      if (const PhysicalId copy = routing.copies[entry]; copy.valid()) {
+        ranks.insert(map_.rank(copy));
+        nodes.insert(topology.node(map_.rank(copy)));
+        ++rows[map_.rank(copy).index()];
+        ++num_rows;
+      }
+      if ((entry + 1) % static_cast<std::size_t>(config_.topk) != 0) continue;
+      num_tokens += ranks.empty() ? 0 : 1;
+      num_ranks += static_cast<std::int64_t>(ranks.size());
+      num_nodes += static_cast<std::int64_t>(nodes.size());
+      ranks.clear();
+      nodes.clear();
+    }
+  }
+  if (num_tokens == 0) return {};
+  const auto per = [](std::int64_t sum, std::int64_t count) {
+    return static_cast<double>(sum) / static_cast<double>(count);
+  };
+  return {.c_t = per(num_ranks, num_tokens),
+          .c_t_node = per(num_nodes, num_tokens),
+          .load = per(*std::max_element(rows.begin(), rows.end()) * config_.ranks, num_rows)};
 }
 
 void Workload::fill_row(std::size_t rank, std::int64_t token, std::byte* row) const {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -21,10 +22,34 @@ struct RankRouting {
   [[nodiscard]] Routing view(std::int32_t topk) const { return {experts, weights, topk}; }
 };
 
+/// What a routing costs under a map, over the tokens of all ranks that have an expert.
+struct RoutingFigures {
+  double c_t = 0;       ///< mean number of ranks that a token's copies are on
+  double c_t_node = 0;  ///< … of nodes
+  double load = 1;      ///< (token, expert) pairs of the busiest rank over the mean
+};
+
+/// What pruning did to the tokens of all ranks.
+struct PruningFigures {
+  RoutingFigures before;  ///< of the same tokens and map without pruning
+  double mass_kept = 1;
+  double share_changed = 0;
+  std::int64_t num_dropped = 0;
+  bool has_scores = false;  ///< all tokens have scores of all experts; else only weights of a token's own count
+};
+
+class RoutingModel;
+
 class Workload {
  public:
+  /// Tokens under config's map, pruned if it says so.
   explicit Workload(const ShuffleConfig& config);
 
+  /// The same tokens under another map, pruned or not. Only of a workload that is not pruned itself.
+  [[nodiscard]] Workload under(const ExpertMap& map, const PruneRequest& prune) const;
+
+  [[nodiscard]] const RoutingFigures& figures() const { return figures_; }
+  [[nodiscard]] const std::optional<PruningFigures>& pruning() const { return pruning_; }
   [[nodiscard]] const RankRouting& routing(std::size_t rank) const { return routing_[rank]; }
   /// What a token brings, in the dtype that is given to dispatch: the row dtype, or bf16 where rows are quantised to
   /// fp8.
@@ -48,13 +73,21 @@ class Workload {
   [[nodiscard]] static float expert_factor(std::int32_t expert) { return expert % 2 == 0 ? 0.5f : 2.0f; }
 
  private:
+  /// Prunes, if the configuration says so, and chooses copies under its map.
+  void place();
+  void choose_copies();
+  [[nodiscard]] RoutingFigures count_figures() const;
+
   /// row(source, receiver) for every row that is delivered.
   template <class Row>
   void for_each_row(bool once_per_rank, const Row& row) const;
 
   ShuffleConfig config_;
+  std::shared_ptr<const RoutingModel> model_;
   ExpertMap map_;
   std::vector<RankRouting> routing_;  // by rank
+  RoutingFigures figures_;
+  std::optional<PruningFigures> pruning_;
 };
 
 }  // namespace shunt::cli

@@ -43,8 +43,11 @@ class ReplayedTrace : public testing::Test {
   }
 
   /// The numbers of the tokens that each rank replays.
-  [[nodiscard]] std::vector<std::vector<float>> numbers(std::int32_t ranks, std::int64_t tokens) const {
-    const Workload workload(config(ranks, tokens));
+  [[nodiscard]] std::vector<std::vector<float>> numbers(std::int32_t ranks, std::int64_t tokens,
+                                                        std::int64_t first_token = 0) const {
+    ShuffleConfig replayed = config(ranks, tokens);
+    replayed.first_token = first_token;
+    const Workload workload(replayed);
     std::vector<std::vector<float>> numbers(static_cast<std::size_t>(ranks));
     for (std::size_t rank = 0; rank < numbers.size(); ++rank) {
       const RankRouting& routing = workload.routing(rank);
@@ -75,6 +78,13 @@ TEST_F(ReplayedTrace, GivesRanksRunsWhereSourcesAreNotTheseRanks) {
   EXPECT_THAT(numbers(2, 3), ElementsAre(ElementsAre(0, 1, 2), ElementsAre(3, 4, 0)));
 }
 
+TEST_F(ReplayedTrace, BeginsAtTheTokenThatIsAskedFor) {
+  write({1, 0, 0, 1, 0, 1});
+  EXPECT_THAT(numbers(2, 3, 2), ElementsAre(ElementsAre(2, 4, 1), ElementsAre(3, 5, 0)));
+  write({0, 0, 0, 0, 0, 0});
+  EXPECT_THAT(numbers(2, 3, 2), ElementsAre(ElementsAre(2, 3, 4), ElementsAre(5, 0, 1)));
+}
+
 TEST_F(ReplayedTrace, WithoutWeightsDrawsThem) {
   write({0, 0}, false);
   const Workload workload(config(1, 2));
@@ -101,6 +111,12 @@ TEST_F(ReplayedTrace, IsRefusedWithOptionAndFile) {
   refuses([](ShuffleConfig& c) { c.topk = 3; }, "--topk 3: " + path_ + " has 2 choices per token");
   refuses([](ShuffleConfig& c) { c.layer = 2; }, "--layer 2: " + path_ + " has layers 0 to 1");
   refuses([](ShuffleConfig& c) { c.layer = 0; }, path_ + ": layer 0 holds no tokens");
+  refuses([](ShuffleConfig& c) { c.first_token = 2; }, "--first-token 2: " + path_ + " has tokens 0 to 1");
+  refuses(
+      [](ShuffleConfig& c) {
+        c.prune = {2, "similarity", "ranks"};
+      },
+      "--prune-by similarity: --routing trace:" + path_ + " has no scores of layer 1");
   std::filesystem::resize_file(path_, 70);
   refuses([](ShuffleConfig&) {}, path_ + ": truncated: 70 bytes");
   std::ofstream(path_) << "0 1\n";

@@ -25,6 +25,9 @@ class DevicePrune : public ::testing::Test {
       return values.empty() ? nullptr : arena().put(std::vector<float>(values.begin(), values.end()));
     };
     const PlaceWords places(made.map, made.topology, made.level);
+    const CopyArrays copies(made.map, made.topology);
+    const CopyTables tables{made.map.num_experts(), arena().put(copies.experts), arena().put(copies.copies_begin),
+                            arena().put(copies.copies)};
     auto* const experts = take<std::int32_t>(routing.experts.size());
     auto* const weights = take<float>(routing.experts.size());
     auto* const tokens = wants_report ? take<PrunedToken>(routing.num_tokens()) : nullptr;
@@ -34,6 +37,9 @@ class DevicePrune : public ::testing::Test {
                                             .similarity = on_device(made.similarity ? made.similarity->values()
                                                                                     : std::span<const float>{}),
                                             .places = places.at(arena().put(places.words())),
+                                            .copies = made.source.valid() && made.map.has_replicas()
+                                                          ? copies_from(made.options(), tables, made.topology)
+                                                          : CopiesFromSource{},
                                             .topk = made.topk,
                                             .limit = made.limit,
                                             .keeps_sum = made.renormalise == Renormalise::keep_sum,

@@ -38,9 +38,9 @@ void expect_as_host(const SmallExperts& experts, const Blocks& blocks, std::span
     const std::int32_t count = blocks.counts[expert];
     for (std::int32_t i = 0; i < count; i += std::max(count / 3, 1)) {  // the first, some between, about the last
       const auto row = static_cast<std::size_t>(blocks.offsets[expert] + i);
-      const double error = cli::relative_error(experts.download_row(y, static_cast<std::int64_t>(row)),
-                                               experts.host(expert).apply(x.subspan(row * hidden, hidden)));
-      ASSERT_LE(error, cli::tolerance_of(experts.dtype())) << "row " << row << " of expert " << expert;
+      const double error = relative_error(experts.download_row(y, static_cast<std::int64_t>(row)),
+                                          experts.host(expert).apply(x.subspan(row * hidden, hidden)));
+      ASSERT_LE(error, tolerance_of(experts.dtype())) << "row " << row << " of expert " << expert;
     }
   }
 }

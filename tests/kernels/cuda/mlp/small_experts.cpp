@@ -11,7 +11,7 @@ namespace {
 std::vector<float> random_values(std::mt19937& random, std::int64_t count, float scale, DType dtype) {
   std::uniform_real_distribution<float> draw(-scale, scale);
   std::vector<float> values(static_cast<std::size_t>(count));
-  for (float& value : values) value = cli::rounded_to(draw(random), dtype);
+  for (float& value : values) value = rounded_to(draw(random), dtype);
   return values;
 }
 
@@ -52,7 +52,7 @@ std::byte* SmallExperts::take_rows(std::int64_t rows) {
 }
 
 std::vector<float> SmallExperts::download_row(const std::byte* rows, std::int64_t row) const {
-  return cli::widened(download(rows + static_cast<std::size_t>(row) * row_bytes(), row_bytes(), nullptr), dtype_);
+  return widened(download(rows + static_cast<std::size_t>(row) * row_bytes(), row_bytes(), nullptr), dtype_);
 }
 
 }  // namespace shunt::test

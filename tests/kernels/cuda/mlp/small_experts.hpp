@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "cli/layer/host_expert.hpp"
 #include "kernels/cuda/mlp/expert_mlp.hpp"
+#include "layer/reference_expert.hpp"
 #include "support/cuda/device.hpp"
 
 namespace shunt::test {
@@ -19,7 +19,7 @@ class SmallExperts {
   [[nodiscard]] std::int64_t hidden() const { return hidden_; }
   [[nodiscard]] std::int64_t ffn() const { return ffn_; }
   [[nodiscard]] std::int32_t count() const { return static_cast<std::int32_t>(host_.size()); }
-  [[nodiscard]] const cli::HostExpert& host(std::size_t expert) const { return host_[expert]; }
+  [[nodiscard]] const ReferenceExpert& host(std::size_t expert) const { return host_[expert]; }
   [[nodiscard]] device::ExpertWeights weights() const { return {gate_up_, down_}; }
   [[nodiscard]] std::size_t row_bytes() const { return static_cast<std::size_t>(hidden_) * size_of(dtype_); }
 
@@ -43,7 +43,7 @@ class SmallExperts {
   std::int64_t hidden_;
   std::int64_t ffn_;
   Arena arena_{std::size_t{256} << 20};
-  std::vector<cli::HostExpert> host_;
+  std::vector<ReferenceExpert> host_;
   std::byte* gate_up_ = nullptr;
   std::byte* down_ = nullptr;
 };

@@ -75,7 +75,7 @@ struct UniqueRows {
                                        .apply(x.subspan(static_cast<std::size_t>(row) * sum.size(), sum.size()));
       for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += weights[static_cast<std::size_t>(cell)] * y[i];
     }
-    for (float& value : sum) value = cli::rounded_to(value, all.dtype());
+    for (float& value : sum) value = rounded_to(value, all.dtype());
     return sum;
   }
 };
@@ -110,9 +110,8 @@ class UniqueMlpCase {
   void expect_as_host(const std::vector<std::byte>& y) const {
     for (std::int32_t row = 0; row < rows_.num_rows(); row += std::max(rows_.num_rows() / 7, 1)) {
       const std::span bytes(y.data() + static_cast<std::size_t>(row) * experts_.row_bytes(), experts_.row_bytes());
-      const double error =
-          cli::relative_error(cli::widened(bytes, experts_.dtype()), rows_.expected(experts_, x_, row));
-      ASSERT_LE(error, cli::tolerance_of(experts_.dtype())) << "row " << row;
+      const double error = relative_error(widened(bytes, experts_.dtype()), rows_.expected(experts_, x_, row));
+      ASSERT_LE(error, tolerance_of(experts_.dtype())) << "row " << row;
     }
   }
 

@@ -1,11 +1,11 @@
-#include "cli/layer/host_expert.hpp"
+#include "layer/reference_expert.hpp"
 
 #include <cmath>
 #include <cstring>
 
 #include "shunt/float_formats.hpp"
 
-namespace shunt::cli {
+namespace shunt {
 namespace {
 
 /// x · wᵀ for w: [outputs, x.size()].
@@ -22,12 +22,30 @@ std::vector<float> product(std::span<const float> x, std::span<const float> w, D
 
 }  // namespace
 
-std::vector<float> HostExpert::apply(std::span<const float> x) const {
+std::vector<float> ReferenceExpert::apply(std::span<const float> x) const {
   const std::vector<float> inner = product(x, gate_up, dtype);
   std::vector<float> activated(static_cast<std::size_t>(ffn));
   for (std::size_t i = 0; i < activated.size(); ++i)
     activated[i] = rounded_to(inner[i] / (1.0f + std::exp(-inner[i])) * inner[activated.size() + i], dtype);
   return product(activated, down, dtype);
+}
+
+std::vector<float> reference_token(std::span<const float> x, std::span<const std::int32_t> experts,
+                                   std::span<const float> weights,
+                                   const std::function<ReferenceExpert(std::int32_t)>& expert_of) {
+  std::vector<double> sum(x.size());
+  DType dtype = f32;
+  for (std::size_t choice = 0; choice < experts.size(); ++choice) {
+    if (experts[choice] < 0) continue;
+    const ReferenceExpert expert = expert_of(experts[choice]);
+    dtype = expert.dtype;
+    const std::vector<float> y = expert.apply(x);
+    for (std::size_t i = 0; i < y.size(); ++i)
+      sum[i] += static_cast<double>(weights[choice]) * static_cast<double>(y[i]);
+  }
+  std::vector<float> result;
+  for (const double value : sum) result.push_back(rounded_to(static_cast<float>(value), dtype));
+  return result;
 }
 
 float rounded_to(float value, DType dtype) {
@@ -68,4 +86,4 @@ double tolerance_of(DType dtype) {
   }
 }
 
-}  // namespace shunt::cli
+}  // namespace shunt

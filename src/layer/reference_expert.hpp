@@ -1,16 +1,17 @@
-// An expert computed on the host with plain loops: what devices are compared with.
+// Experts and a layer computed with plain loops: what every fast path is compared with.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
 #include "shunt/dtype.hpp"
 
-namespace shunt::cli {
+namespace shunt {
 
-struct HostExpert {
+struct ReferenceExpert {
   std::int64_t hidden;
   std::int64_t ffn;
   DType dtype;                 ///< what every product and the activation are rounded to
@@ -21,6 +22,12 @@ struct HostExpert {
   [[nodiscard]] std::vector<float> apply(std::span<const float> x) const;
 };
 
+/// What a layer makes of one token: weight × expert(x) summed over its choices in double precision, as no order of
+/// sums is better than another; rounded to the experts' dtype. experts: −1 = dropped. expert_of: by logical expert.
+[[nodiscard]] std::vector<float> reference_token(std::span<const float> x, std::span<const std::int32_t> experts,
+                                                 std::span<const float> weights,
+                                                 const std::function<ReferenceExpert(std::int32_t)>& expert_of);
+
 [[nodiscard]] float rounded_to(float value, DType dtype);
 /// Elements of a dtype in memory, in fp32.
 [[nodiscard]] std::vector<float> widened(std::span<const std::byte> elements, DType dtype);
@@ -30,4 +37,4 @@ struct HostExpert {
 /// What rounding explains: sums of another order, each result rounded to the dtype.
 [[nodiscard]] double tolerance_of(DType dtype);
 
-}  // namespace shunt::cli
+}  // namespace shunt

@@ -1,21 +1,21 @@
 // The definition of an expert that devices are compared with.
-#include "cli/layer/host_expert.hpp"
+#include "layer/reference_expert.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
-namespace shunt::cli {
+namespace shunt {
 namespace {
 
-TEST(HostExpert, IsGateTimesUpThenDown) {
+TEST(ReferenceExpert, IsGateTimesUpThenDown) {
   // gate(x) = x0 + x1, up(x) = (2 x0, 3 x1), down(a) = (a0, a1, a0 − a1)
-  const HostExpert expert{.hidden = 3,
-                          .ffn = 2,
-                          .dtype = f32,
-                          .gate_up = {1, 1, 0, 1, 1, 0, 2, 0, 0, 0, 3, 0},
-                          .down = {1, 0, 0, 1, 1, -1}};
+  const ReferenceExpert expert{.hidden = 3,
+                               .ffn = 2,
+                               .dtype = f32,
+                               .gate_up = {1, 1, 0, 1, 1, 0, 2, 0, 0, 0, 3, 0},
+                               .down = {1, 0, 0, 1, 1, -1}};
   const std::vector<float> x = {0.5f, 0.25f, 100.0f};
   const float silu = 0.75f / (1.0f + std::exp(-0.75f));
   const std::vector<float> y = expert.apply(x);
@@ -25,8 +25,8 @@ TEST(HostExpert, IsGateTimesUpThenDown) {
   EXPECT_FLOAT_EQ(y[2], silu * 0.25f);
 }
 
-TEST(HostExpert, RoundsEveryStepToItsDtype) {
-  HostExpert expert{.hidden = 1, .ffn = 1, .dtype = bf16, .gate_up = {1, 1}, .down = {1}};
+TEST(ReferenceExpert, RoundsEveryStepToItsDtype) {
+  ReferenceExpert expert{.hidden = 1, .ffn = 1, .dtype = bf16, .gate_up = {1, 1}, .down = {1}};
   const float x = 1.0f + 0x1p-7f;
   const float activated = rounded_to(x / (1.0f + std::exp(-x)) * x, bf16);
   EXPECT_EQ(expert.apply(std::span(&x, 1)), std::vector<float>{activated});
@@ -43,4 +43,4 @@ TEST(RelativeError, IsNotAVerdictThatNaNPasses) {
 }
 
 }  // namespace
-}  // namespace shunt::cli
+}  // namespace shunt

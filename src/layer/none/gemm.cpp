@@ -1,0 +1,20 @@
+#include "layer/gemm.hpp"
+
+#include "core/fail.hpp"
+
+namespace shunt {
+
+struct Gemm::Impl {};
+
+std::string Gemm::library() { return ""; }
+bool Gemm::has(DType) { return false; }
+
+Gemm::Gemm(DType, std::int64_t, std::int64_t) {
+  fail(ErrorCode::unsupported, "this build computes no experts on the CPU: neither oneDNN (SHUNT_ONEDNN) nor OpenBLAS");
+}
+Gemm::~Gemm() = default;
+Gemm::Gemm(Gemm&&) noexcept = default;
+
+void Gemm::run(const std::byte*, const std::byte*, std::byte*, std::int64_t) {}
+
+}  // namespace shunt
