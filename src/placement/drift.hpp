@@ -15,8 +15,8 @@ struct DriftOptions {
   double expert_bytes = 3.0 * 7168 * 2048 * 2;  ///< of an expert's weights, and states that move with them
   double near_bytes_per_s = 1, far_bytes_per_s = 1;
   double horizon_steps = 1000;  ///< for how many shuffles a map is expected to stay
-  double least_gain = 0.05;     ///< of the time of a shuffle; a smaller gain moves nothing
-  double kept_gain = 0.93;      ///< of what placing anew would gain, that a plan of fewer moves must keep
+  double least_gain = 0.035;    ///< of the time of a shuffle; a smaller gain moves nothing
+  double kept_gain = 0.95;      ///< of what placing anew would gain, that a plan of fewer moves must keep
 };
 
 struct Move {

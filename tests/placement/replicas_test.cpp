@@ -55,11 +55,13 @@ TEST(Replicas, TakeLoadFromWhatOneRankCannotCarry) {
 }
 
 TEST(Replicas, AreAddedWhereTheySpareTokensARank) {
-  // Expert 2 is the only reason why half of the tokens touch rank 1.
-  RoutedTokens tokens{4, 2, {}, {}};
+  // Expert 2 is the only reason why half of the tokens touch rank 1; what they need on rank 0 are two experts.
+  RoutedTokens tokens{4, 3, {}, {}};
   for (int i = 0; i < 100; ++i) {
-    const bool is_even = i % 2 == 0;
-    tokens.experts.insert(tokens.experts.end(), {static_cast<std::uint16_t>(is_even ? 0 : 3), std::uint16_t{2}});
+    if (i % 2 == 0)
+      tokens.experts.insert(tokens.experts.end(), {0, 1, 2});
+    else
+      tokens.experts.insert(tokens.experts.end(), {3, 2, RoutedTokens::kDropped});
     tokens.sources.push_back(i % 2);
   }
   const auto holdings = placement::add_copies(tokens, {{0, 1}, {2, 3}}, 5);
