@@ -127,20 +127,18 @@ DriftStep follow(const RoutedTokens& window, const ExpertMap& current, const Dri
   step.stale_ms = step.after_ms = time(judged, current);
   step.fresh_ms = time(judged, anew.map);
   step.fresh_moves = std::ssize(anew.moves);
-  if (step.stale_ms - step.fresh_ms < options.least_gain * step.stale_ms) return step;
+  if (step.stale_ms - step.fresh_ms < options.least_gain * step.stale_ms || anew.gain_ms <= 0) return step;
 
   std::vector<Plan> plans = {anew};
   for (ExpertMap& map : maps_near(searched, current, anew.map, *fresh.load_limit * kSlackOfLoad, options.place))
     plans.push_back(plan_of(std::move(map)));
 
-  // The fewest moves that gain nearly what placing anew would, if that is worth its cost; else what gains most.
+  const double most_moves = options.most_moves * static_cast<double>(anew.moves.size());
   const Plan* chosen = nullptr;
   for (const Plan& plan : plans)
-    if (plan.net_ms > 0 && plan.gain_ms >= options.kept_gain * anew.gain_ms &&
-        (!chosen || plan.moves.size() < chosen->moves.size()))
+    if (static_cast<double>(plan.moves.size()) <= most_moves && (!chosen || plan.net_ms > chosen->net_ms))
       chosen = &plan;
-  for (const Plan& plan : plans)
-    if (!chosen || (plan.net_ms > chosen->net_ms && chosen->gain_ms < options.kept_gain * anew.gain_ms)) chosen = &plan;
+  if (!chosen || chosen->net_ms <= 0) return step;
 
   const double after = time(judged, chosen->map);
   const double moving = moving_ms(chosen->moves, options, topology);

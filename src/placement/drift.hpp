@@ -16,7 +16,7 @@ struct DriftOptions {
   double near_bytes_per_s = 1, far_bytes_per_s = 1;
   double horizon_steps = 1000;  ///< for how many shuffles a map is expected to stay
   double least_gain = 0.035;    ///< of the time of a shuffle; a smaller gain moves nothing
-  double kept_gain = 0.95;      ///< of what placing anew would gain, that a plan of fewer moves must keep
+  double most_moves = 1.0 / 3;  ///< experts that may move, of those that placing anew would move
 };
 
 struct Move {

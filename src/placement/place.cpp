@@ -63,7 +63,7 @@ class LayerPlacement {
 
   std::vector<ExpertMap> near(const ExpertMap& current, const ExpertMap& fresh, double limit) const {
     // What an expert's move costs, as a share of what is minimised: from a few moves to nearly free ones.
-    constexpr std::array kCosts = {0.04, 0.02, 0.01, 0.007, 0.005, 0.0035, 0.0025};
+    constexpr std::array kCosts = {0.04, 0.02, 0.014, 0.01, 0.007, 0.005, 0.004, 0.003};
     const std::vector<std::int32_t> home = ranks_of(current);
     std::vector<ExpertMap> maps;
     PartitionProblem whole = problem(sample_, nodes(), objective(), limit);
