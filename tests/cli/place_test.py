@@ -1,0 +1,168 @@
+"""shunt place from the outside. Usage: place_test.py PATH_TO_SHUNT [unittest arguments]"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SHUNT = sys.argv.pop(1)
+REAL = os.path.join(os.path.dirname(__file__), "..", "data", "moe64k8-small.trace")
+QUICK = ["--search-steps", "40", "--search-starts", "2", "--search-tokens", "2000", "--search-copies", "200"]
+FIGURES = {"c_t", "c_t_node", "load", "estimated_ms"}
+
+
+class WithFolder(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def place(self, *arguments):
+        return subprocess.run([SHUNT, "place", *arguments], capture_output=True, text=True, timeout=240)
+
+    def placed(self, *arguments):
+        """What it printed; it must succeed."""
+        done = self.place(*arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def refused(self, *arguments):
+        """What it complained of, in one line; nothing may be left behind."""
+        before = sorted(os.listdir(self.folder))
+        done = self.place(*arguments)
+        self.assertNotEqual(done.returncode, 0, done.stdout)
+        self.assertEqual(sorted(os.listdir(self.folder)), before)
+        self.assertEqual(len(done.stderr.strip().splitlines()), 1, done.stderr)
+        return done.stderr
+
+    def generated(self, kind="topics", **options):
+        trace = self.path(f"{kind}.trace")
+        words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+        self.placed("--generate", kind, "-o", trace, *words)
+        return trace
+
+    def report(self, name="report.json"):
+        with open(self.path(name)) as file:
+            return json.load(file)
+
+
+class Place(WithFolder):
+    def test_reports_every_method_and_layer_on_both_parts(self):
+        trace = self.generated(layers=2, tokens=3000, experts=32)
+        self.placed("--trace", trace, "--nodes", "2", "--ranks-per-node", "2", "--method", "all", "--holdout", "0.5", *QUICK,
+                    "-o", self.path("map.json"), "--json", self.path("report.json"))
+        methods = self.report()["methods"]
+        self.assertEqual([m["method"] for m in methods], ["shunt", "contiguous", "occult-greedy", "occult-repaired", "load-only"])
+        for method in methods:
+            self.assertEqual(len(method["layers"]), 2)
+            for figures in [method, method["held_out"], *method["layers"], *[layer["held_out"] for layer in method["layers"]]]:
+                self.assertLessEqual(FIGURES, figures.keys())
+            for key in FIGURES:
+                self.assertAlmostEqual(method[key], sum(layer[key] for layer in method["layers"]) / 2)
+        for layer in methods[0]["layers"]:
+            self.assertLessEqual(layer["load"], layer["load_limit"] * (1 + 1e-9))
+
+    def test_maps_are_what_the_figures_say(self):
+        self.placed("--trace", REAL, "--ranks-per-node", "4", "--objective", "c_t", *QUICK, "-o", self.path("map.json"), "--json", self.path("report.json"))
+        self.placed("--trace", REAL, "--stats", "--map", self.path("map.json"), "--json", self.path("stats.json"))
+        placed, stats = self.report()["methods"][0]["layers"], self.report("stats.json")["layers"]
+        for one, other in zip(placed, stats, strict=True):
+            for key in FIGURES:
+                self.assertAlmostEqual(one[key], other[key])
+
+    def test_gives_the_same_bytes_every_time(self):
+        trace = self.generated(tokens=3000, experts=32)
+        for name in ("a.json", "b.json"):
+            self.placed("--trace", trace, "--ranks-per-node", "4", "--replicas", "25", "--load-limit", "1.3", *QUICK, "-o", self.path(name))
+        with open(self.path("a.json")) as a, open(self.path("b.json")) as b:
+            self.assertEqual(a.read(), b.read())
+
+    def test_a_map_with_copies_runs(self):
+        self.placed("--trace", REAL, "--ranks-per-node", "2", "--replicas", "12.5", "--load-limit", "1.2", *QUICK, "-o", self.path("map.json"))
+        done = subprocess.run([SHUNT, "bench", "shuffle", "--ranks", "2", "--world", "inproc", "--systems", "shunt", "--tokens", "64", "--hidden", "64",
+                               "--layout", "token_unique", "--routing", f"trace:{REAL}", "--map", self.path("map.json"), "--layer", "7",
+                               "--iterations", "1", "--json", self.path("bench.json")], capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue(self.report("bench.json")["verified"])
+
+    def test_says_what_pruning_keeps(self):
+        self.placed("--trace", REAL, "--ranks-per-node", "4", "--objective", "c_t", "--prune", "2", *QUICK, "--json", self.path("report.json"))
+        layers = self.report()["methods"][0]["layers"]
+        for layer in layers:
+            self.assertLessEqual(layer["pruned"]["c_t"], 2)
+        self.assertGreaterEqual(layers[4]["pruned"]["mass_kept"], 0.92)
+        self.assertGreaterEqual(layers[7]["pruned"]["mass_kept"], 0.96)
+
+    def test_follows_drift_from_a_map(self):
+        trace = self.generated("drift", tokens=24000)
+        self.placed("--trace", trace, "--nodes", "2", "--ranks-per-node", "4", "--holdout", "0.5", "-o", self.path("map.json"))
+        self.placed("--trace", trace, "--from", self.path("map.json"), "--window", "12000", "-o", self.path("new.json"), "--json", self.path("moves.json"))
+        still, moving = self.report("moves.json")["steps"]
+        self.assertEqual(still["moves"], [])
+        self.assertTrue(moving["moves"])
+        self.assertLess(moving["after_ms"], moving["stale_ms"])
+        self.assertLessEqual(3 * len(moving["moves"]), moving["fresh_moves"])
+
+    def test_traces_of_ranks_are_read_as_one(self):
+        whole = self.generated(tokens=1024, experts=16)
+        once = self.placed("--trace", whole, "--stats", "--ranks-per-node", "2")
+        twice = self.placed("--trace", whole, "--trace", whole, "--stats", "--ranks-per-node", "2")
+        self.assertIn(" 1024 ", once)
+        self.assertIn(" 2048 ", twice)
+
+
+class WrongPlace(WithFolder):
+    def test_options_that_make_no_sense(self):
+        trace = self.generated(tokens=100, experts=16)
+        output = ["-o", self.path("map.json")]
+        for words, complaint in [
+            ([], "--trace: expected a file"),
+            (["--trace", trace], "-o: expected a file"),
+            (["--trace", trace, *output, "--nodes", "0"], "--nodes: expected at least 1"),
+            (["--trace", trace, *output, "--holdout", "1"], "--holdout"),
+            (["--trace", trace, *output, "--load-limit", "0.9"], "--load-limit"),
+            (["--trace", trace, *output, "--method", "luck"], "method 'luck': expected shunt"),
+            (["--trace", trace, *output, "--cluster", "abacus"], "no cluster 'abacus'"),
+            (["--trace", trace, *output, "--prune", "2"], "no weights"),
+            (["--trace", trace, *output, "--first-token", "100"], "has no token number 100"),
+            (["--trace", trace, *output, "--window", "10"], "--window: expected --from"),
+            (["--trace", trace, "--stats", "--generate", "topics"], "one of them at most"),
+            (["--generate", "gaussian", *output], "no kind 'gaussian'"),
+            (["--generate", "topics"], "-o FILE"),
+            (["--trace", trace, "-o", "/nowhere/map.json"], "/nowhere/map.json"),
+        ]:
+            with self.subTest(words=words):
+                self.assertIn(complaint, self.refused(*words))
+
+    def test_a_limit_that_cannot_be_met_names_the_least(self):
+        trace = self.generated("zipf", tokens=2000, experts=16, exponent=2)
+        complaint = self.refused("--trace", trace, "--ranks-per-node", "8", "--load-limit", "1.01", "-o", self.path("map.json"))
+        self.assertRegex(complaint, r"layer 0: .*within 1\.01.*the least found is \d\.\d")
+
+    def test_files_that_are_no_traces(self):
+        trace = self.generated(tokens=1000, experts=16)
+        with open(trace, "rb") as file:
+            content = bytearray(file.read())
+        damaged = content.copy()
+        damaged[200] ^= 1
+        for name, bytes_ in [("cut", content[:-100]), ("foreign", b"PK\x03\x04" * 100), ("corrupt", damaged), ("empty", b"")]:
+            with open(self.path(name), "wb") as file:
+                file.write(bytes_)
+            with self.subTest(name):
+                self.assertIn(self.path(name), self.refused("--trace", self.path(name), "-o", self.path("map.json")))
+        self.assertIn("missing", self.refused("--trace", self.path("missing"), "-o", self.path("map.json")))
+
+    def test_maps_of_another_model(self):
+        one, other = self.generated(tokens=500, experts=16), self.generated("uniform", tokens=500, experts=24)
+        self.placed("--trace", one, "--ranks-per-node", "2", *QUICK, "-o", self.path("map.json"))
+        self.assertIn("16 experts", self.refused("--trace", other, "--stats", "--map", self.path("map.json")))
+        self.assertIn("16 experts", self.refused("--trace", other, "--from", self.path("map.json"), "--window", "100"))
+        self.assertIn("traces of one model", self.refused("--trace", one, "--trace", other, "--stats"))
+
+
+if __name__ == "__main__":
+    unittest.main()
