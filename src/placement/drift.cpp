@@ -48,7 +48,6 @@ struct Plan {
   ExpertMap map;
   std::vector<Move> moves;
   double gain_ms = 0;  // of one shuffle, on the tokens it was searched on
-  double net_ms = 0;   // over the horizon, less what moving costs
 };
 
 }  // namespace
@@ -114,10 +113,9 @@ DriftStep follow(const RoutedTokens& window, const ExpertMap& current, const Dri
   };
   const double stale_searched = time(searched, current);
   const auto plan_of = [&](ExpertMap map) {
-    Plan plan{std::move(map), {}, 0, 0};
+    Plan plan{std::move(map), {}, 0};
     plan.moves = moves_between(current, plan.map);
     plan.gain_ms = stale_searched - time(searched, plan.map);
-    plan.net_ms = plan.gain_ms * options.horizon_steps - moving_ms(plan.moves, options, topology);
     return plan;
   };
 
@@ -133,21 +131,23 @@ DriftStep follow(const RoutedTokens& window, const ExpertMap& current, const Dri
   for (ExpertMap& map : maps_near(searched, current, anew.map, *fresh.load_limit * kSlackOfLoad, options.place))
     plans.push_back(plan_of(std::move(map)));
 
+  // Of plans with few moves that pay on tokens they were not made from, the one that gains most on both halves.
   const double most_moves = options.most_moves * static_cast<double>(anew.moves.size());
-  const Plan* chosen = nullptr;
-  for (const Plan& plan : plans)
-    if (static_cast<double>(plan.moves.size()) <= most_moves && (!chosen || plan.net_ms > chosen->net_ms))
-      chosen = &plan;
-  if (!chosen || chosen->net_ms <= 0) return step;
-
-  const double after = time(judged, chosen->map);
-  const double moving = moving_ms(chosen->moves, options, topology);
-  const double gain = step.stale_ms - after;
-  if (gain < options.least_gain * step.stale_ms || gain * options.horizon_steps <= moving) return step;
-  step.map = chosen->map;
-  step.moves = chosen->moves;
-  step.after_ms = after;
-  step.moving_ms = moving;
+  double best = 0;
+  for (const Plan& plan : plans) {
+    if (static_cast<double>(plan.moves.size()) > most_moves) continue;
+    const double after = time(judged, plan.map);
+    const double gain = step.stale_ms - after;
+    const double moving = moving_ms(plan.moves, options, topology);
+    if (gain < options.least_gain * step.stale_ms || gain * options.horizon_steps <= moving) continue;
+    const double net = (gain + plan.gain_ms) / 2 * options.horizon_steps - moving;
+    if (net <= best) continue;
+    best = net;
+    step.map = plan.map;
+    step.moves = plan.moves;
+    step.after_ms = after;
+    step.moving_ms = moving;
+  }
   return step;
 }
 

@@ -52,7 +52,7 @@ class LayerPlacement {
     switch (method) {
       case Method::contiguous: return {ExpertMap::contiguous(tokens_.num_experts, topology_.num_ranks()), {}};
       case Method::load_only: return {load_only_map(), {}};
-      case Method::occult_greedy: return {map_of(greedy()), {}};
+      case Method::occult_greedy: return {map_of(greedy(tokens_)), {}};
       case Method::occult_repaired: return {repaired(), limit()};
       case Method::shunt: break;
     }
@@ -104,8 +104,8 @@ class LayerPlacement {
          limit(), least);
   }
 
-  [[nodiscard]] std::vector<std::int32_t> greedy() const {
-    return occult_greedy(sample_.co_activation(), num_experts_, num_ranks_);
+  [[nodiscard]] std::vector<std::int32_t> greedy(const RoutedTokens& tokens) const {
+    return occult_greedy(tokens.co_activation(), num_experts_, num_ranks_);
   }
 
   /// Experts over groups that stand for ranks; without nodes, or with them.
@@ -125,7 +125,9 @@ class LayerPlacement {
   }
 
   ExpertMap repaired() {
-    const auto rank_of = occult_repaired(problem(sample_, nodes(), {}, limit()), greedy());
+    constexpr std::size_t kMostTokens = 50'000;  // that swaps are scored on
+    const RoutedTokens some = tokens_.sample(kMostTokens);
+    const auto rank_of = occult_repaired(problem(some, nodes(), {}, limit()), greedy(tokens_));
     if (!rank_of)
       fail(ErrorCode::invalid_argument,
            "placement: occult-repaired finds no swap that lowers the busiest "
@@ -236,9 +238,10 @@ class LayerPlacement {
 
   [[nodiscard]] std::vector<std::int32_t> start_of(int start, double limit, Random random) const {
     if (start == 0) return balanced();  // within every limit that is
-    if (start == 1) return options_.nodes > 1 && options_.goal == Goal::time ? nodes_first(limit, random) : greedy();
+    if (start == 1)
+      return options_.nodes > 1 && options_.goal == Goal::time ? nodes_first(limit, random) : greedy(sample_);
     if (start == 2)
-      if (auto rank_of = occult_repaired(problem(sample_, nodes(), {}, limit), greedy())) return *rank_of;
+      if (auto rank_of = occult_repaired(problem(sample_, nodes(), {}, limit), greedy(sample_))) return *rank_of;
     std::vector<std::int32_t> rank_of = ranks_of(ExpertMap::contiguous(tokens_.num_experts, topology_.num_ranks()));
     random.shuffle(rank_of);
     return rank_of;
