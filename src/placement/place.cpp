@@ -148,10 +148,10 @@ class LayerPlacement {
     if (options_.goal == Goal::c_t) return {};
     // What the busiest rank and the busiest node take in, of which forwarders keep their own and nodes theirs; and a
     // part of the means, as a lower sum leaves room for a lower maximum.
-    const double kOfMean = 0.3 * kept_mean;
+    const double of_mean = 0.3 * kept_mean;
     const double m = options_.ranks_per_node, n = options_.nodes;
     const double near = options_.cost.near_s_per_row * (m - 1) / m, far = options_.cost.far_s_per_row * (n - 1) / n;
-    return {.rank_sum = kOfMean * near / (m * n), .node_sum = kOfMean * far / n, .rank_most = near, .node_most = far};
+    return {.rank_sum = of_mean * near / (m * n), .node_sum = of_mean * far / n, .rank_most = near, .node_most = far};
   }
 
   /// The least busiest load that was found without copies.

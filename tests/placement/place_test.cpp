@@ -168,8 +168,8 @@ TEST(Place, SpreadsExpertsEvenlyWhateverTheirNumber) {
 TEST(Place, GivesTheSameMapEveryTime) {
   const PlaceOptions options = test::on_ranks(2, 2, Goal::time);
   const RoutedTokens tokens = test::generated("topics", options, 32, 3000, 1);
-  // What one machine found, for all to find.
-  EXPECT_EQ(place(Method::shunt, tokens, options).map.hash(), place(Method::shunt, tokens, options).map.hash());
+  // gcc 12 and clang 14 found this one; another compiler or machine that finds another breaks the promise.
+  EXPECT_EQ(place(Method::shunt, tokens, options).map.hash(), 10844621487792605415u);
 }
 
 TEST(Place, NamesTheLeastLoadWhereALimitCannotBeMet) {

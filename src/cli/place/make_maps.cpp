@@ -236,7 +236,7 @@ class MapMaker {
     return json;
   }
 
-  /// Co-activation of the layer where experts are most apart from each other after placement, for a picture.
+  /// Co-activation of the layer with the lowest C_T, for a picture.
   [[nodiscard]] nlohmann::ordered_json heat() const {
     constexpr std::int32_t kMostExperts = 256;
     nlohmann::ordered_json pictures = nlohmann::ordered_json::array();

@@ -1,7 +1,6 @@
 // Layers of traces, one at a time and several at once.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <string>
