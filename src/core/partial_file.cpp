@@ -5,10 +5,16 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <utility>
 
 #include "core/fail.hpp"
 
 namespace shunt {
+namespace {
+
+constexpr const char* kDescriptors = "/proc/self/fd";
+
+}  // namespace
 
 bool PartialFile::can_replace(const std::string& path) {
   using std::filesystem::file_type;
@@ -21,20 +27,34 @@ bool PartialFile::can_replace(const std::string& path) {
   return kind == file_type::not_found || kind == file_type::regular;
 }
 
+// A file without a name vanishes with its process, however that ends. Not all file systems have such files.
 PartialFile::PartialFile(const std::string& path) : path_(path) {
   if (!can_replace(path)) fail(ErrorCode::invalid_argument, "{}: no regular file", path);
   target_ = std::filesystem::exists(path) ? std::filesystem::canonical(path).string() : path;
-  for (int number = 0; descriptor_ < 0; ++number) {
-    partial_ = fmt::format("{}.{}.{}.partial", target_, getpid(), number);
-    descriptor_ = ::open(partial_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (descriptor_ < 0 && errno != EEXIST) fail_errno("can't write {}", path);
+  const std::filesystem::path folder = std::filesystem::absolute(target_).parent_path();
+  if (access(kDescriptors, X_OK) == 0) descriptor_ = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
+  if (descriptor_ >= 0) return;
+  give_name([&](const char* name) {
+    descriptor_ = ::open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    return descriptor_ >= 0;
+  });
+}
+
+template <class Make>
+void PartialFile::give_name(const Make& make) {
+  for (int number = 0;; ++number) {
+    const std::string name = fmt::format("{}.{}.{}.partial", target_, getpid(), number);
+    if (make(name.c_str())) {
+      name_ = name;
+      return;
+    }
+    if (errno != EEXIST) fail_errno("can't write {}", path_);
   }
 }
 
 PartialFile::~PartialFile() {
-  if (descriptor_ < 0) return;
-  close(descriptor_);
-  std::remove(partial_.c_str());
+  if (descriptor_ >= 0) close(descriptor_);
+  if (!name_.empty()) std::remove(name_.c_str());
 }
 
 void PartialFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
@@ -48,14 +68,16 @@ void PartialFile::write_at(std::uint64_t offset, std::span<const std::byte> byte
 }
 
 void PartialFile::complete() {
-  // Some file systems say only now that there was no room.
-  const bool is_closed = close(descriptor_) == 0;
-  descriptor_ = -1;
-  if (is_closed && std::rename(partial_.c_str(), target_.c_str()) == 0) return;
-  const int cause = errno;
-  std::remove(partial_.c_str());
-  errno = cause;
-  fail_errno("can't write {}", path_);
+  // A link can't replace a file, a rename can.
+  if (name_.empty())
+    give_name([&](const char* name) {
+      const std::string unnamed = fmt::format("{}/{}", kDescriptors, descriptor_);
+      return linkat(AT_FDCWD, unnamed.c_str(), AT_FDCWD, name, AT_SYMLINK_FOLLOW) == 0;
+    });
+  // Some file systems say only when it is closed that there was no room.
+  const bool is_closed = close(std::exchange(descriptor_, -1)) == 0;
+  if (!is_closed || std::rename(name_.c_str(), target_.c_str()) != 0) fail_errno("can't write {}", path_);
+  name_.clear();
 }
 
 }  // namespace shunt

@@ -14,8 +14,8 @@ class PartialFile {
   /// can't be found out: a loop of symbolic links, a folder that may not be searched.
   [[nodiscard]] static bool can_replace(const std::string& path);
 
-  /// Opens a new file beside `path`. Throws Error(invalid_argument) where `path` is a folder, a pipe or a device, and
-  /// Error(system) where no file can be made.
+  /// Opens a new file in the folder of `path`, without a name where the file system can do that. Throws
+  /// Error(invalid_argument) where `path` is a folder, a pipe or a device, and Error(system) where no file can be made.
   explicit PartialFile(const std::string& path);
   /// Removes what complete() has not made the file.
   ~PartialFile();
@@ -29,9 +29,13 @@ class PartialFile {
   void complete();
 
  private:
+  /// Calls make(name) for names beside the target until it succeeds.
+  template <class Make>
+  void give_name(const Make& make);
+
   std::string path_;
   std::string target_;
-  std::string partial_;
+  std::string name_;  // empty: it has none
   int descriptor_ = -1;
 };
 

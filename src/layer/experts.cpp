@@ -3,9 +3,7 @@
 #include <algorithm>
 
 #include "core/fail.hpp"
-#include "kernels/add_weighted.hpp"
 #include "kernels/copy.hpp"
-#include "kernels/scale.hpp"
 #include "kernels/swiglu.hpp"
 
 namespace shunt {
@@ -27,15 +25,6 @@ void for_blocks(std::int64_t first, std::int64_t last, std::int64_t most, const 
 }
 
 }  // namespace
-
-/// One turn of `token_unique`: the expert rows of unique rows [first_unique, …).
-struct Experts::UniqueRun {
-  const Plan& plan;
-  const ConstTensor& rows;
-  const Tensor& out;
-  std::int64_t first_unique;
-  Store store;  // of results
-};
 
 Experts::Experts(ExpertWeights weights, const ExpertsOptions& options)
     : weights_(std::move(weights)),
@@ -87,81 +76,79 @@ void Experts::run(std::span<const std::int64_t> offsets, std::span<const std::in
   }
 }
 
-// In fp32 results hold their own sums, so nothing is saved by taking turns.
-std::int64_t Experts::sums_at_once(const Plan& plan) const {
-  if (weights_.dtype == f32 || plan.num_expert_rows() == 0) return plan.num_rows();
-  const auto wanted = options_.rows_per_expert * static_cast<std::int64_t>(weights_.experts.size());
-  const std::int64_t turns = std::max<std::int64_t>(plan.num_expert_rows() / wanted, 1);
-  return (plan.num_rows() + turns - 1) / turns;
-}
-
 // Within an expert, rows stand in the order of their unique rows, so a turn has a run of each expert's rows. Experts
 // ascend within a turn, and so do the terms of each sum.
 void Experts::run_unique(const Plan& plan, const ConstTensor& rows, const Tensor& out) {
   SHUNT_CHECK(plan.expert_offsets().size() == weights_.experts.size());
+  if (plan.num_expert_rows() == 0) return;
+  const auto wanted = options_.rows_per_expert * static_cast<std::int64_t>(weights_.experts.size());
+  const std::int64_t turns = std::max<std::int64_t>(plan.num_expert_rows() / wanted, 1);
   gathered_.reserve(static_cast<std::size_t>(options_.block_rows) * rows.row_bytes());
-  outputs_.reserve(static_cast<std::size_t>(options_.block_rows) * rows.row_bytes());
-  const std::int64_t turn = sums_at_once(plan);
-  if (weights_.dtype != f32) sums_.reserve(static_cast<std::size_t>(turn * weights_.hidden) * sizeof(float));
-
-  UniqueRun run{plan, rows, out, 0, choose_store(out.bytes())};
+  const Store store = choose_store(out.bytes());
   std::vector<std::int64_t> next(plan.expert_offsets().begin(), plan.expert_offsets().end());
-  for (; run.first_unique < plan.num_rows(); run.first_unique += turn) {
-    for (std::size_t expert = 0; expert < next.size(); ++expert) {
-      const std::int64_t first = next[expert];
-      const std::int64_t end = plan.expert_offsets()[expert] + plan.expert_counts()[expert];
-      const auto uniques = plan.unique_of_expert_row();
-      std::int64_t& last = next[expert];
-      while (last < end && uniques[static_cast<std::size_t>(last)] < run.first_unique + turn) ++last;
-      if (first == last) continue;
-      load(expert);
-      for_blocks(first, last, options_.block_rows,
-                 [&](std::int64_t begin, std::int64_t stop) { run_gathered(run, begin, stop); });
-    }
+  for (std::int64_t turn = 0; turn < turns; ++turn) {
+    const std::int64_t first = plan.num_rows() * turn / turns, last = plan.num_rows() * (turn + 1) / turns;
+    run_turn(plan, rows, first, last, next);
+    sum_turn(plan, out, first, last, store);
   }
   flush_streaming();
 }
 
-void Experts::run_gathered(const UniqueRun& run, std::int64_t first, std::int64_t last) {
-  const std::size_t row_bytes = run.rows.row_bytes();
-  for (std::int64_t row = first; row < last; ++row) {
-    std::byte* target = gathered_.data() + static_cast<std::size_t>(row - first) * row_bytes;
-    copy_row(run.rows.row(run.plan.unique_of_expert_row()[static_cast<std::size_t>(row)]), row_bytes,
-             std::span(&target, 1), Store::cached);
+/// Outputs of all expert rows of the unique rows [first, last), and whose terms they are. next: [experts], the first
+/// row of each that no turn has computed yet.
+void Experts::run_turn(const Plan& plan, const ConstTensor& rows, std::int64_t first, std::int64_t last,
+                       std::span<std::int64_t> next) {
+  const auto uniques = plan.unique_of_expert_row();
+  std::vector<std::int64_t> ends(next.size());
+  std::size_t num_outputs = 0;
+  for (std::size_t expert = 0; expert < next.size(); ++expert) {
+    const auto begin = uniques.begin() + next[expert];
+    const auto end = uniques.begin() + plan.expert_offsets()[expert] + plan.expert_counts()[expert];
+    ends[expert] = std::lower_bound(begin, end, last) - uniques.begin();
+    num_outputs += static_cast<std::size_t>(ends[expert] - next[expert]);
   }
-  compute(gathered_.data(), outputs_.data(), last - first);
-  for (std::int64_t row = first; row < last; ++row)
-    add_to_sum(run, row, outputs_.data() + static_cast<std::size_t>(row - first) * row_bytes);
+  const std::size_t row_bytes = rows.row_bytes();
+  outputs_.reserve(num_outputs * row_bytes);
+  const auto topk = static_cast<std::size_t>(plan.topk());
+  terms_.resize(static_cast<std::size_t>(last - first) * topk);
+  num_terms_.assign(static_cast<std::size_t>(last - first), 0);
+
+  std::byte* output = outputs_.data();
+  for (std::size_t expert = 0; expert < next.size(); ++expert) {
+    if (next[expert] == ends[expert]) continue;
+    load(expert);
+    for_blocks(next[expert], ends[expert], options_.block_rows, [&](std::int64_t begin, std::int64_t stop) {
+      for (std::int64_t row = begin; row < stop; ++row) {
+        const auto unique = static_cast<std::size_t>(uniques[static_cast<std::size_t>(row)]);
+        const auto block_row = static_cast<std::size_t>(row - begin);
+        std::byte* target = gathered_.data() + block_row * row_bytes;
+        copy_row(rows.row(static_cast<std::int64_t>(unique)), row_bytes, std::span(&target, 1), Store::cached);
+        const std::size_t in_turn = unique - static_cast<std::size_t>(first);
+        const std::size_t term = num_terms_[in_turn]++;
+        terms_[in_turn * topk + term] = {output + block_row * row_bytes, plan.unique_weights()[unique * topk + term],
+                                         Closes::nothing};
+      }
+      compute(gathered_.data(), output, stop - begin);
+      output += static_cast<std::size_t>(stop - begin) * row_bytes;
+    });
+    next[expert] = ends[expert];
+  }
 }
 
-void Experts::add_to_sum(const UniqueRun& run, std::int64_t expert_row, const std::byte* y) {
-  const auto unique = static_cast<std::size_t>(run.plan.unique_of_expert_row()[static_cast<std::size_t>(expert_row)]);
-  const auto topk = static_cast<std::size_t>(run.plan.topk());
-  const auto terms = run.plan.expert_rows_of_unique().subspan(unique * topk, topk);
-  std::size_t term = 0;
-  while (terms[term] != expert_row) ++term;
-  const float weight = run.plan.unique_weights()[unique * topk + term];
-  const bool is_first = term == 0;
-  const bool is_last = term + 1 == topk || terms[term + 1] < 0;
-
-  const auto hidden = static_cast<std::size_t>(weights_.hidden);
-  std::byte* const result = run.out.row(static_cast<std::int64_t>(unique));
-  std::byte* const sum = weights_.dtype == f32 ? result
-                                               : sums_.data() + (unique - static_cast<std::size_t>(run.first_unique)) *
-                                                                    hidden * sizeof(float);
-  std::byte* const target = is_last ? result : sum;
-  const DType target_dtype = is_last ? weights_.dtype : f32;
-  const Store store = is_last ? run.store : Store::cached;
-  if (is_first)
-    scale_row(y, weights_.dtype, weight, hidden, target, target_dtype, store);
-  else
-    add_weighted_row(reinterpret_cast<const float*>(sum), y, weights_.dtype, weight, hidden, target, target_dtype,
-                     store);
+void Experts::sum_turn(const Plan& plan, const Tensor& out, std::int64_t first, std::int64_t last, Store store) {
+  const auto topk = static_cast<std::size_t>(plan.topk());
+  const ReduceFormat format{weights_.dtype, f32, weights_.dtype};
+  for (std::int64_t unique = first; unique < last; ++unique) {
+    const auto in_turn = static_cast<std::size_t>(unique - first);
+    const auto terms = std::span(terms_).subspan(in_turn * topk, num_terms_[in_turn]);
+    terms.back().closes = Closes::node;
+    reduce_row(terms, static_cast<std::size_t>(weights_.hidden), format, out.row(unique), store);
+  }
 }
 
 std::size_t Experts::workspace_bytes() const {
-  return inner_.bytes() + activated_.bytes() + gathered_.bytes() + outputs_.bytes() + sums_.bytes() +
-         gate_up_.workspace_bytes() + down_.workspace_bytes();
+  return inner_.bytes() + activated_.bytes() + gathered_.bytes() + outputs_.bytes() + terms_.capacity() * sizeof(Term) +
+         num_terms_.capacity() * sizeof(std::size_t) + gate_up_.workspace_bytes() + down_.workspace_bytes();
 }
 
 }  // namespace shunt

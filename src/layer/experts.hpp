@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/reduce.hpp"
 #include "layer/aligned_buffer.hpp"
 #include "layer/product.hpp"
 #include "shunt/dtype.hpp"
@@ -31,9 +32,9 @@ struct ExpertsOptions {
   /// Rows that go through all three products together: 256 reach 0.954 of the rate of long products at hidden 2048 and
   /// ffn 1024 in bf16, 128 reach 0.906, 512 reach 0.922 (docs/adr/0014).
   std::int64_t block_rows = 256;
-  /// `token_unique`: rows of an average expert that are computed before its matrices are read again. Fewer take less
-  /// memory for sums and more time: 256 take 1 % more than 512, and no limit 0.5 % less.
-  std::int64_t rows_per_expert = 512;
+  /// `token_unique`: rows of an average expert per turn. Each turn reads all matrices from memory again, which takes
+  /// about 20 ÷ this of the products' time (200 GFLOP/s, 10 GB/s); its outputs are all that is stored of them.
+  std::int64_t rows_per_expert = 1024;
 };
 
 /// Computes on the calling thread alone. Every product and the activation are rounded to the dtype.
@@ -44,9 +45,9 @@ class Experts {
 
   /// rows, out: [plan.num_rows(), hidden] in the weights' dtype; they must not overlap. `expert_major`: out's rows are
   /// the experts' outputs, padding is left as it was. `token_unique`: out's rows are sums of weight × output over the
-  /// row's experts, ascending, as the reduction tree says (docs/adr/0002), rounded once. Blocks of rows are gathered,
-  /// and their outputs added to the sums while both are in the cache, so one row per (token, expert) is never stored
-  /// (BRIM, Occult section 3). Not for `padded`.
+  /// row's experts, ascending, as the reduction tree says (docs/adr/0002), rounded once. Rows are gathered in
+  /// blocks and outputs summed turn by turn, so a batch's one row per (token, expert) is never stored (BRIM, Occult
+  /// section 3). Not for `padded`.
   void run(const Plan& plan, const ConstTensor& rows, const Tensor& out);
 
   /// `expert_major` without a plan: expert e has the rows [offsets[e], offsets[e] + counts[e]).
@@ -57,14 +58,12 @@ class Experts {
   [[nodiscard]] std::size_t workspace_bytes() const;
 
  private:
-  struct UniqueRun;
-
   void load(std::size_t expert);
   void compute(const std::byte* x, std::byte* y, std::int64_t rows);
   void run_unique(const Plan& plan, const ConstTensor& rows, const Tensor& out);
-  void run_gathered(const UniqueRun& run, std::int64_t first, std::int64_t last);
-  void add_to_sum(const UniqueRun& run, std::int64_t expert_row, const std::byte* y);
-  [[nodiscard]] std::int64_t sums_at_once(const Plan& plan) const;
+  void run_turn(const Plan& plan, const ConstTensor& rows, std::int64_t first, std::int64_t last,
+                std::span<std::int64_t> next);
+  void sum_turn(const Plan& plan, const Tensor& out, std::int64_t first, std::int64_t last, Store store);
 
   ExpertWeights weights_;
   ExpertsOptions options_;
@@ -73,8 +72,10 @@ class Experts {
   AlignedBuffer inner_;      // [block, 2 ffn]
   AlignedBuffer activated_;  // [block, ffn]
   AlignedBuffer gathered_;   // `token_unique`: [block, hidden]
-  AlignedBuffer outputs_;    // `token_unique`: [block, hidden]
-  AlignedBuffer sums_;       // `token_unique`, not f32: [unique rows of a turn, hidden] in fp32
+  // `token_unique`, of one turn:
+  AlignedBuffer outputs_;               // [expert rows, hidden]
+  std::vector<Term> terms_;             // [unique rows, topk]
+  std::vector<std::size_t> num_terms_;  // [unique rows]
 };
 
 }  // namespace shunt

@@ -1,6 +1,7 @@
 #include "placement/drift.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "core/fail.hpp"
@@ -10,13 +11,12 @@
 namespace shunt::placement {
 namespace {
 
-/// Every other run of the tokens, beginning with the first or the second.
-RoutedTokens every_other_run(const RoutedTokens& tokens, std::size_t which) {
+/// One of several parts of the tokens: every so many-th run of them, so that each part sees all of their time.
+RoutedTokens part_of(const RoutedTokens& tokens, std::size_t part, std::size_t num_parts) {
   RoutedTokens some{tokens.num_experts, tokens.topk, {}, {}};
-  // Short windows have short runs, so that both halves see all of their time.
-  const std::size_t run = std::clamp<std::size_t>(tokens.num_tokens() / 64, 1, kRunTokens);
+  const std::size_t run = std::clamp<std::size_t>(tokens.num_tokens() / (32 * num_parts), 1, kRunTokens);
   for (std::size_t token = 0; token < tokens.num_tokens(); ++token) {
-    if (token / run % 2 != which) continue;
+    if (token / run % num_parts != part) continue;
     const auto experts = tokens.experts_of(token);
     some.experts.insert(some.experts.end(), experts.begin(), experts.end());
     some.sources.push_back(tokens.sources[token]);
@@ -44,10 +44,41 @@ double moving_ms(const std::vector<Move>& moves, const DriftOptions& options, co
 /// Moving experts to take the last of an imbalance away is not worth it.
 constexpr double kSlackOfLoad = 1.05;
 
-struct Plan {
-  ExpertMap map;
-  std::vector<Move> moves;
-  double gain_ms = 0;  // of one shuffle, on the tokens it was searched on
+/// What one map gains over another, and how far that may be chance.
+struct Gain {
+  double ms = 0;
+  double error = 0;  // standard deviation
+};
+
+/// Estimated times of maps on the same tokens.
+class Judge {
+ public:
+  Judge(const RoutedTokens& tokens, const PlaceOptions& options)
+      : tokens_(tokens), options_(options), topology_(options.topology()) {}
+
+  [[nodiscard]] double time(const ExpertMap& map) const { return time(tokens_, map); }
+
+  [[nodiscard]] Gain gain(const ExpertMap& before, const ExpertMap& after) const {
+    constexpr std::size_t kParts = 16;
+    std::vector<double> gains;
+    for (std::size_t part = 0; part < kParts; ++part) {
+      const RoutedTokens some = part_of(tokens_, part, kParts);
+      gains.push_back(time(some, before) - time(some, after));
+    }
+    const double mean = std::accumulate(gains.begin(), gains.end(), 0.0) / kParts;
+    double squares = 0;
+    for (const double gain : gains) squares += (gain - mean) * (gain - mean);
+    return {time(before) - time(after), std::sqrt(squares / (kParts * (kParts - 1)))};
+  }
+
+ private:
+  [[nodiscard]] double time(const RoutedTokens& tokens, const ExpertMap& map) const {
+    return score(tokens, map, topology_, options_.cost).estimated_ms;
+  }
+
+  const RoutedTokens& tokens_;
+  const PlaceOptions& options_;
+  Topology topology_;
 };
 
 }  // namespace
@@ -103,52 +134,70 @@ ExpertMap relabelled(const ExpertMap& fresh, const ExpertMap& current, const Top
   return ExpertMap::from_placement(fresh.num_experts(), placement, shares);
 }
 
-DriftStep follow(const RoutedTokens& window, const ExpertMap& current, const DriftOptions& options) {
+DriftChoices drift_choices(const RoutedTokens& window, const ExpertMap& current, const DriftOptions& options) {
   if (current.has_replicas())
     fail(ErrorCode::unsupported, "drift: the map has copies of experts; following drift needs a map without");
   const Topology topology = options.place.topology();
-  const RoutedTokens searched = every_other_run(window, 0), judged = every_other_run(window, 1);
-  const auto time = [&](const RoutedTokens& tokens, const ExpertMap& map) {
-    return score(tokens, map, topology, options.place.cost).estimated_ms;
-  };
-  const double stale_searched = time(searched, current);
-  const auto plan_of = [&](ExpertMap map) {
-    Plan plan{std::move(map), {}, 0};
-    plan.moves = moves_between(current, plan.map);
-    plan.gain_ms = stale_searched - time(searched, plan.map);
-    return plan;
+  const RoutedTokens searched = part_of(window, 0, 2), judged = part_of(window, 1, 2);
+  const Judge seen(searched, options.place), unseen(judged, options.place);
+  DriftChoices choices{{current}, {}};
+  DriftStep& stay = choices.stay;
+  stay.stale_ms = stay.after_ms = unseen.time(current);
+  const auto pays = [&](const Gain& gain) {
+    return gain.ms >= options.least_gain * stay.stale_ms && gain.ms > options.least_certainty * gain.error;
   };
 
-  const Placed fresh = place(Method::shunt, searched, options.place);
-  const Plan anew = plan_of(relabelled(fresh.map, current, topology));
-  DriftStep step{current, {}};
-  step.stale_ms = step.after_ms = time(judged, current);
-  step.fresh_ms = time(judged, anew.map);
-  step.fresh_moves = std::ssize(anew.moves);
-  if (step.stale_ms - step.fresh_ms < options.least_gain * step.stale_ms || anew.gain_ms <= 0) return step;
+  const Placed placed = place(Method::shunt, searched, options.place);
+  const ExpertMap fresh = relabelled(placed.map, current, topology);
+  stay.fresh_ms = unseen.time(fresh);
+  stay.fresh_moves = std::ssize(moves_between(current, fresh));
+  if (!pays(unseen.gain(current, fresh))) return choices;
 
-  std::vector<Plan> plans = {anew};
-  for (ExpertMap& map : maps_near(searched, current, anew.map, *fresh.load_limit * kSlackOfLoad, options.place))
-    plans.push_back(plan_of(std::move(map)));
-
-  // Of plans with few moves that pay on tokens they were not made from, the one that gains most on both halves.
-  const double most_moves = options.most_moves * static_cast<double>(anew.moves.size());
-  double best = 0;
-  for (const Plan& plan : plans) {
-    if (static_cast<double>(plan.moves.size()) > most_moves) continue;
-    const double after = time(judged, plan.map);
-    const double gain = step.stale_ms - after;
-    const double moving = moving_ms(plan.moves, options, topology);
-    if (gain < options.least_gain * step.stale_ms || gain * options.horizon_steps <= moving) continue;
-    const double net = (gain + plan.gain_ms) / 2 * options.horizon_steps - moving;
-    if (net <= best) continue;
-    best = net;
-    step.map = plan.map;
-    step.moves = plan.moves;
-    step.after_ms = after;
-    step.moving_ms = moving;
+  std::vector<std::int64_t> most_moves;
+  for (const double share : {1.0 / 6, 1.0 / 4, 1.0 / 3, 1.0 / 2, 2.0 / 3})
+    most_moves.push_back(static_cast<std::int64_t>(share * static_cast<double>(stay.fresh_moves)));
+  for (ExpertMap& map :
+       maps_near(searched, current, fresh, *placed.load_limit * kSlackOfLoad, most_moves, options.place)) {
+    const Gain gain = unseen.gain(current, map);
+    if (!pays(gain)) continue;
+    DriftStep step = stay;
+    step.moves = moves_between(current, map);
+    step.after_ms -= gain.ms;
+    step.moving_ms = moving_ms(step.moves, options, topology);
+    const double gain_seen = seen.time(current) - seen.time(map);
+    step.worth_ms = (gain.ms + gain_seen) / 2 * options.horizon_steps - step.moving_ms;
+    step.map = std::move(map);
+    if (step.worth_ms > 0) choices.steps.push_back(std::move(step));
   }
-  return step;
+  return choices;
+}
+
+// A knapsack of moves, in which every layer has one choice.
+std::vector<DriftStep> choose(std::span<const DriftChoices> layers, const DriftOptions& options) {
+  std::int64_t fresh_moves = 0;
+  for (const DriftChoices& layer : layers)
+    if (!layer.steps.empty()) fresh_moves += layer.stay.fresh_moves;
+  const auto room = static_cast<std::size_t>(options.most_moves * static_cast<double>(fresh_moves)) + 1;
+  std::vector<double> worth(room);  // [moves]: the most that layers so far are worth with at most so many
+  std::vector<std::vector<const DriftStep*>> chosen;  // [layers, moves]
+  for (const DriftChoices& layer : layers) {
+    const std::vector<double> before = worth;
+    std::vector<const DriftStep*>& steps = chosen.emplace_back(room, &layer.stay);
+    for (const DriftStep& step : layer.steps)
+      for (std::size_t moves = step.moves.size(); moves < room; ++moves)
+        if (const double with = before[moves - step.moves.size()] + step.worth_ms; with > worth[moves]) {
+          worth[moves] = with;
+          steps[moves] = &step;
+        }
+  }
+  std::vector<DriftStep> result;
+  std::size_t left = room - 1;
+  for (std::size_t i = layers.size(); i-- > 0;) {
+    result.push_back(*chosen[i][left]);
+    left -= result.back().moves.size();
+  }
+  std::reverse(result.begin(), result.end());
+  return result;
 }
 
 }  // namespace shunt::placement

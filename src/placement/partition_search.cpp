@@ -11,6 +11,7 @@ namespace shunt::placement {
 namespace {
 
 constexpr double kRounding = 1e-12;  // of loads, which are shares
+constexpr double kOfValuePerMove = 0.01;
 
 /// The largest of some values when two of them are replaced.
 class Largest {
@@ -37,6 +38,17 @@ class Largest {
   std::array<std::size_t, 3> top_{kNone, kNone, kNone};
 };
 
+/// What one unit beyond a limit costs: more while the limit is broken, less while it is kept.
+class Penalty {
+ public:
+  explicit Penalty(double start) : start_(start), weight_(start) {}
+  [[nodiscard]] double of(double excess) const { return weight_ * excess; }
+  void adapt(bool is_kept) { weight_ = std::clamp(weight_ * (is_kept ? 0.97 : 1.05), start_ / 25, start_ * 40); }
+
+ private:
+  double start_, weight_;
+};
+
 class TabuSearch {
  public:
   TabuSearch(const PartitionProblem& problem, std::span<const std::int32_t> start, Random random)
@@ -46,6 +58,8 @@ class TabuSearch {
         load_(problem.rank_loads(start)),
         free_after_(problem.num_items()),
         vacancies_(problem.num_ranks()),
+        // As much as the rows that are too many would cost if each were a token.
+        overload_(0.5 * static_cast<double>(problem.sample.experts.size())),
         best_{{start.begin(), start.end()}, std::numeric_limits<double>::infinity()} {
     ranks_.assign(start);
     for (std::size_t item = problem.num_experts(); item < problem.num_items(); ++item)
@@ -58,10 +72,7 @@ class TabuSearch {
       for (const std::int32_t rank : start) node_of.push_back(node(rank));
       nodes_->assign(node_of);
     }
-    // Overload in units of the objective: as much as the rows that are too many would cost if each were a token.
-    penalty_ = 0.5 * static_cast<double>(problem.sample.experts.size());
-    least_penalty_ = penalty_ / 25;
-    most_penalty_ = penalty_ * 40;
+    over_moves_ = Penalty(kOfValuePerMove * value());
   }
 
   Partition run(int steps) {
@@ -94,18 +105,20 @@ class TabuSearch {
       value += weights.node_sum * static_cast<double>(nodes_->total());
       most = std::max(most, weights.node_most * static_cast<double>(Largest(nodes_->touching()).value()));
     }
-    return value + most + moved_;
+    return value + most;
   }
 
   void note() {
-    moved_ = 0;
+    moves_ = 0;
     for (std::size_t expert = 0; expert < problem_.home.size(); ++expert)
-      moved_ += ranks_.group(expert) != problem_.home[expert] ? problem_.move_cost : 0;
+      moves_ += ranks_.group(expert) != problem_.home[expert];
     value_ = value();
     excess_ = total_excess();
-    const bool is_allowed = excess_ == 0;
-    if (is_allowed && value_ < best_.value) best_ = {{ranks_.groups().begin(), ranks_.groups().end()}, value_};
-    penalty_ = std::clamp(penalty_ * (is_allowed ? 0.97 : 1.05), least_penalty_, most_penalty_);
+    const bool has_room = excess_ == 0, has_moves = moves_beyond(moves_) == 0;
+    if (has_room && has_moves && value_ < best_.value)
+      best_ = {{ranks_.groups().begin(), ranks_.groups().end()}, value_};
+    overload_.adapt(has_room);
+    over_moves_.adapt(has_moves);
   }
 
   /// Makes the best swap; false where none is possible.
@@ -125,10 +138,12 @@ class TabuSearch {
         const double moved = load_of(a) - load_of(b);
         const double more = excess(load_[rank_a] - moved) + excess(load_[rank_b] + moved) - excess(load_[rank_a]) -
                             excess(load_[rank_b]);
-        const double cost = change + penalty_ * more;
+        const std::int64_t moves = moves_ + moving(a, ranks_.group(b)) + moving(b, ranks_.group(a));
+        const double cost = change + overload_.of(more) + over_moves_.of(moves_beyond(moves));
         if (cost >= chosen.cost) continue;
         const bool rests = a_rests || free_after_[b] > step;
-        const bool is_best_yet = value_ + change < best_.value && excess_ + more <= kRounding;
+        const bool is_best_yet =
+            value_ + change < best_.value && excess_ + more <= kRounding && moves_beyond(moves) == 0;
         if (rests && !is_best_yet) continue;
         chosen = {a, b, cost};
       }
@@ -164,14 +179,17 @@ class TabuSearch {
       most = std::max(
           most, weights.node_most * static_cast<double>(most_node.with(node_a, between.at_a, node_b, between.at_b)));
     }
-    return value + most + moving(a, ranks_.group(b)) + moving(b, ranks_.group(a)) + moved_;
+    return value + most;
   }
 
-  /// What it adds to the cost of moving experts when this one goes from where it is to a rank.
-  [[nodiscard]] double moving(std::size_t item, std::int32_t rank) const {
+  /// How many more experts are away from home when this one goes to a rank.
+  [[nodiscard]] std::int64_t moving(std::size_t item, std::int32_t rank) const {
     if (item >= problem_.home.size()) return 0;
     const std::int32_t home = problem_.home[item];
-    return problem_.move_cost * ((rank != home) - (ranks_.group(item) != home));
+    return (rank != home) - (ranks_.group(item) != home);
+  }
+  [[nodiscard]] double moves_beyond(std::int64_t moves) const {
+    return static_cast<double>(std::max<std::int64_t>(0, moves - problem_.most_moves));
   }
 
   void swap(std::size_t a, std::size_t b) {
@@ -192,8 +210,10 @@ class TabuSearch {
   std::vector<double> load_;     // [ranks]
   std::vector<int> free_after_;  // [items]: the step from which on an item may be swapped again
   std::vector<int> vacancies_;   // [ranks]
-  double penalty_ = 0, least_penalty_ = 0, most_penalty_ = 0;
-  double value_ = 0, excess_ = 0, moved_ = 0;
+  Penalty overload_;
+  Penalty over_moves_{0};
+  double value_ = 0, excess_ = 0;
+  std::int64_t moves_ = 0;  // experts that are not at home
   Partition best_;
 };
 

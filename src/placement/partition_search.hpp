@@ -26,9 +26,9 @@ struct PartitionProblem {
   std::vector<std::int32_t> node;  ///< [ranks]
   Objective objective;
   double most_load;  ///< of a rank, as a share of all rows
-  /// Where experts are now, and what moving one of them costs, in the objective's unit; empty: they are nowhere yet.
+  /// [experts]: where they are now, and how many may leave; empty: they are nowhere yet.
   std::vector<std::int32_t> home = {};
-  double move_cost = 0;
+  std::int64_t most_moves = 0;
 
   [[nodiscard]] std::size_t num_experts() const { return load.size(); }
   [[nodiscard]] std::size_t num_ranks() const { return node.size(); }
@@ -47,9 +47,9 @@ struct Partition {
 std::vector<std::int32_t> with_vacancies(std::span<const std::int32_t> rank_of, std::size_t num_ranks);
 
 /// Tabu search: each step makes the best swap whose items were not swapped lately, better or worse, and the best
-/// assignment within the load limit is kept. Overload costs a penalty whose weight rises while ranks are over the limit
-/// and falls while they are not, so that the search crosses states that are not allowed. Deterministic. `start` counts
-/// as found if it is within the limit; if nothing is, the result is the start.
+/// assignment within the limits on load and moves is kept. Being over a limit costs a penalty whose weight rises while
+/// it lasts and falls otherwise, so that the search crosses states that are not allowed. Deterministic. `start` counts
+/// as found if it is within the limits; if nothing is, the result is the start, of infinite value.
 Partition search_partition(const PartitionProblem& problem, std::span<const std::int32_t> start, int steps,
                            Random random);
 

@@ -61,18 +61,17 @@ class LayerPlacement {
     return {map, limit()};
   }
 
-  std::vector<ExpertMap> near(const ExpertMap& current, const ExpertMap& fresh, double limit) const {
-    // What an expert's move costs, as a share of what is minimised: from a few moves to nearly free ones.
-    constexpr std::array kCosts = {0.04, 0.02, 0.014, 0.01, 0.007, 0.005, 0.004, 0.003};
+  std::vector<ExpertMap> near(const ExpertMap& current, const ExpertMap& fresh, double limit,
+                              std::span<const std::int64_t> most_moves) const {
     const std::vector<std::int32_t> home = ranks_of(current);
     std::vector<ExpertMap> maps;
     PartitionProblem whole = problem(sample_, nodes(), objective(), limit);
     whole.home = home;
     for (const std::vector<std::int32_t>& start : {home, ranks_of(fresh)})
       for (const double kept_mean : {1.0, 0.1})
-        for (const double cost : kCosts) {
+        for (const std::int64_t moves : most_moves) {
           whole.objective = objective(kept_mean);
-          whole.move_cost = cost * scale();
+          whole.most_moves = moves;
           const Partition found = search_partition(whole, with_vacancies(start, num_ranks_), 2 * options_.effort.steps,
                                                    Random(options_.effort.seed));
           if (found.value == std::numeric_limits<double>::infinity()) continue;
@@ -134,14 +133,6 @@ class LayerPlacement {
            "rank's load to {:.4f} of the mean",
            limit());
     return map_of(*rank_of);
-  }
-
-  /// What the objective is about, for tokens that touch half of the ranks.
-  [[nodiscard]] double scale() const {
-    const Objective weights = objective();
-    const auto tokens = static_cast<double>(sample_.num_tokens());
-    return options_.goal == Goal::c_t ? tokens * static_cast<double>(num_ranks_) / 2
-                                      : tokens * std::max(weights.rank_most / 2, weights.node_most);
   }
 
   [[nodiscard]] Objective objective(double kept_mean = 1) const {
@@ -298,8 +289,9 @@ std::int32_t PlaceOptions::places(std::int32_t num_experts) const {
 }
 
 std::vector<ExpertMap> maps_near(const RoutedTokens& tokens, const ExpertMap& current, const ExpertMap& fresh,
-                                 double load_limit, const PlaceOptions& options) {
-  return LayerPlacement(tokens, options).near(current, fresh, load_limit);
+                                 double load_limit, std::span<const std::int64_t> most_moves,
+                                 const PlaceOptions& options) {
+  return LayerPlacement(tokens, options).near(current, fresh, load_limit, most_moves);
 }
 
 Placed place(Method method, const RoutedTokens& tokens, const PlaceOptions& options) {

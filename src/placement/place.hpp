@@ -58,10 +58,11 @@ struct Placed {
   std::optional<double> load_limit;
 };
 
-/// Maps for these tokens that differ from `current` in few experts or in more: found from there and from `fresh`, at
-/// several costs of moving an expert. None have copies. Fewer, or none, where no map within the limit was found.
+/// Maps for these tokens that differ from `current` in at most so many experts, a few for each number: found from there
+/// and from `fresh`. None have copies. Fewer, or none, where no map within the limits was found.
 std::vector<ExpertMap> maps_near(const RoutedTokens& tokens, const ExpertMap& current, const ExpertMap& fresh,
-                                 double load_limit, const PlaceOptions& options);
+                                 double load_limit, std::span<const std::int64_t> most_moves,
+                                 const PlaceOptions& options);
 
 /// Sources of the tokens are ranks of the options' topology. Throws Error(invalid_argument) where the load limit can't
 /// be met, naming the least load that was reached, and where there are fewer places than ranks.

@@ -1,11 +1,16 @@
 // Files are complete or not there, whatever their name leads to.
 #include "core/file.hpp"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <fstream>
+#include <span>
 #include <thread>
 
 #include "core/partial_file.hpp"
@@ -45,6 +50,25 @@ TEST_F(Files, StayAsTheyWereWhereThereIsNoRoom) {
     const FileSizeLimit limit(100);
     require_error([&] { write_file(path_, std::string(1000, 'x')); }, ErrorCode::system, "can't write " + path_);
   }
+  EXPECT_EQ(read_file(path_), "old");
+  EXPECT_THAT(folder_.names(), ElementsAre("a"));
+}
+
+TEST_F(Files, VanishWithAProcessThatIsKilled) {
+  if (const int unnamed = ::open(folder_.file("").c_str(), O_TMPFILE | O_RDWR, 0600); unnamed < 0)
+    GTEST_SKIP() << "this file system has no files without a name";
+  else
+    close(unnamed);
+  write_file(path_, "old");
+  const pid_t child = fork();
+  if (child == 0) {
+    PartialFile file(path_);
+    file.write_at(0, std::as_bytes(std::span("half", 4)));
+    raise(SIGKILL);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFSIGNALED(status));
   EXPECT_EQ(read_file(path_), "old");
   EXPECT_THAT(folder_.names(), ElementsAre("a"));
 }

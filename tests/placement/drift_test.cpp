@@ -28,15 +28,26 @@ DriftOptions two_nodes() {
   return options;
 }
 
+DriftStep follow(const RoutedTokens& window, const ExpertMap& map, const DriftOptions& options) {
+  const placement::DriftChoices choices = placement::drift_choices(window, map, options);
+  return placement::choose(std::span(&choices, 1), options).front();
+}
+
 TEST(Drift, GainsNearlyWhatPlacingAnewWouldWithAThirdOfItsMoves) {
+  const DriftOptions options = two_nodes();
+  std::vector<ExpertMap> maps;
+  std::vector<placement::DriftChoices> choices;
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    const RoutedTokens tokens = test::generated("drift", options.place, 64, 40'000, seed);
+    maps.push_back(place(Method::shunt, tokens.range(0, 20'000), options.place).map);
+    choices.push_back(placement::drift_choices(tokens.range(20'000, 40'000), maps.back(), options));
+  }
+  const std::vector<DriftStep> steps = placement::choose(choices, options);
   double gain = 0, fresh_gain = 0;
   std::int64_t moves = 0, fresh_moves = 0;
-  const DriftOptions options = two_nodes();
-  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
-    const RoutedTokens tokens = test::generated("drift", options.place, 64, 40'000, seed);
-    const auto map = place(Method::shunt, tokens.range(0, 20'000), options.place).map;
-    const DriftStep step = follow(tokens.range(20'000, 40'000), map, options);
-    EXPECT_EQ(step.moves, placement::moves_between(map, step.map));
+  for (std::size_t layer = 0; layer < steps.size(); ++layer) {
+    const DriftStep& step = steps[layer];
+    EXPECT_EQ(step.moves, placement::moves_between(maps[layer], step.map));
     gain += step.stale_ms - step.after_ms;
     moves += std::ssize(step.moves);
     fresh_gain += step.stale_ms - step.fresh_ms;
@@ -45,6 +56,47 @@ TEST(Drift, GainsNearlyWhatPlacingAnewWouldWithAThirdOfItsMoves) {
   EXPECT_GE(gain, 0.9 * fresh_gain);
   EXPECT_LE(3 * moves, fresh_moves);
   EXPECT_GT(moves, 0);
+}
+
+TEST(Drift, SharesMovesAmongLayersAsIsWorthMost) {
+  DriftOptions options;
+  const ExpertMap map = ExpertMap::contiguous(4, 2);
+  placement::Random random(5);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<placement::DriftChoices> layers(3, {{map}, {}});
+    for (placement::DriftChoices& layer : layers) {
+      layer.stay.fresh_moves = static_cast<std::int64_t>(random.below(20));
+      for (std::size_t i = random.below(4); i > 0; --i) {
+        DriftStep step = layer.stay;
+        step.moves.resize(1 + random.below(8), {ExpertId(0), RankId(0), RankId(1)});
+        step.worth_ms = 1 + random.unit();
+        layer.steps.push_back(step);
+      }
+    }
+    const auto worth = [](const std::vector<DriftStep>& steps) {
+      return std::accumulate(steps.begin(), steps.end(), 0.0,
+                             [](double sum, auto& step) { return sum + step.worth_ms; });
+    };
+    const auto num_moves = [](const std::vector<DriftStep>& steps) {
+      return std::accumulate(steps.begin(), steps.end(), std::int64_t{0},
+                             [](std::int64_t sum, auto& step) { return sum + std::ssize(step.moves); });
+    };
+    std::int64_t fresh_moves = 0;
+    for (const auto& layer : layers) fresh_moves += layer.steps.empty() ? 0 : layer.stay.fresh_moves;
+    double best = 0;
+    std::vector<std::vector<DriftStep>> all(3);
+    for (std::size_t i = 0; i < 3; ++i) {
+      all[i] = layers[i].steps;
+      all[i].push_back(layers[i].stay);
+    }
+    for (const DriftStep& a : all[0])
+      for (const DriftStep& b : all[1])
+        for (const DriftStep& c : all[2])
+          if (3 * num_moves({a, b, c}) <= fresh_moves) best = std::max(best, worth({a, b, c}));
+    const std::vector<DriftStep> steps = placement::choose(layers, options);
+    ASSERT_LE(3 * num_moves(steps), fresh_moves);
+    ASSERT_DOUBLE_EQ(worth(steps), best) << "round " << round;
+  }
 }
 
 TEST(Drift, MovesNothingWhileNothingChanges) {
@@ -98,7 +150,7 @@ TEST(Drift, RefusesMapsWithCopies) {
   const DriftOptions options = two_nodes();
   const RoutedTokens tokens = test::random_tokens(1, 8, 2, 100, 8);
   const ExpertMap copies = ExpertMap::from_placement(8, {{0, 1}, {1}, {2}, {3}, {4}, {5}, {6}, {7}});
-  EXPECT_THROW((void)follow(tokens, copies, options), Error);
+  EXPECT_THROW((void)placement::drift_choices(tokens, copies, options), Error);
 }
 
 }  // namespace

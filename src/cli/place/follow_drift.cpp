@@ -54,29 +54,35 @@ void follow_drift(const PlaceRequest& request) {
     fail(ErrorCode::invalid_argument, "--from {}: {} layers of {} experts, but the trace has {} of {}",
          request.map_file, maps.layers.size(), maps.experts, source.shape().layers, source.shape().experts);
   const placement::DriftOptions options = drift_options(here);
-  std::vector<std::vector<DriftStep>> steps(maps.layers.size());
-  for_layers(source.shape().layers, request.progress, [&](std::int32_t layer) {
-    const RoutedTokens tokens = source.read(layer, request.first_token, maps.ranks());
-    const auto window = static_cast<std::size_t>(request.window);
-    if (tokens.num_tokens() < window)
-      fail(ErrorCode::invalid_argument, "--window {}: layer {} has {} only", request.window, layer,
-           plural(static_cast<std::int64_t>(tokens.num_tokens()), "token"));
-    const auto i = static_cast<std::size_t>(layer);
-    for (std::size_t begin = 0; begin + window <= tokens.num_tokens(); begin += window) {
-      steps[i].push_back(follow(tokens.range(begin, begin + window), maps.layers[i], options));
-      maps.layers[i] = steps[i].back().map;
-    }
-  });
+  const std::int32_t num_layers = source.shape().layers;
+  std::int64_t num_tokens = source.num_tokens(0);
+  for (std::int32_t layer = 1; layer < num_layers; ++layer) num_tokens = std::min(num_tokens, source.num_tokens(layer));
+  const std::int64_t num_windows = (num_tokens - request.first_token) / request.window;
+  if (num_windows < 1)
+    fail(ErrorCode::invalid_argument, "--window {}: a layer has {} from --first-token on", request.window,
+         plural(std::max<std::int64_t>(0, num_tokens - request.first_token), "token"));
+
+  std::vector<std::vector<DriftStep>> steps;  // [windows, layers]
+  std::vector<placement::DriftChoices> choices(maps.layers.size(), {{maps.layers.front()}});
+  for (std::int64_t window = 0; window < num_windows; ++window) {
+    for_layers(num_layers, request.progress, [&](std::int32_t layer) {
+      const auto i = static_cast<std::size_t>(layer);
+      const std::int64_t first = request.first_token + window * request.window;
+      choices[i] = drift_choices(source.read(layer, first, maps.ranks(), request.window), maps.layers[i], options);
+    });
+    steps.push_back(choose(choices, options));
+    for (std::size_t layer = 0; layer < maps.layers.size(); ++layer) maps.layers[layer] = steps.back()[layer].map;
+  }
 
   nlohmann::ordered_json json = {
       {"shunt_report", 1}, {"verb", "place --from"}, {"steps", nlohmann::ordered_json::array()}};
-  fmt::print("  {:<7}{:>7}{:>7}{:>11}{:>11}{:>11}{:>14}{:>13}\n", "layer", "window", "moves", "stale ms", "after ms",
+  fmt::print("  {:<7}{:>7}{:>7}{:>11}{:>11}{:>11}{:>14}{:>13}\n", "window", "layer", "moves", "stale ms", "after ms",
              "fresh ms", "fresh moves", "moving ms");
-  for (std::size_t layer = 0; layer < steps.size(); ++layer)
-    for (std::size_t window = 0; window < steps[layer].size(); ++window) {
-      const DriftStep& step = steps[layer][window];
+  for (std::size_t window = 0; window < steps.size(); ++window)
+    for (std::size_t layer = 0; layer < steps[window].size(); ++layer) {
+      const DriftStep& step = steps[window][layer];
       json["steps"].push_back(json_of(step, static_cast<std::int32_t>(layer), window));
-      fmt::print("  {:<7}{:>7}{:>7}{:>11.3f}{:>11.3f}{:>11.3f}{:>14}{:>13.2f}\n", layer, window, step.moves.size(),
+      fmt::print("  {:<7}{:>7}{:>7}{:>11.3f}{:>11.3f}{:>11.3f}{:>14}{:>13.2f}\n", window, layer, step.moves.size(),
                  step.stale_ms, step.after_ms, step.fresh_ms, step.fresh_moves, step.moving_ms);
     }
   fmt::print(

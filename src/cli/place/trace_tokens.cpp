@@ -16,11 +16,13 @@ namespace {
 
 constexpr std::int64_t kTokensAtOnce = 65'536;
 
-void append(placement::RoutedTokens& tokens, const TraceLayer& layer, const TraceShape& shape, std::int64_t first) {
+/// Tokens [first, last) of a layer.
+void append(placement::RoutedTokens& tokens, const TraceLayer& layer, const TraceShape& shape, std::int64_t first,
+            std::int64_t last) {
   const auto topk = static_cast<std::size_t>(shape.topk);
   std::vector<std::int32_t> some;
-  for (std::int64_t begin = first; begin < layer.num_tokens(); begin += kTokensAtOnce) {
-    const auto count = static_cast<std::size_t>(std::min(kTokensAtOnce, layer.num_tokens() - begin));
+  for (std::int64_t begin = first; begin < last; begin += kTokensAtOnce) {
+    const auto count = static_cast<std::size_t>(std::min(kTokensAtOnce, last - begin));
     some.resize(count * topk);
     layer.read_experts(begin, some);
     for (const std::int32_t expert : some)
@@ -45,16 +47,24 @@ TokenSource::TokenSource(const std::vector<std::string>& paths) : paths_(paths) 
   }
 }
 
-placement::RoutedTokens TokenSource::read(std::int32_t layer, std::int64_t first_token, std::int32_t num_ranks) const {
+std::int64_t TokenSource::num_tokens(std::int32_t layer) const {
+  std::int64_t sum = 0;
+  for (const RoutingTrace& trace : traces_) sum += trace.layer(layer).num_tokens();
+  return sum;
+}
+
+placement::RoutedTokens TokenSource::read(std::int32_t layer, std::int64_t first_token, std::int32_t num_ranks,
+                                          std::int64_t most) const {
   placement::RoutedTokens tokens{shape().experts, shape().topk, {}, {}};
   bool has_sources = true;
   std::int64_t skipped = 0;
   for (const RoutingTrace& trace : traces_) {
     const TraceLayer of_layer = trace.layer(layer);
     const std::int64_t skip = std::clamp<std::int64_t>(first_token - skipped, 0, of_layer.num_tokens());
+    const std::int64_t left = most - static_cast<std::int64_t>(tokens.num_tokens());
     skipped += skip;
     has_sources &= trace.shape().sources;
-    append(tokens, of_layer, trace.shape(), skip);
+    append(tokens, of_layer, trace.shape(), skip, skip + std::min(left, of_layer.num_tokens() - skip));
   }
   if (tokens.num_tokens() == 0)
     fail(ErrorCode::invalid_argument, "{}: layer {} has no token number {}", paths_.back(), layer, first_token);

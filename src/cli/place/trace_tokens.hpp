@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -20,10 +21,12 @@ class TokenSource {
   [[nodiscard]] const TraceShape& shape() const { return traces_.front().shape(); }
   [[nodiscard]] const std::vector<RoutingTrace>& traces() const { return traces_; }
 
-  /// A layer's tokens from first_token on. Their sources are those recorded if all are ranks, else dealt out. Throws
-  /// Error(invalid_argument) where there are none.
-  [[nodiscard]] placement::RoutedTokens read(std::int32_t layer, std::int64_t first_token,
-                                             std::int32_t num_ranks) const;
+  [[nodiscard]] std::int64_t num_tokens(std::int32_t layer) const;
+
+  /// A layer's tokens from first_token on, at most so many. Their sources are those recorded if all are ranks, else
+  /// dealt out. Throws Error(invalid_argument) where there are none.
+  [[nodiscard]] placement::RoutedTokens read(std::int32_t layer, std::int64_t first_token, std::int32_t num_ranks,
+                                             std::int64_t most = std::numeric_limits<std::int64_t>::max()) const;
 
  private:
   std::vector<std::string> paths_;
