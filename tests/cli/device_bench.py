@@ -51,8 +51,8 @@ class BenchOnDevice(unittest.TestCase):
         report, _ = self.bench.measure(self, *arguments)
         return report
 
-    def write_map(self, experts, ranks, replicas):
-        """A file in which every rank holds an expert, and up to so many have a second copy."""
+    def write_map(self, experts, ranks, replicas, layers=1):
+        """A file in which every rank holds an expert, and up to so many have a second copy; all layers are alike."""
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         seed = 0
@@ -60,7 +60,7 @@ class BenchOnDevice(unittest.TestCase):
             seed += 1
         path = os.path.join(folder.name, "map.json")
         with open(path, "w") as file:
-            json.dump(map_of(placement, experts=experts), file)
+            json.dump(map_of(*[placement] * layers, experts=experts), file)
         return path
 
 

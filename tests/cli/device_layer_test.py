@@ -57,8 +57,8 @@ class OnDevice(BenchOnDevice):
         trace = pathlib.Path(__file__).parent.parent / "data/moe64k8-small.trace"
         for layout, replicas, by in [("expert_major", 0, "score"), ("token_unique", 0, "similarity"), ("token_unique", 12, "score")]:
             with self.subTest(layout=layout, replicas=replicas, by=by):
-                report = self.measure("--ranks", "4", "--experts", "64", "--topk", "8", "--layout", layout, "--verify", "60", "--map", self.write_map(64, 4, replicas),
-                                      "--routing", f"trace:{trace}", "--layer", "4", "--prune", "2", "--prune-by", by)
+                report = self.measure("--ranks", "4", "--experts", "64", "--topk", "8", "--layout", layout, "--verify", "60",
+                                      "--map", self.write_map(64, 4, replicas, layers=8), "--routing", f"trace:{trace}", "--layer", "4", "--prune", "2", "--prune-by", by)
                 figures = report["pruning"]
                 self.assertEqual((figures["limit"], figures["by"], figures["scores"]), (2, by, "all experts"))
                 self.assertTrue(0.5 < figures["mass_kept"] < 1)

@@ -11,6 +11,7 @@
 #include "engine/cuda/send_and_meet.hpp"
 #include "kernels/cuda/quantise_rows.hpp"
 #include "kernels/cuda/reduce_rows.hpp"
+#include "plan/cuda/choose.hpp"
 #include "transport/cuda/regrouping.hpp"
 
 namespace shunt {
@@ -40,6 +41,9 @@ DeviceDecoder::Impl::Impl(World& world, const DeviceHeap& heap, const ExpertMap&
   counts = engine->heap->allocate(static_cast<std::size_t>(runs) * sizeof(std::int32_t));
   terms_ = engine->heap->allocate(static_cast<std::size_t>(engine->options.max_tokens) * Routing::kMaxTopK *
                                   sizeof(device::Term));
+  if (map->has_replicas())
+    copies_ = engine->heap->allocate(static_cast<std::size_t>(engine->options.max_tokens) * Routing::kMaxTopK *
+                                     sizeof(std::int32_t));
   make_elsewhere();
   meet_peers(world);
 }
@@ -145,11 +149,23 @@ void DeviceDecoder::Impl::check_input(const DeviceRouting& routing, const ConstT
   engine->check_tensor("dispatch", "x", x, engine->has_scales() ? x.dtype : engine->options.dtype, routing.num_tokens);
 }
 
+const std::int32_t* DeviceDecoder::Impl::choose_copies(const DeviceRouting& routing) const {
+  auto* const copies = reinterpret_cast<std::int32_t*>(copies_.get());
+  device::launch_choose({.experts = routing.experts,
+                         .copies = nullptr,
+                         .weights = nullptr,
+                         .num_tokens = routing.num_tokens,
+                         .topk = routing.topk,
+                         .self = engine->self},
+                        *map, copies, engine->stream);
+  return copies;
+}
+
 device::SendPadded DeviceDecoder::Impl::sending(const DeviceRouting& routing, const ConstTensor& x) const {
-  return {.map = *map,
+  return {.map = map->has_replicas() ? map->of_copies() : *map,
           .x = x.data,
           .scales = reinterpret_cast<const float*>(quantised_.scales.data),
-          .experts = routing.experts,
+          .experts = map->has_replicas() ? choose_copies(routing) : routing.experts,
           .weights = routing.weights,
           .num_tokens = static_cast<std::int32_t>(routing.num_tokens),
           .max_tokens = static_cast<std::int32_t>(engine->options.max_tokens),

@@ -48,6 +48,8 @@ struct DeviceDecoder::Impl {
   void make_room_to_quantise();
   void check_routing(const DeviceRouting& routing) const;
   void check_input(const DeviceRouting& routing, const ConstTensor& x) const;
+  /// Starts to choose; [tokens, topk], device: physical experts.
+  [[nodiscard]] const std::int32_t* choose_copies(const DeviceRouting& routing) const;
   [[nodiscard]] device::SendPadded sending(const DeviceRouting& routing, const ConstTensor& x) const;
 
   /// [ranks], device.
@@ -56,6 +58,7 @@ struct DeviceDecoder::Impl {
   }
 
   Quantised quantised_;
+  std::shared_ptr<std::byte> copies_;  // of experts, as chosen; null where none has several
   std::shared_ptr<std::byte> terms_;
   /// [kNumPlaces, ranks] pointers into ranks' memory, null for ranks that are left out. Device memory, so that graphs
   /// see it.

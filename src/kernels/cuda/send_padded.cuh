@@ -1,7 +1,6 @@
 // What the blocks of a dispatch without a plan do.
 #pragma once
 
-#include "core/cuda/choose_copy.cuh"
 #include "kernels/cuda/access.cuh"
 #include "kernels/cuda/geometry.hpp"
 #include "kernels/cuda/send_padded.hpp"
@@ -27,66 +26,35 @@ __device__ inline bool is_first_mention(const SendPadded& send, std::int32_t ent
   return is_first;
 }
 
-/// A token's experts, each where it is named first.
-struct FirstMentions {
-  const SendPadded& send;
-  std::int32_t token;
-
-  __device__ std::int32_t operator[](std::int32_t choice) const {
-    const std::int32_t entry = token * send.topk + choice;
-    const std::int32_t expert = send.experts[entry];
-    return is_first_mention(send, entry, expert) ? expert : -1;
-  }
-};
-
-/// The copy that serves a token's expert of which there are several: all that the token names decides.
-__device__ inline std::int32_t choose_copy_for(const SendPadded& send, std::int32_t token, std::int32_t expert) {
-  const std::int32_t* const named = send.experts + token * send.topk;
-  std::int32_t physical = -1;
-  choose_copies_of_token(send.map, send.self, FirstMentions{send, token}, send.topk,
-                         [&](std::int32_t choice, std::int32_t copy) {
-                           if (named[choice] == expert) physical = copy;
-                         });
-  return physical;
-}
-
-/// The copy that serves (token, expert). kReplicas: there are experts with several.
-template <bool kReplicas>
-__device__ ExpertCopy copy_for(const SendPadded& send, std::int32_t token, std::int32_t expert) {
+__device__ inline ExpertCopy copy_of(const SendPadded& send, std::int32_t expert) {
   if (expert < 0 || expert >= send.map.num_experts) return {-1, -1, nullptr};
-  std::int32_t physical = send.map.only_copy[expert];
-  if (kReplicas && physical < 0) physical = choose_copy_for(send, token, expert);
+  const std::int32_t physical = send.map.only_copy[expert];
   const std::int32_t rank = send.map.rank_of[physical];
   return {physical, rank, send.rows[rank]};
 }
 
 /// A token's choices as its block keeps them in shared memory.
-template <bool kReplicas>
 struct PaddedChoices {
-  std::int32_t chosen_copy[Routing::kMaxTopK];  ///< of an expert that has several; −1 where there is one
   std::int32_t rank[Routing::kMaxTopK];
   std::int32_t key[Routing::kMaxTopK];  ///< −1: dropped
   std::int32_t slot[Routing::kMaxTopK];
   std::byte* rows[Routing::kMaxTopK];
 
-  /// Its slot is as if no token before had the same copy.
-  __device__ void set(const SendPadded& send, std::int32_t token, std::int32_t choice, std::int32_t expert) {
-    const ExpertCopy copy = copy_for<kReplicas>(send, token, expert);
+  /// Its slot is as if no token before had the same expert.
+  __device__ void set(const SendPadded& send, std::int32_t choice, std::int32_t expert) {
+    const ExpertCopy copy = copy_of(send, expert);
     rank[choice] = copy.rank;
     rows[choice] = copy.rows;
     key[choice] = -1;
     if (!copy) return;
     key[choice] = send.map.key_of[copy.physical];
-    if (kReplicas) chosen_copy[choice] = send.map.only_copy[expert] >= 0 ? -1 : copy.physical;
     slot[choice] =
         ((copy.physical - send.map.first_of_rank[copy.rank]) * send.map.num_ranks + send.self) * send.max_tokens;
   }
 
-  /// An earlier token names the same expert, so if it has the same copy, its row stands before.
-  __device__ void make_room(const SendPadded& send, std::int32_t choice, std::int32_t earlier, std::int32_t expert) {
-    if (key[choice] < 0) return;
-    if (!kReplicas || chosen_copy[choice] < 0 || choose_copy_for(send, earlier, expert) == chosen_copy[choice])
-      atomicAdd(&slot[choice], 1);
+  /// An earlier token names the same expert, so its row stands before.
+  __device__ void make_room(std::int32_t choice) {
+    if (key[choice] >= 0) atomicAdd(&slot[choice], 1);
   }
 
   /// In the order in which rows are summed; choices that were dropped end the list.
@@ -113,10 +81,10 @@ struct PaddedChoices {
 
 /// Called by a whole block; `choice_of` has a word per expert. The row is read once, and on its way while slots are
 /// found. Nothing is written where `stop` is set, a value that may be on its way too.
-template <class Word, bool kReplicas>
+template <class Word>
 __device__ void send_token(const SendPadded& send, std::int32_t token, std::int32_t* choice_of, std::int32_t num_words,
                            std::uint32_t stop) {
-  __shared__ PaddedChoices<kReplicas> choices;
+  __shared__ PaddedChoices choices;
   const auto* from = reinterpret_cast<const Word*>(send.x + token * send.row_bytes);
   Word words[kAccessesPerThread];
   const auto load_words = [&](std::int32_t begin) {
@@ -145,7 +113,7 @@ __device__ void send_token(const SendPadded& send, std::int32_t token, std::int3
     const std::int32_t named = choice == threadIdx.x ? first : send.experts[num_earlier + choice];
     const std::int32_t expert = is_first_mention(send, num_earlier + choice, named) ? named : -1;
     if (is_expert(expert)) choice_of[expert] = choice;
-    choices.set(send, token, choice, expert);
+    choices.set(send, choice, expert);
   }
   __syncthreads();
   for (std::int32_t begin = threadIdx.x; begin < num_earlier; begin += kEntriesAtOnce * blockDim.x) {
@@ -154,8 +122,7 @@ __device__ void send_token(const SendPadded& send, std::int32_t token, std::int3
     for (std::int32_t i = 0; i < kEntriesAtOnce; ++i) {
       const std::int32_t choice = is_expert(earlier[i]) ? choice_of[earlier[i]] : -1;
       const std::int32_t entry = begin + i * static_cast<std::int32_t>(blockDim.x);
-      if (choice >= 0 && is_first_mention(send, entry, earlier[i]))
-        choices.make_room(send, choice, entry / send.topk, earlier[i]);
+      if (choice >= 0 && is_first_mention(send, entry, earlier[i])) choices.make_room(choice);
     }
   }
   __syncthreads();
@@ -184,13 +151,12 @@ __device__ void send_token(const SendPadded& send, std::int32_t token, std::int3
 
 /// Called by a whole block; `histogram` has a word per physical expert. Tells every rank that takes part; those that
 /// are left out have sent nothing to this one. `stop` as in send_token().
-template <bool kReplicas>
-__device__ void tell_counts(const SendPadded& send, std::int32_t* histogram, std::uint32_t stop) {
+__device__ inline void tell_counts(const SendPadded& send, std::int32_t* histogram, std::uint32_t stop) {
   for (std::int32_t expert = threadIdx.x; expert < send.map.num_physical; expert += blockDim.x) histogram[expert] = 0;
   __syncthreads();
   for (std::int32_t entry = threadIdx.x; entry < send.num_tokens * send.topk; entry += blockDim.x) {
     const std::int32_t expert = send.experts[entry];
-    const ExpertCopy copy = copy_for<kReplicas>(send, entry / send.topk, expert);
+    const ExpertCopy copy = copy_of(send, expert);
     if (copy && is_first_mention(send, entry, expert)) atomicAdd(&histogram[copy.physical], 1);
   }
   __syncthreads();

@@ -13,7 +13,7 @@ namespace shunt::device {
 /// A block per token finds its slots by looking at the tokens before, while its row is on its way; one block more
 /// counts rows for the receivers. The counts of sources that are left out are set to 0.
 struct SendPadded {
-  MapTables map;
+  MapTables map;                ///< without copies: where experts have several, `experts` are those chosen
   const std::byte* x;           ///< [tokens, row_bytes]
   const float* scales;          ///< [tokens, num_scales]: of fp8 x
   const std::int32_t* experts;  ///< [tokens, topk]; dropped where out of range, or named before

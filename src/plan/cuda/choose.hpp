@@ -1,4 +1,4 @@
-// Before a plan counts, where experts have several copies: which of them serve each token.
+// Before tokens are counted or sent, where experts have several copies: which of them serve each token.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -8,7 +8,7 @@
 
 namespace shunt::device {
 
-/// copies: [tokens, topk], device: physical experts; −1 where the routing names none.
+/// copies: [tokens, topk], device: physical experts; −1 where the routing names none, or one that it named before.
 void launch_choose(const RoutingView& routing, const MapTables& map, std::int32_t* copies, cudaStream_t stream);
 
 void preload_choose();

@@ -51,7 +51,10 @@ MapWords::MapWords(const ExpertMap& map, const Topology& topology, bool flat)
     node_of.push_back(topology.node(RankId(rank)).value);
   }
   first_of_rank.push_back(map.num_physical());
-  for (const auto& table : {only_copy, rank_of, key_of, first_of_rank, node_of, copies.copies_begin}) add(table);
+  std::vector<std::int32_t> physical(static_cast<std::size_t>(map.num_physical()));
+  std::iota(physical.begin(), physical.end(), 0);
+  for (const auto& table : {only_copy, physical, rank_of, key_of, first_of_rank, node_of, copies.copies_begin})
+    add(table);
   add(copies.experts);
   add(copies.copies);
 }
@@ -62,14 +65,15 @@ MapTables MapWords::at(const std::int32_t* device) const {
           .num_physical = num_physical_,
           .num_ranks = num_ranks_,
           .only_copy = table(0),
-          .rank_of = table(1),
-          .key_of = table(2),
-          .first_of_rank = table(3),
-          .node_of = table(4),
+          .physical = table(1),
+          .rank_of = table(2),
+          .key_of = table(3),
+          .first_of_rank = table(4),
+          .node_of = table(5),
           .copies = {.num_experts = num_experts_,
-                     .experts = reinterpret_cast<const CopyTables::Expert*>(table(6)),
-                     .copies_begin = table(5),
-                     .copies = reinterpret_cast<const CopyTables::Copy*>(table(7))}};
+                     .experts = reinterpret_cast<const CopyTables::Expert*>(table(7)),
+                     .copies_begin = table(6),
+                     .copies = reinterpret_cast<const CopyTables::Copy*>(table(8))}};
 }
 
 }  // namespace shunt::device

@@ -139,7 +139,7 @@ TEST(DeviceDecoder, ServesEveryNumberOfTokens) {
   }));
 }
 
-// Blocks of as many threads as there can be, which have the fewest registers to choose copies with.
+// Blocks of as many threads as there can be.
 TEST(DeviceDecoder, ServesTheLongestRowsWithReplicas) {
   SHUNT_NEEDS_DEVICE();
   const DecodeShape shape{

@@ -23,8 +23,12 @@ TEST(MapTables, SayWhatTheMapSays) {
       const auto copies = all.map.copies(ExpertId(expert));
       EXPECT_EQ(tables.only_copy[expert], copies.size() == 1 ? copies.front().value : -1);
     }
-    for (std::int32_t p = 0; p < all.map.num_physical(); ++p)
+    const MapTables of_copies = tables.of_copies();
+    EXPECT_FALSE(of_copies.has_replicas());
+    for (std::int32_t p = 0; p < all.map.num_physical(); ++p) {
       EXPECT_EQ(tables.rank_of[p], all.map.rank(PhysicalId(p)).value);
+      EXPECT_EQ(of_copies.only_copy[p], p);
+    }
     for (std::int32_t rank = 0; rank < all.map.num_ranks(); ++rank) {
       EXPECT_EQ(tables.first_of_rank[rank + 1] - tables.first_of_rank[rank], all.map.num_local(RankId(rank)));
       EXPECT_EQ(tables.node_of[rank], all.topology.node(RankId(rank)).value);
