@@ -23,9 +23,11 @@ struct CopyArrays;
 /// the token's experts. The chosen rank is needed from then on (docs/adr/0016).
 class CopyChoice {
  public:
+  /// Throws Error(invalid_argument) where the two have different numbers of ranks.
   CopyChoice(const ExpertMap& map, const Topology& topology);
 
-  /// experts: a token's, −1 = dropped, each at most once; copies: as many, −1 where dropped. From any thread.
+  /// experts: a token's, −1 = dropped, each at most once; copies: as many, −1 where dropped. From any thread. Throws
+  /// Error(invalid_argument) where the source is no rank, or the spans differ or are longer than Routing::kMaxTopK.
   void choose(RankId source, std::span<const std::int32_t> experts, std::span<PhysicalId> copies) const;
 
  private:

@@ -29,7 +29,7 @@ On the CPU: systems, all measured in one run, iteration by iteration, after toke
   conventional   permute, all-to-all of a row per (token, expert) over shunt's transport, permute; weighted sum at the end
   expert_major   shunt's shuffle of a row per (token, expert); combine weighs and sums
   token_unique   shunt's shuffle of a row per (token, rank); the experts gather blocks of rows, weigh and sum their
-                 outputs in the cache, so that the copy per expert is never stored
+                 outputs turn by turn, so that a large batch's copies per expert are never stored all at once
 With these options the last system is measured again, each time with one thing more:
   map            (--map) experts lie as in the file; without it they lie in order
   replicas       (--replica-map) … as in this file, where some have copies on several ranks

@@ -52,11 +52,38 @@ struct Arguments {
   std::string map, from, progress = "auto";
 };
 
+/// Options that the other forms would ignore.
+void refuse_options_of_other_forms(const CLI::App& verb, const Arguments& arguments) {
+  struct Form {
+    const char* name;
+    bool is_asked;
+    std::vector<const char*> refused;
+  };
+  const std::vector<const char*> of_generate = {"--layers", "--tokens",   "--experts", "--topk",
+                                                "--groups", "--exponent", "--seed"};
+  const bool is_generated = !arguments.request.generate.empty();
+  for (const Form& form :
+       {Form{"--stats",
+             arguments.stats,
+             {"--objective", "--replicas", "--load-limit", "--prune", "--holdout", "--method", "-o"}},
+        Form{"--from",
+             !arguments.from.empty(),
+             {"--nodes", "--ranks-per-node", "--replicas", "--prune", "--holdout", "--method"}},
+        Form{"--generate",
+             is_generated,
+             {"--nodes", "--ranks-per-node", "--replicas", "--load-limit", "--prune", "--holdout", "--method",
+              "--objective", "--first-token", "--json"}},
+        Form{"--trace", !is_generated, of_generate}})
+    for (const char* option : form.refused)
+      if (form.is_asked && verb.get_option(option)->count() > 0)
+        fail(ErrorCode::invalid_argument, "{}: not with {}", option, form.name);
+}
+
 void demand(bool holds, const char* option, const char* expected) {
   if (!holds) fail(ErrorCode::invalid_argument, "{}: expected {}", option, expected);
 }
 
-void run(Arguments& arguments) {
+void run(const CLI::App& verb, Arguments& arguments) {
   PlaceRequest& request = arguments.request;
   request.progress = arguments.progress == "on" || (arguments.progress == "auto" && isatty(STDERR_FILENO));
   const int forms = arguments.stats + !arguments.from.empty() + !request.generate.empty();
@@ -66,6 +93,7 @@ void run(Arguments& arguments) {
   demand(arguments.map.empty() || arguments.stats, "--map", "--stats with it; --from follows a map");
   demand((request.window > 0) == !arguments.from.empty(), "--window", "--from with it, and at least 1");
   demand(request.first_token >= 0, "--first-token", "at least 0");
+  refuse_options_of_other_forms(verb, arguments);
   for (const std::string& file : {request.output, request.json})
     if (!file.empty()) check_writable(file);
   if (!request.generate.empty()) {
@@ -85,8 +113,12 @@ Cluster PlaceRequest::load_cluster() const { return Cluster::load(cluster); }
 
 placement::PlaceOptions PlaceRequest::options() const {
   demand(nodes >= 1, "--nodes", "at least 1");
-  demand(ranks_per_node >= 1 && std::int64_t{nodes} * ranks_per_node <= 4096, "--ranks-per-node",
-         "at least 1, and at most 4096 ranks in all");
+  demand(ranks_per_node >= 1 && ranks_per_node <= 1024 && std::int64_t{nodes} * ranks_per_node <= 4096,
+         "--ranks-per-node", "1 to 1024, and at most 4096 ranks in all");
+  demand(effort.starts >= 1, "--search-starts", "at least 1");
+  demand(effort.steps >= 0, "--search-steps", "at least 0");
+  demand(effort.sample >= 1, "--search-tokens", "at least 1");
+  demand(effort.replica_proposals >= 0, "--search-copies", "at least 0");
   demand(replicas >= 0 && replicas <= 1000, "--replicas", "0 to 1000 per cent");
   demand(!load_limit || (*load_limit >= 1 && *load_limit <= 1e6), "--load-limit",
          "at least 1: the busiest rank over the mean");
@@ -184,7 +216,7 @@ void add_place(CLI::App& app) {
   verb->add_option("--json", request.json, "Write the figures to this file");
   verb->add_option("--progress", arguments->progress, "on, off or auto: where standard error is a terminal")
       ->check(CLI::IsMember({"on", "off", "auto"}));
-  verb->callback([arguments] { run(*arguments); });
+  verb->callback([arguments, verb] { run(*verb, *arguments); });
 }
 
 }  // namespace shunt::cli

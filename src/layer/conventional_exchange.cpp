@@ -6,11 +6,13 @@
 #include "core/fail.hpp"
 #include "kernels/copy.hpp"
 #include "kernels/reduce.hpp"
+#include "plan/request.hpp"
 #include "shunt/copy_choice.hpp"
 
 namespace shunt {
 
 void ConventionalExchange::plan(const Routing& routing, const ExpertMap& map) {
+  check_routing(routing, fmt::format("plan: rank {}", rank_));
   order_by_expert(routing, map);
   all_counts_ = all_to_all_->all_gather(counts_);
   place_received(map);

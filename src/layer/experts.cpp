@@ -82,7 +82,7 @@ void Experts::run_unique(const Plan& plan, const ConstTensor& rows, const Tensor
   SHUNT_CHECK(plan.expert_offsets().size() == weights_.experts.size());
   if (plan.num_expert_rows() == 0) return;
   const auto wanted = options_.rows_per_expert * static_cast<std::int64_t>(weights_.experts.size());
-  const std::int64_t turns = std::max<std::int64_t>(plan.num_expert_rows() / wanted, 1);
+  const std::int64_t turns = std::max<std::int64_t>((plan.num_expert_rows() + wanted / 2) / wanted, 1);
   gathered_.reserve(static_cast<std::size_t>(options_.block_rows) * rows.row_bytes());
   const Store store = choose_store(out.bytes());
   std::vector<std::int64_t> next(plan.expert_offsets().begin(), plan.expert_offsets().end());

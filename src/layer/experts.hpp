@@ -32,8 +32,9 @@ struct ExpertsOptions {
   /// Rows that go through all three products together: 256 reach 0.954 of the rate of long products at hidden 2048 and
   /// ffn 1024 in bf16, 128 reach 0.906, 512 reach 0.922 (docs/adr/0014).
   std::int64_t block_rows = 256;
-  /// `token_unique`: rows of an average expert per turn. Each turn reads all matrices from memory again, which takes
-  /// about 20 ÷ this of the products' time (200 GFLOP/s, 10 GB/s); its outputs are all that is stored of them.
+  /// `token_unique`: rows of an average expert per turn, up to one and a half times. Each turn reads all matrices from
+  /// memory again, which takes about 20 ÷ this of the products' time (200 GFLOP/s, 10 GB/s); its outputs are all that
+  /// is stored of them.
   std::int64_t rows_per_expert = 1024;
 };
 
@@ -45,9 +46,9 @@ class Experts {
 
   /// rows, out: [plan.num_rows(), hidden] in the weights' dtype; they must not overlap. `expert_major`: out's rows are
   /// the experts' outputs, padding is left as it was. `token_unique`: out's rows are sums of weight × output over the
-  /// row's experts, ascending, as the reduction tree says (docs/adr/0002), rounded once. Rows are gathered in
-  /// blocks and outputs summed turn by turn, so a batch's one row per (token, expert) is never stored (BRIM, Occult
-  /// section 3). Not for `padded`.
+  /// row's experts, ascending, as the reduction tree says (docs/adr/0002), rounded once. Inputs
+  /// are gathered in blocks, and outputs summed turn by turn, so that of a large batch's one row per (token, expert)
+  /// only a turn's outputs are ever stored (after BRIM, Occult section 3). Not for `padded`.
   void run(const Plan& plan, const ConstTensor& rows, const Tensor& out);
 
   /// `expert_major` without a plan: expert e has the rows [offsets[e], offsets[e] + counts[e]).

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
 
 #include "core/fail.hpp"
 #include "placement/assignment.hpp"
@@ -11,12 +12,15 @@
 namespace shunt::placement {
 namespace {
 
-/// One of several parts of the tokens: every so many-th run of them, so that each part sees all of their time.
+/// One of several parts of the tokens: every so many-th run of each source's, so that each part sees all sources, and
+/// all of their time.
 RoutedTokens part_of(const RoutedTokens& tokens, std::size_t part, std::size_t num_parts) {
   RoutedTokens some{tokens.num_experts, tokens.topk, {}, {}};
-  const std::size_t run = std::clamp<std::size_t>(tokens.num_tokens() / (32 * num_parts), 1, kRunTokens);
+  std::vector<std::size_t> seen;  // tokens of each source
+  for (const std::int32_t source : tokens.sources) seen.resize(std::max(seen.size(), std::size_t(source) + 1));
+  const std::size_t run = std::clamp<std::size_t>(tokens.num_tokens() / (32 * num_parts * seen.size()), 1, kRunTokens);
   for (std::size_t token = 0; token < tokens.num_tokens(); ++token) {
-    if (token / run % num_parts != part) continue;
+    if (seen[static_cast<std::size_t>(tokens.sources[token])]++ / run % num_parts != part) continue;
     const auto experts = tokens.experts_of(token);
     some.experts.insert(some.experts.end(), experts.begin(), experts.end());
     some.sources.push_back(tokens.sources[token]);
@@ -41,7 +45,7 @@ double moving_ms(const std::vector<Move>& moves, const DriftOptions& options, co
   return 1e3 * std::max(most(sent, received) / options.near_bytes_per_s, most(left, entered) / options.far_bytes_per_s);
 }
 
-/// Moving experts to take the last of an imbalance away is not worth it.
+/// Moving experts to take the last of an imbalance away is not worth it, unless a limit was asked for.
 constexpr double kSlackOfLoad = 1.05;
 
 /// What one map gains over another, and how far that may be chance.
@@ -135,8 +139,8 @@ ExpertMap relabelled(const ExpertMap& fresh, const ExpertMap& current, const Top
 }
 
 DriftChoices drift_choices(const RoutedTokens& window, const ExpertMap& current, const DriftOptions& options) {
-  if (current.has_replicas())
-    fail(ErrorCode::unsupported, "drift: the map has copies of experts; following drift needs a map without");
+  if (current.has_replicas() || options.place.replicas > 0)
+    fail(ErrorCode::unsupported, "drift: experts have copies; following drift needs maps without");
   const Topology topology = options.place.topology();
   const RoutedTokens searched = part_of(window, 0, 2), judged = part_of(window, 1, 2);
   const Judge seen(searched, options.place), unseen(judged, options.place);
@@ -156,8 +160,10 @@ DriftChoices drift_choices(const RoutedTokens& window, const ExpertMap& current,
   std::vector<std::int64_t> most_moves;
   for (const double share : {1.0 / 6, 1.0 / 4, 1.0 / 3, 1.0 / 2, 2.0 / 3})
     most_moves.push_back(static_cast<std::int64_t>(share * static_cast<double>(stay.fresh_moves)));
-  for (ExpertMap& map :
-       maps_near(searched, current, fresh, *placed.load_limit * kSlackOfLoad, most_moves, options.place)) {
+  const std::optional<double> asked = options.place.load_limit;
+  const double limit = asked ? *asked : *placed.load_limit * kSlackOfLoad;
+  for (ExpertMap& map : maps_near(searched, current, fresh, limit, most_moves, options.place)) {
+    if (asked && score(window, map, topology, options.place.cost).load > *asked) continue;
     const Gain gain = unseen.gain(current, map);
     if (!pays(gain)) continue;
     DriftStep step = stay;

@@ -39,6 +39,7 @@ std::vector<std::int32_t> ranks_of(const ExpertMap& map) {
 
 class LayerPlacement {
  public:
+  /// Throws Error(invalid_argument).
   LayerPlacement(const RoutedTokens& tokens, const PlaceOptions& options)
       : tokens_(tokens),
         options_(options),
@@ -46,7 +47,10 @@ class LayerPlacement {
         num_experts_(static_cast<std::size_t>(tokens.num_experts)),
         num_ranks_(static_cast<std::size_t>(topology_.num_ranks())),
         rows_(tokens.rows_per_expert()),
-        sample_(tokens.sample(options.effort.sample)) {}
+        sample_(tokens.sample(options.effort.sample)) {
+    if (tokens.num_experts > kMostExperts)
+      fail(ErrorCode::invalid_argument, "placement: {} experts, expected at most {}", tokens.num_experts, kMostExperts);
+  }
 
   Placed make(Method method) {
     switch (method) {
@@ -68,7 +72,7 @@ class LayerPlacement {
     PartitionProblem whole = problem(sample_, nodes(), objective(), limit);
     whole.home = home;
     for (const std::vector<std::int32_t>& start : {home, ranks_of(fresh)})
-      for (const double kept_mean : {1.0, 0.1})
+      for (const double kept_mean : options_.goal == Goal::time ? std::vector{1.0, 0.1} : std::vector{1.0})
         for (const std::int64_t moves : most_moves) {
           whole.objective = objective(kept_mean);
           whole.most_moves = moves;
@@ -98,9 +102,10 @@ class LayerPlacement {
   }
 
   [[noreturn]] void fail_limit(double least) {
+    // Rounded up, so that what is printed can be asked for.
     fail(ErrorCode::invalid_argument,
          "placement: no map keeps the busiest rank's load within {:.4f} of the mean; the least found is {:.4f}",
-         limit(), least);
+         limit(), std::ceil(least * 1e4) / 1e4);
   }
 
   [[nodiscard]] std::vector<std::int32_t> greedy(const RoutedTokens& tokens) const {
@@ -224,7 +229,7 @@ class LayerPlacement {
       best = std::move(found);
       best_cost = cost;
     }
-    return best;
+    return best.empty() ? balanced() : best;
   }
 
   [[nodiscard]] std::vector<std::int32_t> start_of(int start, double limit, Random random) const {
@@ -261,8 +266,9 @@ class LayerPlacement {
       least = std::min(least, load);
     }
     const ExpertMap even = load_only_map();
-    if (const double load = load_of(even); load <= limit()) return even;
-    fail_limit(least);
+    const double load = load_of(even);
+    if (load <= limit()) return even;
+    fail_limit(std::min(least, load));
   }
 
   const RoutedTokens& tokens_;

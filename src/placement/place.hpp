@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,12 +30,15 @@ Method parse_method(std::string_view name);
 
 /// Effort is counted in steps, so that the result is the same on every machine.
 struct SearchEffort {
-  std::size_t sample = 20'000;  ///< tokens that swaps are scored on
-  int starts = 4;
+  std::size_t sample = 20'000;     ///< tokens that swaps are scored on
+  int starts = 4;                  ///< at least 1
   int steps = 400;                 ///< swaps per start
   int replica_proposals = 16'000;  ///< changes of copies that are tried
   std::uint64_t seed = 1;
 };
+
+/// Tables of pairs of experts have to fit into memory.
+inline constexpr std::int32_t kMostExperts = 8192;
 
 struct PlaceOptions {
   std::int32_t nodes = 1;
@@ -65,7 +69,7 @@ std::vector<ExpertMap> maps_near(const RoutedTokens& tokens, const ExpertMap& cu
                                  const PlaceOptions& options);
 
 /// Sources of the tokens are ranks of the options' topology. Throws Error(invalid_argument) where the load limit can't
-/// be met, naming the least load that was reached, and where there are fewer places than ranks.
+/// be met, naming the least load that was reached, and for more than kMostExperts.
 Placed place(Method method, const RoutedTokens& tokens, const PlaceOptions& options);
 
 }  // namespace shunt::placement

@@ -76,6 +76,19 @@ class Copies {
   std::vector<CopyTables::Copy> copies_;
 };
 
+constexpr double kLogOfCooling = -3.506557897319982;  // of 0.03, from the first temperature to the last
+
+/// e^x for x ≤ 0, with the same bits everywhere, which libraries don't promise.
+double exp_below_zero(double x) {
+  constexpr double kLog2 = 0.6931471805599453;
+  const double halvings = std::floor(x / -kLog2);
+  if (!(halvings < 1000)) return 0;
+  const double rest = x + halvings * kLog2;  // −ln 2 to 0
+  double sum = 1;
+  for (int term = 14; term > 0; --term) sum = 1 + sum * rest / term;
+  return std::ldexp(sum, -static_cast<int>(halvings));
+}
+
 class Annealing {
  public:
   Annealing(const ReplicaProblem& problem, const Holdings& start, Random random)
@@ -106,12 +119,11 @@ class Annealing {
   }
 
   Holdings run(int proposals) {
-    const double hot = 1e-3 * value_, cold = 3e-5 * value_;
-    temperature_ = hot;
+    temperature_ = 1e-3 * value_;
     // Rows that are too many cost as much as the objective's value per row, times a factor that adapts.
     penalty_ = 0.5 * value_ / rows_;
     const double least = penalty_ / 20, most = penalty_ * 100;
-    const double cooling = std::pow(cold / hot, 1.0 / std::max(1, proposals));
+    const double cooling = exp_below_zero(kLogOfCooling / std::max(1, proposals));
     for (int i = 0; i < proposals; ++i, temperature_ *= cooling) {
       note();
       penalty_ = std::clamp(penalty_ * (excess_ > 0 ? 1.01 : 0.995), least, most);
@@ -243,7 +255,7 @@ class Annealing {
       }
     const double value = value_of(after);
     const double cost = value - value_ + penalty_ * (excess_of(after) - excess_);
-    if (cost > 0 && random_.unit() >= std::exp(-cost / temperature_)) return false;
+    if (cost > 0 && random_.unit() >= exp_below_zero(-cost / temperature_)) return false;
     for (std::size_t i = 0; i < tried_.size(); ++i)
       std::copy_n(tried_ranks_.begin() + static_cast<std::ptrdiff_t>(i * k), k, ranks_of(tried_[i]).begin());
     now_ = std::move(after);

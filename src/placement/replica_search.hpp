@@ -27,7 +27,7 @@ Holdings add_copies(const RoutedTokens& sample, Holdings holdings, std::size_t p
 
 /// Simulated annealing over two changes: two experts of different ranks swap places; an expert that has another copy
 /// makes way for a copy of another expert. Deterministic. Result: the best that was within the load limit, or the one
-/// with the lowest busiest load.
+/// with the fewest rows beyond it.
 Holdings search_replicas(const ReplicaProblem& problem, const Holdings& start, int proposals, Random random);
 
 }  // namespace shunt::placement

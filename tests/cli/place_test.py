@@ -1,6 +1,7 @@
 """shunt place from the outside. Usage: place_test.py PATH_TO_SHUNT [unittest arguments]"""
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -114,6 +115,22 @@ class Place(WithFolder):
         self.assertIn(" 1024 ", once)
         self.assertIn(" 2048 ", twice)
 
+    def test_a_cut_of_several_traces_is_a_cut_in_time(self):
+        # Were files read one after the other, the map would be made from the first alone and held out on the second.
+        skewed, even = self.generated("zipf", tokens=4096, experts=16, exponent=3), self.generated("uniform", tokens=4096, experts=16)
+        self.placed("--trace", skewed, "--trace", even, "--ranks-per-node", "4", "--holdout", "0.5", *QUICK, "--method", "contiguous",
+                    "--json", self.path("report.json"))
+        (method,) = self.report()["methods"]
+        self.assertAlmostEqual(method["load"], method["held_out"]["load"], delta=0.1)
+
+    def test_a_method_to_compare_with_may_fail(self):
+        # One expert has an eighth of all rows, so without copies a rank of sixteen has twice the mean.
+        trace = self.generated("zipf", tokens=3000, experts=32, exponent=4)
+        done = self.place("--trace", trace, "--ranks-per-node", "16", "--replicas", "100", "--method", "all", *QUICK, "--json", self.path("report.json"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("occult-repaired is left out: layer 0", done.stderr)
+        self.assertNotIn("occult-repaired", [method["method"] for method in self.report()["methods"]])
+
 
 class WrongPlace(WithFolder):
     def test_options_that_make_no_sense(self):
@@ -130,6 +147,12 @@ class WrongPlace(WithFolder):
             (["--trace", trace, *output, "--prune", "2"], "no weights"),
             (["--trace", trace, *output, "--first-token", "100"], "has no token number 100"),
             (["--trace", trace, *output, "--window", "10"], "--window: expected --from"),
+            (["--trace", trace, *output, "--search-starts", "0"], "--search-starts: expected at least 1"),
+            (["--trace", trace, *output, "--seed", "2"], "--seed: not with --trace"),
+            (["--trace", trace, "--stats", "--replicas", "25"], "--replicas: not with --stats"),
+            (["--trace", trace, *output, "--from", "m.json", "--window", "10", "--method", "all"], "--method: not with --from"),
+            (["--generate", "topics", *output, "--nodes", "2"], "--nodes: not with --generate"),
+            (["--trace", trace, *output, "--ranks-per-node", "2000"], "--ranks-per-node: expected 1 to 1024"),
             (["--trace", trace, "--stats", "--generate", "topics"], "one of them at most"),
             (["--generate", "gaussian", *output], "no kind 'gaussian'"),
             (["--generate", "topics"], "-o FILE"),
@@ -141,7 +164,9 @@ class WrongPlace(WithFolder):
     def test_a_limit_that_cannot_be_met_names_the_least(self):
         trace = self.generated("zipf", tokens=2000, experts=16, exponent=2)
         complaint = self.refused("--trace", trace, "--ranks-per-node", "8", "--load-limit", "1.01", "-o", self.path("map.json"))
-        self.assertRegex(complaint, r"layer 0: .*within 1\.01.*the least found is \d\.\d")
+        self.assertRegex(complaint, r"layer 0: .*within 1\.01.*the least found is \d\.\d{4}")
+        least = re.search(r"least found is ([\d.]+)", complaint)[1]
+        self.placed("--trace", trace, "--ranks-per-node", "8", "--load-limit", least, *QUICK, "-o", self.path("map.json"))
 
     def test_files_that_are_no_traces(self):
         trace = self.generated(tokens=1000, experts=16)

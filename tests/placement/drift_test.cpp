@@ -111,6 +111,25 @@ TEST(Drift, MovesNothingWhileNothingChanges) {
   }
 }
 
+TEST(Drift, JudgesLongWindowsBySendersFromAllRanks) {
+  const DriftOptions options = two_nodes();
+  const RoutedTokens tokens = test::generated("topics", options.place, 64, 65'536, 2);
+  const auto map = ExpertMap::contiguous(64, 8);
+  const double whole = score(tokens, map, options.place.topology(), options.place.cost).estimated_ms;
+  EXPECT_NEAR(placement::drift_choices(tokens, map, options).stay.stale_ms, whole, 0.03 * whole);
+}
+
+TEST(Drift, KeepsToALimitThatWasAskedFor) {
+  DriftOptions options = two_nodes();
+  options.place.load_limit = 1.1;
+  const RoutedTokens tokens = test::generated("drift", options.place, 64, 40'000, 1);
+  const auto map = place(Method::shunt, tokens.range(0, 20'000), options.place).map;
+  const RoutedTokens window = tokens.range(20'000, 40'000);
+  const DriftStep step = follow(window, map, options);
+  EXPECT_GT(step.moves.size(), 0u);
+  EXPECT_LE(score(window, step.map, options.place.topology(), options.place.cost).load, 1.1);
+}
+
 TEST(Drift, MovesNothingThatCostsMoreThanItGains) {
   DriftOptions options = two_nodes();
   options.horizon_steps = 1e-3;

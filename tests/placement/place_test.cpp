@@ -170,10 +170,14 @@ TEST(Place, GivesTheSameMapEveryTime) {
   const RoutedTokens tokens = test::generated("topics", options, 32, 3000, 1);
   // gcc 12 and clang 14 found this one; another compiler or machine that finds another breaks the promise.
   EXPECT_EQ(place(Method::shunt, tokens, options).map.hash(), 10844621487792605415u);
+  PlaceOptions with_copies = options;
+  with_copies.replicas = 25;
+  with_copies.load_limit = 1.2;
+  EXPECT_EQ(place(Method::shunt, tokens, with_copies).map.hash(), 8710842981496455272u);
 }
 
 TEST(Place, NamesTheLeastLoadWhereALimitCannotBeMet) {
-  // One expert has a third of all rows, so one of four ranks has 4/3 of the mean at least.
+  // One expert has 238 of 700 rows, each other 66, and every rank two experts: the busiest has 304 for a mean of 175.
   RoutedTokens tokens{8, 1, {}, {}};
   for (int i = 0; i < 700; ++i) {
     tokens.experts.push_back(static_cast<std::uint16_t>(i % 21 < 7 ? 0 : 1 + i % 7));
@@ -188,7 +192,22 @@ TEST(Place, NamesTheLeastLoadWhereALimitCannotBeMet) {
     EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
     const std::string text = error.what();
     EXPECT_NE(text.find("1.2"), std::string::npos) << text;
-    EXPECT_NE(text.find("the least found is 1."), std::string::npos) << text;
+    EXPECT_NE(text.find("the least found is 1.7372"), std::string::npos) << text;
+  }
+  options.load_limit = 1.7372;
+  EXPECT_NO_THROW((void)place(Method::shunt, tokens, options));
+}
+
+TEST(Place, FindsAMapWhereTheLimitIsJustWhatBalancingReaches) {
+  const RoutedTokens tokens = test::random_tokens(3, 12, 2, 90, 4);
+  PlaceOptions options = test::on_ranks(1, 4, Goal::c_t);
+  const auto least = [&] {
+    const auto rank_of = placement::balance(tokens.rows_per_expert(), test::ranks_of(ExpertMap::contiguous(12, 4)), 4);
+    return test::busiest_load(tokens, rank_of, 4);
+  }();
+  for (const double limit : {least, least - 1e-10, least + 1e-10}) {
+    options.load_limit = limit;
+    EXPECT_NO_THROW((void)place(Method::shunt, tokens, options)) << limit - least;
   }
 }
 

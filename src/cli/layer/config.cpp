@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/fail.hpp"
+#include "layer/experts.hpp"
 #include "layer/moe_layer.hpp"
 
 namespace shunt::cli {
@@ -84,14 +85,15 @@ double LayerConfig::host_memory_bytes() const {
     rows += 2 * tokens;
     if (system == "conventional") rows += 4 * copies;
     if (system == "expert_major") rows += 2 * copies;
-    if (system == "token_unique") rows += 2 * tokens * std::min(shuffle.topk, shuffle.ranks);
+    if (system == "token_unique")
+      rows += 2 * tokens * std::min(shuffle.topk, shuffle.ranks) +
+              std::min(copies, 1.5 * static_cast<double>(ExpertsOptions().rows_per_expert) * shuffle.experts);
   }
-  // Long products, and sums of token_unique, have as many rows as one rank's share of the copies, and fewer.
+  // Long products have as many rows as one rank's share of the copies, and fewer; so have a turn's outputs.
   constexpr double kDenseRows = 4096;
   const double hidden = static_cast<double>(shuffle.hidden);
   const double inner = static_cast<double>(ffn);
-  const double workspace = ranks * std::min(kDenseRows, copies) * (2 * hidden + 2 * inner) +
-                           tokens * std::min(shuffle.topk, shuffle.ranks) * 2 * hidden;
+  const double workspace = ranks * std::min(kDenseRows, copies) * (2 * hidden + 2 * inner);
   // A rank keeps the experts of all its maps; 4: of `dense`, and of verification.
   const double weights = 3 * (shuffle.experts * num_maps + 4 * ranks) * hidden * inner;
   constexpr double kBytesPerRank = 64 << 20;

@@ -52,7 +52,7 @@ struct LayerResult {
   // Of a rank.
   std::size_t rows_bytes = 0;       ///< what dispatch delivers
   std::size_t workspace_bytes = 0;  ///< of the experts
-  std::size_t copies_bytes = 0;     ///< of one row per (token, expert): what `token_unique` does not store
+  std::size_t copies_bytes = 0;     ///< of one row per (token, expert), which `token_unique` does not store all at once
 
   double largest_error = 0;  ///< of a verified token, relative to its norm
 };

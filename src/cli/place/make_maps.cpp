@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -21,10 +22,9 @@ using placement::MapFigures;
 using placement::Method;
 using placement::RoutedTokens;
 
-/// Of a layer, or the mean over layers.
 struct Pruned {
   double mass_kept = 0, share_changed = 0, c_t = 0;
-  std::int64_t tokens = 0;
+  std::int64_t first_token = 0, tokens = 0;
 };
 
 struct LayerOutcome {
@@ -37,6 +37,7 @@ struct LayerOutcome {
 struct MethodOutcome {
   Method method;
   std::vector<LayerOutcome> layers;
+  std::string failed = {};  ///< why a method that is only compared with is left out
 
   /// The mean over layers of one figure.
   template <class Figure>
@@ -58,30 +59,40 @@ struct MethodOutcome {
   }
 };
 
+/// Names of files may be no UTF-8.
+std::string dump(const nlohmann::ordered_json& json) {
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
 std::vector<Method> methods_of(const PlaceRequest& request) {
   if (request.method == "all") return {placement::kMethods.begin(), placement::kMethods.end()};
   return {placement::parse_method(request.method)};
 }
 
-/// By router score, on tokens whose scores are recorded, else on the first ones, whose weights stand for them.
-Pruned prune_layer(const PlaceRequest& request, const RoutingTrace& trace, std::int32_t layer, const ExpertMap& map,
-                   const Topology& topology) {
+/// By router score, on tokens that the map was not made from where there are some with all scores, else on others with
+/// all scores, else on those whose weights stand for them. kept: the first token that the map was not made from.
+Pruned prune_layer(const PlaceRequest& request, const RoutingTrace& trace, std::int32_t layer, std::int64_t kept,
+                   const ExpertMap& map, const Topology& topology) {
   constexpr std::int64_t kMostTokens = 65'536;
   const TraceLayer tokens = trace.layer(layer);
-  const auto count = static_cast<std::size_t>(
-      std::min(kMostTokens, tokens.has_scores() ? tokens.num_scored_tokens() : tokens.num_tokens()));
+  const std::int64_t num_scored = tokens.has_scores() ? tokens.num_scored_tokens() : 0;
+  std::int64_t first = kept < tokens.num_tokens() ? kept : request.first_token;
+  if (first >= num_scored && request.first_token < num_scored) first = request.first_token;
+  const bool has_scores = first < num_scored;
+  const auto count =
+      static_cast<std::size_t>(std::min(kMostTokens, (has_scores ? num_scored : tokens.num_tokens()) - first));
   const auto topk = static_cast<std::size_t>(trace.shape().topk);
   std::vector<std::int32_t> experts(count * topk);
   std::vector<float> weights(experts.size()), scores;
-  tokens.read_experts(0, experts);
-  tokens.read_weights(0, weights);
-  if (tokens.has_scores()) {
+  tokens.read_experts(first, experts);
+  tokens.read_weights(first, weights);
+  if (has_scores) {
     scores.resize(count * static_cast<std::size_t>(trace.shape().experts));
-    tokens.read_scores(0, scores);
+    tokens.read_scores(first, scores);
   }
   const Routing routing{experts, weights, trace.shape().topk};
   const PruneReport report = prune(routing, scores, map, topology, {.limit = request.prune}).report;
-  return {report.mass_kept, report.share_changed, report.c_t_after, static_cast<std::int64_t>(count)};
+  return {report.mass_kept, report.share_changed, report.c_t_after, first, static_cast<std::int64_t>(count)};
 }
 
 class MapMaker {
@@ -94,6 +105,8 @@ class MapMaker {
         num_layers_(source_.shape().layers) {
     if (request.prune > 0 && !source_.shape().weights)
       fail(ErrorCode::invalid_argument, "--prune: {} has no weights to prune by", request.traces.front());
+    if (request.prune > 0 && request.traces.size() > 1)
+      fail(ErrorCode::invalid_argument, "--prune: {} traces, expected one", request.traces.size());
     for (const Method method : methods_of(request))
       outcomes_.push_back({method, std::vector<LayerOutcome>(static_cast<std::size_t>(num_layers_))});
     heat_tokens_.resize(static_cast<std::size_t>(num_layers_));
@@ -101,9 +114,13 @@ class MapMaker {
 
   void run() {
     for_layers(num_layers_, request_.progress, [&](std::int32_t layer) { place_layer(layer); });
+    for (const MethodOutcome& outcome : outcomes_)
+      if (!outcome.failed.empty())
+        fmt::print(stderr, "{} is left out: {}\n", to_string(outcome.method), outcome.failed);
+    std::erase_if(outcomes_, [](const MethodOutcome& outcome) { return !outcome.failed.empty(); });
     print();
     if (!request_.output.empty()) write_map();
-    if (!request_.json.empty()) write_file(request_.json, report().dump() + "\n");
+    if (!request_.json.empty()) write_file(request_.json, dump(report()) + "\n");
   }
 
  private:
@@ -122,12 +139,17 @@ class MapMaker {
       try {
         result.placed = placement::place(outcome.method, tokens, options_);
       } catch (const Error& error) {
-        fail(error.code(), "layer {}: {}", layer, error.what());
+        if (&outcome == &outcomes_.front()) fail(error.code(), "layer {}: {}", layer, error.what());
+        const std::lock_guard lock(mutex_);
+        outcome.failed = fmt::format("layer {}: {}", layer, error.what());
+        continue;
       }
       const ExpertMap& map = result.placed->map;
       result.figures = score(tokens, map, topology_, options_.cost);
       if (request_.holdout > 0) result.held_out = score(held_out, map, topology_, options_.cost);
-      if (request_.prune > 0) result.pruned = prune_layer(request_, source_.traces().front(), layer, map, topology_);
+      if (request_.prune > 0)
+        result.pruned = prune_layer(request_, source_.traces().front(), layer,
+                                    request_.first_token + static_cast<std::int64_t>(kept), map, topology_);
     }
     if (!request_.json.empty()) heat_tokens_[static_cast<std::size_t>(layer)] = tokens.sample(20'000);
   }
@@ -201,6 +223,7 @@ class MapMaker {
       json["pruned"] = {{"c_t", outcome.pruned->c_t},
                         {"mass_kept", outcome.pruned->mass_kept},
                         {"share_changed", outcome.pruned->share_changed},
+                        {"first_token", outcome.pruned->first_token},
                         {"tokens", outcome.pruned->tokens}};
     return json;
   }
@@ -283,6 +306,7 @@ class MapMaker {
   std::int32_t num_layers_;
   std::vector<MethodOutcome> outcomes_;
   std::vector<RoutedTokens> heat_tokens_;  // by layer: a sample, for the picture
+  std::mutex mutex_;                       // of why methods failed
 };
 
 }  // namespace

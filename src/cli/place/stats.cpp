@@ -49,6 +49,9 @@ double strength(const RoutedTokens& tokens) {
 
 void show_stats(const PlaceRequest& request) {
   const TokenSource source(request.traces);
+  if (source.shape().experts > placement::kMostExperts)
+    fail(ErrorCode::invalid_argument, "{}: {} experts, expected at most {}", request.traces.front(),
+         source.shape().experts, placement::kMostExperts);
   placement::PlaceOptions options = request.options();
   std::optional<PlacedLayers> maps;
   if (!request.map_file.empty()) {

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <exception>
 #include <mutex>
+#include <set>
 #include <thread>
 
 #include "core/fail.hpp"
@@ -19,19 +20,14 @@ constexpr std::int64_t kTokensAtOnce = 65'536;
 /// Tokens [first, last) of a layer.
 void append(placement::RoutedTokens& tokens, const TraceLayer& layer, const TraceShape& shape, std::int64_t first,
             std::int64_t last) {
-  const auto topk = static_cast<std::size_t>(shape.topk);
-  std::vector<std::int32_t> some;
-  for (std::int64_t begin = first; begin < last; begin += kTokensAtOnce) {
-    const auto count = static_cast<std::size_t>(std::min(kTokensAtOnce, last - begin));
-    some.resize(count * topk);
-    layer.read_experts(begin, some);
-    for (const std::int32_t expert : some)
-      tokens.experts.push_back(expert < 0 ? placement::RoutedTokens::kDropped : static_cast<std::uint16_t>(expert));
-    const std::size_t end = tokens.sources.size();
-    tokens.sources.resize(end + count, -1);
-    if (shape.sources) layer.read_sources(begin, std::span(tokens.sources).subspan(end, count));
-  }
-  layer.release();
+  const auto count = static_cast<std::size_t>(last - first);
+  std::vector<std::int32_t> some(count * static_cast<std::size_t>(shape.topk));
+  layer.read_experts(first, some);
+  for (const std::int32_t expert : some)
+    tokens.experts.push_back(expert < 0 ? placement::RoutedTokens::kDropped : static_cast<std::uint16_t>(expert));
+  const std::size_t end = tokens.sources.size();
+  tokens.sources.resize(end + count, -1);
+  if (shape.sources) layer.read_sources(first, std::span(tokens.sources).subspan(end, count));
 }
 
 }  // namespace
@@ -57,20 +53,29 @@ placement::RoutedTokens TokenSource::read(std::int32_t layer, std::int64_t first
                                           std::int64_t most) const {
   placement::RoutedTokens tokens{shape().experts, shape().topk, {}, {}};
   bool has_sources = true;
-  std::int64_t skipped = 0;
+  std::vector<TraceLayer> layers;
   for (const RoutingTrace& trace : traces_) {
-    const TraceLayer of_layer = trace.layer(layer);
-    const std::int64_t skip = std::clamp<std::int64_t>(first_token - skipped, 0, of_layer.num_tokens());
-    const std::int64_t left = most - static_cast<std::int64_t>(tokens.num_tokens());
-    skipped += skip;
     has_sources &= trace.shape().sources;
-    append(tokens, of_layer, trace.shape(), skip, skip + std::min(left, of_layer.num_tokens() - skip));
+    layers.push_back(trace.layer(layer));
   }
+  const std::int64_t last = first_token + std::min(most, num_tokens(layer));
+  const std::int64_t run = traces_.size() == 1 ? kTokensAtOnce : placement::kRunTokens;
+  std::int64_t position = 0;  // of the next token, over all files
+  for (std::int64_t begin = 0; position < std::min(last, num_tokens(layer)); begin += run)
+    for (std::size_t file = 0; file < layers.size(); ++file) {
+      const std::int64_t length = std::clamp<std::int64_t>(layers[file].num_tokens() - begin, 0, run);
+      const std::int64_t from = std::clamp<std::int64_t>(first_token - position, 0, length);
+      const std::int64_t to = std::clamp<std::int64_t>(last - position, 0, length);
+      if (from < to) append(tokens, layers[file], traces_[file].shape(), begin + from, begin + to);
+      position += length;
+    }
+  for (const TraceLayer& of_file : layers) of_file.release();
   if (tokens.num_tokens() == 0)
     fail(ErrorCode::invalid_argument, "{}: layer {} has no token number {}", paths_.back(), layer, first_token);
-  const bool are_ranks = has_sources && std::all_of(tokens.sources.begin(), tokens.sources.end(),
-                                                    [&](std::int32_t s) { return s >= 0 && s < num_ranks; });
-  if (!are_ranks) tokens.deal_sources(num_ranks, first_token);
+  const std::set<std::int32_t> sources(tokens.sources.begin(), tokens.sources.end());
+  const bool are_the_ranks =
+      has_sources && *sources.begin() == 0 && *sources.rbegin() == num_ranks - 1 && std::ssize(sources) == num_ranks;
+  if (!are_the_ranks) tokens.deal_sources(num_ranks, first_token);
   return tokens;
 }
 

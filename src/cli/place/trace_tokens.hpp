@@ -12,7 +12,8 @@
 
 namespace shunt::cli {
 
-/// Traces of the same model, such as those of its ranks, read as one: tokens of later files follow those of earlier.
+/// Traces of the same model, such as those of its ranks, read as one: runs of their tokens take turns, so that tokens
+/// that were routed at about the same time lie close together.
 class TokenSource {
  public:
   /// Throws Error(invalid_argument) that names the file, also where the files' shapes differ.
@@ -23,8 +24,8 @@ class TokenSource {
 
   [[nodiscard]] std::int64_t num_tokens(std::int32_t layer) const;
 
-  /// A layer's tokens from first_token on, at most so many. Their sources are those recorded if all are ranks, else
-  /// dealt out. Throws Error(invalid_argument) where there are none.
+  /// A layer's tokens from first_token on, at most so many. Their sources are those recorded if these are just the
+  /// ranks, else dealt out. Throws Error(invalid_argument) where there are none.
   [[nodiscard]] placement::RoutedTokens read(std::int32_t layer, std::int64_t first_token, std::int32_t num_ranks,
                                              std::int64_t most = std::numeric_limits<std::int64_t>::max()) const;
 

@@ -13,7 +13,7 @@ using nlohmann::json;
 using Report = PlaceReport;
 
 constexpr std::int64_t kMostExperts = 1 << 20, kMostNodes = 1 << 12, kMostRanksPerNode = 1 << 10, kMostRanks = 1 << 12;
-constexpr std::size_t kMostMethods = 16, kMostLayers = 1024, kMostNameBytes = 100;
+constexpr std::size_t kMostMethods = 16, kMostLayers = 1 << 16, kMostNameBytes = 100;
 constexpr double kMostFigure = 1e9;
 constexpr std::size_t kAnySize = std::numeric_limits<std::size_t>::max();
 
