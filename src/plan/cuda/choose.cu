@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <array>
+
 #include "core/cuda/check.hpp"
 #include "core/cuda/choose_copy.cuh"
 #include "plan/cuda/choose.hpp"
@@ -5,11 +8,135 @@
 namespace shunt::device {
 namespace {
 
-constexpr int kThreads = 128;  // few, so that small batches spread over multiprocessors
+constexpr int kThreads = 128;  // a warp per scheduler: small batches spread over multiprocessors
+constexpr int kWarp = 32;
+constexpr unsigned kAllLanes = 0xffff'ffffu;
 
-/// A thread per token.
+/// The copies of one expert. The first are in registers, all loaded at once: loads within a token's turns would follow
+/// each other, and a choice is all latency.
+class LoadedCopies {
+ public:
+  __device__ LoadedCopies(const CopyTables::Copy* all, std::int32_t num) : all_(all), num_(num) {
+    if (num < 2) return;
+#pragma unroll
+    for (int i = 0; i < kLoaded; ++i) {
+      loaded_[i] = all[i < num ? i : 0];
+      if (i >= num) loaded_[i].share = 0;  // as good as the first, and never drawn
+    }
+  }
+
+  /// As choose_copy(), if there are several.
+  __device__ CopyTables::Copy choose(std::uint32_t drawn, std::int32_t source, const NeededBits& needed) const {
+    if (num_ > kLoaded) return choose_copy(all_, num_, drawn, source, needed);
+    // By its number: registers have no addresses.
+    const auto index = &choose_copy(loaded_, kLoaded, drawn, source, needed) - loaded_;
+    CopyTables::Copy chosen = loaded_[0];
+#pragma unroll
+    for (int i = 1; i < kLoaded; ++i)
+      if (index == i) chosen = loaded_[i];
+    return chosen;
+  }
+
+ private:
+  static constexpr int kLoaded = 4;  // few experts have more copies
+
+  const CopyTables::Copy* all_;
+  std::int32_t num_;
+  CopyTables::Copy loaded_[kLoaded];
+};
+
+/// The value of the lane whose number differs in these bits.
+template <class T>
+__device__ T from_partner(T value, int bits) {
+  struct Words {
+    unsigned at[sizeof(T) / sizeof(unsigned)];
+  };
+  auto words = __builtin_bit_cast(Words, value);
+#pragma unroll
+  for (unsigned& word : words.at) word = __shfl_xor_sync(kAllLanes, word, bits);
+  return __builtin_bit_cast(T, words);
+}
+
+/// How the expert of a lane's choice compares with the others of its token.
+struct Comparison {
+  bool is_repeated = false;    ///< an earlier choice names it
+  unsigned smaller_lanes = 0;  ///< a bit per lane of the warp: those of the token with a smaller expert
+};
+
+template <int kLanes>
+__device__ Comparison compare_within_token(std::int32_t expert, int choice, int first_lane) {
+  Comparison result;
+#pragma unroll
+  for (int i = 0; i < kLanes; ++i) {
+    const std::int32_t other = __shfl_sync(kAllLanes, expert, i, kLanes);
+    result.is_repeated |= other == expert && i < choice;
+    result.smaller_lanes |= unsigned{other < expert} << (first_lane + i);
+  }
+  return result;
+}
+
+/// choose_copies() with kLanes lanes per token, one per choice; at most NeededBits::kMaxRanks ranks. Lanes without a
+/// choice or a token stay to the end, as all lanes of a warp exchange values together.
+template <int kLanes>
 __global__ void __launch_bounds__(kThreads) choose_kernel(const __grid_constant__ RoutingView routing,
                                                           const __grid_constant__ MapTables map, std::int32_t* copies) {
+  const std::int32_t choice = threadIdx.x % kLanes;
+  const std::int64_t token = std::int64_t{blockIdx.x} * (kThreads / kLanes) + threadIdx.x / kLanes;
+  const std::int64_t place = token * routing.topk + choice;
+  const bool is_here = token < routing.num_tokens && choice < routing.topk;
+  NeededBits needed(map.node_of[routing.self]);
+
+  const std::int32_t expert = is_here ? routing.experts[place] : -1;
+  CopyTables::Expert of_expert{-1, -1, -1, 0};
+  std::int32_t begin = 0, end = 0;
+  const bool is_known = expert >= 0 && expert < map.copies.num_experts;
+  if (is_known) {
+    of_expert = map.copies.experts[expert];
+    begin = map.copies.copies_begin[expert];
+    end = map.copies.copies_begin[expert + 1];
+  }
+
+  const int lane = threadIdx.x % kWarp;
+  const int first_lane = lane - choice;
+  const Comparison compared = compare_within_token<kLanes>(expert, choice, first_lane);  // while its record is loaded
+  const bool is_served = is_known && !compared.is_repeated;
+  const LoadedCopies loaded(map.copies.copies + begin, end - begin);
+  std::uint32_t hash = is_served ? of_expert.hash : 0;
+  std::int32_t chosen = is_served ? of_expert.only_copy : -1;
+  if (chosen >= 0) needed.add(of_expert.rank, of_expert.node);
+#pragma unroll
+  for (int half = kLanes / 2; half > 0; half /= 2) {
+    hash += from_partner(hash, half);
+    needed.add(from_partner(needed, half));
+  }
+
+  // Bits of all lanes of the warp, the same on each: tokens that are done wait for the others.
+  unsigned pending = __ballot_sync(kAllLanes, is_served && chosen < 0);
+  const unsigned lanes_of_token = kAllLanes >> (kWarp - kLanes) << first_lane;
+  while (pending != 0) {
+    const bool is_next = (pending >> lane & 1) != 0 && (pending & compared.smaller_lanes) == 0;
+    const unsigned next = __ballot_sync(kAllLanes, is_next);
+    std::int32_t rank = 0, node = 0;
+    if (is_next) {
+      const CopyTables::Copy copy = loaded.choose(draw(hash, expert), routing.self, needed);
+      chosen = copy.physical;
+      rank = copy.rank;
+      node = copy.node;
+    }
+    // A token that is done has no next lane, takes what any other has, and needs it no more.
+    const int next_lane = __ffs(next & lanes_of_token) - 1;
+    rank = __shfl_sync(kAllLanes, rank, next_lane);
+    node = __shfl_sync(kAllLanes, node, next_lane);
+    needed.add(rank, node);
+    pending &= ~next;
+  }
+  if (is_here) copies[place] = chosen;
+}
+
+/// A thread per token, for any number of ranks and choices.
+__global__ void __launch_bounds__(kThreads)
+    choose_alone_kernel(const __grid_constant__ RoutingView routing, const __grid_constant__ MapTables map,
+                        std::int32_t* copies) {
   const std::int64_t token = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (token >= routing.num_tokens) return;
   // All on their way at once: what is stored between could be what is loaded next, for all that the compiler knows.
@@ -29,18 +156,41 @@ __global__ void __launch_bounds__(kThreads) choose_kernel(const __grid_constant_
   for (std::int32_t choice = 0; choice < routing.topk; ++choice) copies[token * routing.topk + choice] = chosen[choice];
 }
 
+/// A kernel, and how many threads it takes per token.
+struct Variant {
+  void (*kernel)(RoutingView, MapTables, std::int32_t*);
+  int lanes;
+};
+
+constexpr Variant kAlone{choose_alone_kernel, 1};
+/// The first that has a lane for each choice leaves the fewest idle.
+constexpr std::array kVariants{Variant{choose_kernel<1>, 1},   Variant{choose_kernel<2>, 2},
+                               Variant{choose_kernel<4>, 4},   Variant{choose_kernel<8>, 8},
+                               Variant{choose_kernel<16>, 16}, Variant{choose_kernel<32>, 32}};
+
+Variant variant_for(std::int32_t num_ranks, std::int32_t topk) {
+  if (num_ranks > NeededBits::kMaxRanks || topk > kVariants.back().lanes) return kAlone;
+  return *std::ranges::find_if(kVariants, [&](const Variant& variant) { return topk <= variant.lanes; });
+}
+
 }  // namespace
 
 void launch_choose(const RoutingView& routing, const MapTables& map, std::int32_t* copies, cudaStream_t stream) {
-  const auto blocks = static_cast<unsigned>((routing.num_tokens + kThreads - 1) / kThreads);
-  if (blocks == 0) return;
-  choose_kernel<<<blocks, kThreads, 0, stream>>>(routing, map, copies);
+  if (routing.num_tokens == 0) return;
+  const Variant chosen = variant_for(map.num_ranks, routing.topk);
+  const int tokens_per_block = kThreads / chosen.lanes;
+  const auto blocks = static_cast<unsigned>((routing.num_tokens + tokens_per_block - 1) / tokens_per_block);
+  chosen.kernel<<<blocks, kThreads, 0, stream>>>(routing, map, copies);
   check(cudaGetLastError(), "start to choose copies");
 }
 
 void preload_choose() {
-  cudaFuncAttributes attributes;
-  check(cudaFuncGetAttributes(&attributes, choose_kernel), "load the choice of copies");
+  const auto load = [](const Variant& variant) {
+    cudaFuncAttributes attributes;
+    check(cudaFuncGetAttributes(&attributes, variant.kernel), "load the choice of copies");
+  };
+  load(kAlone);
+  for (const Variant& variant : kVariants) load(variant);
 }
 
 }  // namespace shunt::device
