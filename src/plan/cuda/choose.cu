@@ -1,8 +1,9 @@
 #include <algorithm>
 #include <array>
+#include <new>
 
+#include "core/copy_choice.hpp"
 #include "core/cuda/check.hpp"
-#include "core/cuda/choose_copy.cuh"
 #include "plan/cuda/choose.hpp"
 
 namespace shunt::device {
@@ -133,16 +134,20 @@ __global__ void __launch_bounds__(kThreads) choose_kernel(const __grid_constant_
   if (is_here) copies[place] = chosen;
 }
 
-/// A thread per token, for any number of ranks and choices.
-__global__ void __launch_bounds__(kThreads)
+constexpr int kThreadsAlone = 32;
+
+/// A thread per token, for any number of ranks and choices. Lists are in shared memory: for local memory the first
+/// launch might wait for the whole device, where kernels of peers may wait for this one.
+__global__ void __launch_bounds__(kThreadsAlone)
     choose_alone_kernel(const __grid_constant__ RoutingView routing, const __grid_constant__ MapTables map,
                         std::int32_t* copies) {
-  const std::int64_t token = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  __shared__ std::int32_t all_experts[kThreadsAlone][Routing::kMaxTopK];
+  alignas(NeededList) __shared__ std::byte all_needed[kThreadsAlone][sizeof(NeededList)];
+  const std::int64_t token = std::int64_t{blockIdx.x} * kThreadsAlone + threadIdx.x;
   if (token >= routing.num_tokens) return;
-  // All on their way at once: what is stored between could be what is loaded next, for all that the compiler knows.
-  std::int32_t experts[Routing::kMaxTopK], chosen[Routing::kMaxTopK];
+  std::int32_t* const experts = all_experts[threadIdx.x];
   const std::int32_t* const named = routing.experts + token * routing.topk;
-#pragma unroll 8
+  std::int32_t* const chosen = copies + token * routing.topk;
   for (std::int32_t choice = 0; choice < routing.topk; ++choice) {
     experts[choice] = named[choice];
     chosen[choice] = -1;
@@ -150,19 +155,19 @@ __global__ void __launch_bounds__(kThreads)
   for (std::int32_t choice = 1; choice < routing.topk; ++choice)
     for (std::int32_t other = 0; other < choice; ++other)
       if (experts[other] == experts[choice]) experts[choice] = -1;
-  choose_copies_of_token(map, routing.self, experts, routing.topk,
-                         [&](std::int32_t choice, std::int32_t copy) { chosen[choice] = copy; });
-#pragma unroll 8
-  for (std::int32_t choice = 0; choice < routing.topk; ++choice) copies[token * routing.topk + choice] = chosen[choice];
+  auto& needed = *new (all_needed[threadIdx.x]) NeededList(map.node_of[routing.self]);
+  choose_copies(map.copies, routing.self, experts, routing.topk, needed,
+                [&](std::int32_t choice, std::int32_t copy) { chosen[choice] = copy; });
 }
 
-/// A kernel, and how many threads it takes per token.
+/// A kernel, its threads per block, and how many of them it takes per token.
 struct Variant {
   void (*kernel)(RoutingView, MapTables, std::int32_t*);
   int lanes;
+  int threads = kThreads;
 };
 
-constexpr Variant kAlone{choose_alone_kernel, 1};
+constexpr Variant kAlone{choose_alone_kernel, 1, kThreadsAlone};
 /// The first that has a lane for each choice leaves the fewest idle.
 constexpr std::array kVariants{Variant{choose_kernel<1>, 1},   Variant{choose_kernel<2>, 2},
                                Variant{choose_kernel<4>, 4},   Variant{choose_kernel<8>, 8},
@@ -178,9 +183,9 @@ Variant variant_for(std::int32_t num_ranks, std::int32_t topk) {
 void launch_choose(const RoutingView& routing, const MapTables& map, std::int32_t* copies, cudaStream_t stream) {
   if (routing.num_tokens == 0) return;
   const Variant chosen = variant_for(map.num_ranks, routing.topk);
-  const int tokens_per_block = kThreads / chosen.lanes;
+  const int tokens_per_block = chosen.threads / chosen.lanes;
   const auto blocks = static_cast<unsigned>((routing.num_tokens + tokens_per_block - 1) / tokens_per_block);
-  chosen.kernel<<<blocks, kThreads, 0, stream>>>(routing, map, copies);
+  chosen.kernel<<<blocks, chosen.threads, 0, stream>>>(routing, map, copies);
   check(cudaGetLastError(), "start to choose copies");
 }
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "core/cuda/choose_copy.cuh"
+#include "core/cuda/map_tables.hpp"
 #include "core/cuda/segment.hpp"
 #include "plan/cuda/map_tables.hpp"
 #include "plan/cuda/routing_view.hpp"
@@ -12,6 +12,11 @@
 #include "shunt/routing.hpp"
 
 namespace shunt::device {
+
+/// The only copy of an expert; −1 where there are several, or no such expert.
+__device__ inline std::int32_t only_copy_of(const MapTables& map, std::int32_t expert) {
+  return expert >= 0 && expert < map.num_experts ? map.only_copy[expert] : -1;
+}
 
 class Tile {
  public:
