@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <memory>
 
 #include "cli/place/request.hpp"
@@ -79,6 +80,21 @@ void refuse_options_of_other_forms(const CLI::App& verb, const Arguments& argume
         fail(ErrorCode::invalid_argument, "{}: not with {}", option, form.name);
 }
 
+/// A map that is followed may be replaced by the one that follows.
+void refuse_to_replace_what_is_needed(const Arguments& arguments) {
+  const PlaceRequest& request = arguments.request;
+  const auto refuse_same = [](const std::string& needed, const std::string& written) {
+    if (needed.empty() || written.empty()) return;
+    std::error_code error;  // where one is not there yet
+    const auto plain = [](const std::string& path) { return std::filesystem::absolute(path).lexically_normal(); };
+    if (std::filesystem::equivalent(needed, written, error) || plain(needed) == plain(written))
+      fail(ErrorCode::invalid_argument, "{}: it would replace {}", written, needed);
+  };
+  for (const std::string& trace : request.traces)
+    for (const std::string& written : {request.output, request.json}) refuse_same(trace, written);
+  for (const std::string& needed : {arguments.map, arguments.from, request.output}) refuse_same(needed, request.json);
+}
+
 void demand(bool holds, const char* option, const char* expected) {
   if (!holds) fail(ErrorCode::invalid_argument, "{}: expected {}", option, expected);
 }
@@ -96,6 +112,7 @@ void run(const CLI::App& verb, Arguments& arguments) {
   refuse_options_of_other_forms(verb, arguments);
   for (const std::string& file : {request.output, request.json})
     if (!file.empty()) check_writable(file);
+  refuse_to_replace_what_is_needed(arguments);
   if (!request.generate.empty()) {
     demand(!request.output.empty(), "--generate", "-o FILE with it");
     return generate_trace(request);

@@ -157,6 +157,8 @@ class WrongPlace(WithFolder):
             (["--generate", "gaussian", *output], "no kind 'gaussian'"),
             (["--generate", "topics"], "-o FILE"),
             (["--trace", trace, "-o", "/nowhere/map.json"], "/nowhere/map.json"),
+            (["--trace", trace, "-o", trace], "it would replace"),
+            (["--trace", trace, *output, "--json", self.path("./map.json")], "it would replace"),
         ]:
             with self.subTest(words=words):
                 self.assertIn(complaint, self.refused(*words))

@@ -140,6 +140,14 @@ class TraceFromNpz(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("can't write", done.stderr)
 
+    def test_a_forgotten_name_replaces_no_arrays(self):
+        arrays = self.save("in.npz", experts=np.array([[[0, 1]]]))
+        content = arrays.read_bytes()
+        done = self.run_tool(arrays, arrays)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("would replace arrays", done.stderr)
+        self.assertEqual(arrays.read_bytes(), content)
+
     def test_help_shows_examples(self):
         text = self.run_tool("--help").stdout
         for word in ["IN.npz", "SCORES.npz", "--tokens", "--layers", "--experts", "--scored-tokens", "Examples:"]:

@@ -25,6 +25,7 @@ using placement::RoutedTokens;
 struct Pruned {
   double mass_kept = 0, share_changed = 0, c_t = 0;
   std::int64_t first_token = 0, tokens = 0;
+  bool scored = false;  ///< all experts' scores were known
 };
 
 struct LayerOutcome {
@@ -92,7 +93,8 @@ Pruned prune_layer(const PlaceRequest& request, const RoutingTrace& trace, std::
   }
   const Routing routing{experts, weights, trace.shape().topk};
   const PruneReport report = prune(routing, scores, map, topology, {.limit = request.prune}).report;
-  return {report.mass_kept, report.share_changed, report.c_t_after, first, static_cast<std::int64_t>(count)};
+  return {report.mass_kept, report.share_changed, report.c_t_after, first, static_cast<std::int64_t>(count),
+          has_scores};
 }
 
 class MapMaker {
@@ -197,8 +199,13 @@ class MapMaker {
   }
 
   void print_pruned() const {
-    fmt::print("\npruned by score to {} per token\n  {:<17}{:>8}{:>12}{:>16}\n", plural(request_.prune, "rank"), "",
-               "C_T", "mass kept", "tokens changed");
+    const auto& layers = outcomes_.front().layers;
+    const auto scored =
+        std::count_if(layers.begin(), layers.end(), [](const LayerOutcome& l) { return l.pruned->scored; });
+    fmt::print(
+        "\npruned by score to {} per token; in {} of {} all scores are known, in others dropped experts are not "
+        "replaced\n  {:<17}{:>8}{:>12}{:>16}\n",
+        plural(request_.prune, "rank"), scored, plural(num_layers_, "layer"), "", "C_T", "mass kept", "tokens changed");
     for (const MethodOutcome& outcome : outcomes_)
       fmt::print("  {:<17}{:>8.3f}{:>12.4f}{:>14.1f} %\n", to_string(outcome.method),
                  outcome.mean([](const LayerOutcome& layer) { return layer.pruned->c_t; }),
@@ -223,6 +230,7 @@ class MapMaker {
       json["pruned"] = {{"c_t", outcome.pruned->c_t},
                         {"mass_kept", outcome.pruned->mass_kept},
                         {"share_changed", outcome.pruned->share_changed},
+                        {"scored", outcome.pruned->scored},
                         {"first_token", outcome.pruned->first_token},
                         {"tokens", outcome.pruned->tokens}};
     return json;
