@@ -46,9 +46,9 @@ class Experts {
 
   /// rows, out: [plan.num_rows(), hidden] in the weights' dtype; they must not overlap. `expert_major`: out's rows are
   /// the experts' outputs, padding is left as it was. `token_unique`: out's rows are sums of weight × output over the
-  /// row's experts, ascending, as the reduction tree says (docs/adr/0002), rounded once. Inputs
-  /// are gathered in blocks, and outputs summed turn by turn, so that of a large batch's one row per (token, expert)
-  /// only a turn's outputs are ever stored (after BRIM, Occult section 3). Not for `padded`.
+  /// row's experts, ascending, as the reduction tree says (docs/adr/0002), rounded once. Inputs are
+  /// gathered in blocks, and outputs summed turn by turn, so that of a large batch's one row per (token, expert) only a
+  /// turn's outputs are ever stored (after BRIM, Occult section 3). Not for `padded`.
   void run(const Plan& plan, const ConstTensor& rows, const Tensor& out);
 
   /// `expert_major` without a plan: expert e has the rows [offsets[e], offsets[e] + counts[e]).

@@ -54,28 +54,33 @@ struct Gain {
   double error = 0;  // standard deviation
 };
 
-/// Estimated times of maps on the same tokens.
+/// What maps gain over one map, by estimated times on the same tokens.
 class Judge {
  public:
-  Judge(const RoutedTokens& tokens, const PlaceOptions& options)
-      : tokens_(tokens), options_(options), topology_(options.topology()) {}
-
-  [[nodiscard]] double time(const ExpertMap& map) const { return time(tokens_, map); }
-
-  [[nodiscard]] Gain gain(const ExpertMap& before, const ExpertMap& after) const {
-    constexpr std::size_t kParts = 16;
-    std::vector<double> gains;
+  Judge(const RoutedTokens& tokens, const ExpertMap& before, const PlaceOptions& options)
+      : tokens_(tokens), options_(options), topology_(options.topology()), before_(time(tokens, before)) {
     for (std::size_t part = 0; part < kParts; ++part) {
-      const RoutedTokens some = part_of(tokens_, part, kParts);
-      gains.push_back(time(some, before) - time(some, after));
+      parts_.push_back(part_of(tokens, part, kParts));
+      before_of_part_.push_back(time(parts_.back(), before));
     }
+  }
+
+  /// Of the map that others are compared with.
+  [[nodiscard]] double before() const { return before_; }
+
+  [[nodiscard]] Gain gain(const ExpertMap& after) const {
+    std::vector<double> gains;
+    for (std::size_t part = 0; part < kParts; ++part)
+      gains.push_back(before_of_part_[part] - time(parts_[part], after));
     const double mean = std::accumulate(gains.begin(), gains.end(), 0.0) / kParts;
     double squares = 0;
     for (const double gain : gains) squares += (gain - mean) * (gain - mean);
-    return {time(before) - time(after), std::sqrt(squares / (kParts * (kParts - 1)))};
+    return {before_ - time(tokens_, after), std::sqrt(squares / (kParts * (kParts - 1)))};
   }
 
  private:
+  static constexpr std::size_t kParts = 16;
+
   [[nodiscard]] double time(const RoutedTokens& tokens, const ExpertMap& map) const {
     return score(tokens, map, topology_, options_.cost).estimated_ms;
   }
@@ -83,6 +88,9 @@ class Judge {
   const RoutedTokens& tokens_;
   const PlaceOptions& options_;
   Topology topology_;
+  double before_;
+  std::vector<RoutedTokens> parts_;
+  std::vector<double> before_of_part_;
 };
 
 }  // namespace
@@ -143,19 +151,20 @@ DriftChoices drift_choices(const RoutedTokens& window, const ExpertMap& current,
     fail(ErrorCode::unsupported, "drift: experts have copies; following drift needs maps without");
   const Topology topology = options.place.topology();
   const RoutedTokens searched = part_of(window, 0, 2), judged = part_of(window, 1, 2);
-  const Judge seen(searched, options.place), unseen(judged, options.place);
+  const Judge seen(searched, current, options.place), unseen(judged, current, options.place);
   DriftChoices choices{{current}, {}};
   DriftStep& stay = choices.stay;
-  stay.stale_ms = stay.after_ms = unseen.time(current);
+  stay.stale_ms = stay.after_ms = unseen.before();
   const auto pays = [&](const Gain& gain) {
     return gain.ms >= options.least_gain * stay.stale_ms && gain.ms > options.least_certainty * gain.error;
   };
 
   const Placed placed = place(Method::shunt, searched, options.place);
   const ExpertMap fresh = relabelled(placed.map, current, topology);
-  stay.fresh_ms = unseen.time(fresh);
+  const Gain fresh_gain = unseen.gain(fresh);
+  stay.fresh_ms = stay.stale_ms - fresh_gain.ms;
   stay.fresh_moves = std::ssize(moves_between(current, fresh));
-  if (!pays(unseen.gain(current, fresh))) return choices;
+  if (!pays(fresh_gain)) return choices;
 
   std::vector<std::int64_t> most_moves;
   for (const double share : {1.0 / 6, 1.0 / 4, 1.0 / 3, 1.0 / 2, 2.0 / 3})
@@ -164,14 +173,13 @@ DriftChoices drift_choices(const RoutedTokens& window, const ExpertMap& current,
   const double limit = asked ? *asked : *placed.load_limit * kSlackOfLoad;
   for (ExpertMap& map : maps_near(searched, current, fresh, limit, most_moves, options.place)) {
     if (asked && score(window, map, topology, options.place.cost).load > *asked) continue;
-    const Gain gain = unseen.gain(current, map);
+    const Gain gain = unseen.gain(map);
     if (!pays(gain)) continue;
     DriftStep step = stay;
     step.moves = moves_between(current, map);
     step.after_ms -= gain.ms;
     step.moving_ms = moving_ms(step.moves, options, topology);
-    const double gain_seen = seen.time(current) - seen.time(map);
-    step.worth_ms = (gain.ms + gain_seen) / 2 * options.horizon_steps - step.moving_ms;
+    step.worth_ms = (gain.ms + seen.gain(map).ms) / 2 * options.horizon_steps - step.moving_ms;
     step.map = std::move(map);
     if (step.worth_ms > 0) choices.steps.push_back(std::move(step));
   }

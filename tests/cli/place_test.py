@@ -4,8 +4,9 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 import unittest
+
+from with_folder import WithFolder
 
 SHUNT = sys.argv.pop(1)
 REAL = os.path.join(os.path.dirname(__file__), "..", "data", "moe64k8-small.trace")
@@ -13,15 +14,7 @@ QUICK = ["--search-steps", "40", "--search-starts", "2", "--search-tokens", "200
 FIGURES = {"c_t", "c_t_node", "load", "estimated_ms"}
 
 
-class WithFolder(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-
-    def path(self, name):
-        return os.path.join(self.folder, name)
-
+class PlaceCase(WithFolder):
     def place(self, *arguments):
         return subprocess.run([SHUNT, "place", *arguments], capture_output=True, text=True, timeout=240)
 
@@ -51,7 +44,7 @@ class WithFolder(unittest.TestCase):
             return json.load(file)
 
 
-class Place(WithFolder):
+class Place(PlaceCase):
     def test_reports_every_method_and_layer_on_both_parts(self):
         trace = self.generated(layers=2, tokens=3000, experts=32)
         self.placed("--trace", trace, "--nodes", "2", "--ranks-per-node", "2", "--method", "all", "--holdout", "0.5", *QUICK,
@@ -132,7 +125,7 @@ class Place(WithFolder):
         self.assertNotIn("occult-repaired", [method["method"] for method in self.report()["methods"]])
 
 
-class WrongPlace(WithFolder):
+class WrongPlace(PlaceCase):
     def test_options_that_make_no_sense(self):
         trace = self.generated(tokens=100, experts=16)
         output = ["-o", self.path("map.json")]

@@ -6,8 +6,9 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import unittest
+
+from with_folder import WithFolder
 
 SHUNT = sys.argv.pop(1)
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -60,15 +61,7 @@ def larger_report(experts, nodes, ranks_per_node, layers, copies):
     return report
 
 
-class WithFolder(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-
-    def path(self, name):
-        return os.path.join(self.folder, name)
-
+class ReportCase(WithFolder):
     def write(self, content, name="place.json"):
         with open(self.path(name), "w") as file:
             file.write(content if isinstance(content, str) else json.dumps(content))
@@ -85,7 +78,7 @@ class WithFolder(unittest.TestCase):
             return file.read()
 
 
-class Report(WithFolder):
+class Report(ReportCase):
     def test_writes_beside_the_file_unless_told_where(self):
         done = self.run_report(self.write(place_report()))
         self.assertEqual((done.returncode, done.stderr), (0, ""))
@@ -123,7 +116,7 @@ class Report(WithFolder):
             self.assertIn(word, text)
 
 
-class WrongReport(WithFolder):
+class WrongReport(ReportCase):
     def expect_refused(self, content, expected):
         path = self.write(content)
         done = self.run_report(path)
@@ -253,7 +246,7 @@ parent.document.body.append(out);
 </script>"""
 
 
-class Page(WithFolder):
+class Page(ReportCase):
     """What Chromium shows. Skipped where it, or a Python that can read its pictures, is missing."""
 
     @classmethod

@@ -46,13 +46,10 @@ nlohmann::ordered_json json_of(const DriftStep& step, std::int32_t layer, std::s
 
 void follow_drift(const PlaceRequest& request) {
   const TokenSource source(request.traces);
-  PlacedLayers maps = read_maps(request.map_file);
+  PlacedLayers maps = source.read_maps(request.map_file);
   PlaceRequest here = request;
   here.nodes = maps.nodes;
   here.ranks_per_node = maps.ranks_per_node;
-  if (maps.experts != source.shape().experts || std::ssize(maps.layers) != source.shape().layers)
-    fail(ErrorCode::invalid_argument, "--from {}: {} layers of {} experts, but the trace has {} of {}",
-         request.map_file, maps.layers.size(), maps.experts, source.shape().layers, source.shape().experts);
   const placement::DriftOptions options = drift_options(here);
   const std::int32_t num_layers = source.shape().layers;
   std::int64_t num_tokens = source.num_tokens(0);

@@ -55,12 +55,9 @@ void show_stats(const PlaceRequest& request) {
   placement::PlaceOptions options = request.options();
   std::optional<PlacedLayers> maps;
   if (!request.map_file.empty()) {
-    maps = read_maps(request.map_file);
+    maps = source.read_maps(request.map_file);
     options.nodes = maps->nodes;
     options.ranks_per_node = maps->ranks_per_node;
-    if (maps->experts != source.shape().experts || std::ssize(maps->layers) != source.shape().layers)
-      fail(ErrorCode::invalid_argument, "--map {}: {} layers of {} experts, but the trace has {} of {}",
-           request.map_file, maps->layers.size(), maps->experts, source.shape().layers, source.shape().experts);
   }
   const Topology topology = options.topology();
   std::vector<LayerStats> layers(static_cast<std::size_t>(source.shape().layers));

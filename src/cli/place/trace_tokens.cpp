@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <exception>
 #include <mutex>
-#include <set>
 #include <thread>
 
 #include "core/fail.hpp"
@@ -30,6 +29,16 @@ void append(placement::RoutedTokens& tokens, const TraceLayer& layer, const Trac
   if (shape.sources) layer.read_sources(first, std::span(tokens.sources).subspan(end, count));
 }
 
+/// Whether every rank occurs, and nothing else.
+bool are_the_ranks(const std::vector<std::int32_t>& sources, std::int32_t num_ranks) {
+  std::vector<bool> occurs(static_cast<std::size_t>(num_ranks));
+  for (const std::int32_t source : sources) {
+    if (source < 0 || source >= num_ranks) return false;
+    occurs[static_cast<std::size_t>(source)] = true;
+  }
+  return std::all_of(occurs.begin(), occurs.end(), [](bool does) { return does; });
+}
+
 }  // namespace
 
 TokenSource::TokenSource(const std::vector<std::string>& paths) : paths_(paths) {
@@ -41,6 +50,14 @@ TokenSource::TokenSource(const std::vector<std::string>& paths) : paths_(paths) 
            "{}: {} layers of {} experts, top-{}, but {} has {} of {}, top-{}: traces of one model go together", path,
            other.layers, other.experts, other.topk, paths.front(), one.layers, one.experts, one.topk);
   }
+}
+
+PlacedLayers TokenSource::read_maps(const std::string& path) const {
+  PlacedLayers maps = shunt::read_maps(path);
+  if (maps.experts != shape().experts || std::ssize(maps.layers) != shape().layers)
+    fail(ErrorCode::invalid_argument, "{}: {} layers of {} experts, but the trace has {} of {}", path,
+         maps.layers.size(), maps.experts, shape().layers, shape().experts);
+  return maps;
 }
 
 std::int64_t TokenSource::num_tokens(std::int32_t layer) const {
@@ -72,10 +89,7 @@ placement::RoutedTokens TokenSource::read(std::int32_t layer, std::int64_t first
   for (const TraceLayer& of_file : layers) of_file.release();
   if (tokens.num_tokens() == 0)
     fail(ErrorCode::invalid_argument, "{}: layer {} has no token number {}", paths_.back(), layer, first_token);
-  const std::set<std::int32_t> sources(tokens.sources.begin(), tokens.sources.end());
-  const bool are_the_ranks =
-      has_sources && *sources.begin() == 0 && *sources.rbegin() == num_ranks - 1 && std::ssize(sources) == num_ranks;
-  if (!are_the_ranks) tokens.deal_sources(num_ranks, first_token);
+  if (!has_sources || !are_the_ranks(tokens.sources, num_ranks)) tokens.deal_sources(num_ranks, first_token);
   return tokens;
 }
 

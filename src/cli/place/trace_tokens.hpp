@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "placement/routed_tokens.hpp"
+#include "shunt/expert_map_file.hpp"
 #include "shunt/routing_trace.hpp"
 
 namespace shunt::cli {
@@ -21,6 +22,9 @@ class TokenSource {
 
   [[nodiscard]] const TraceShape& shape() const { return traces_.front().shape(); }
   [[nodiscard]] const std::vector<RoutingTrace>& traces() const { return traces_; }
+
+  /// Maps for the traces' layers. Throws Error(invalid_argument) where they are another model's.
+  [[nodiscard]] PlacedLayers read_maps(const std::string& path) const;
 
   [[nodiscard]] std::int64_t num_tokens(std::int32_t layer) const;
 
