@@ -94,16 +94,21 @@ constexpr void with_needed(std::int32_t num_ranks, std::int32_t source_node, con
   }
 }
 
+/// How far a copy is out of a token's way: 0 for a rank that it needs already, 1 for its source, 2 for a node that it
+/// needs already, 3 elsewhere.
+template <class Needed>
+constexpr int detour_to(const CopyTables::Copy& copy, std::int32_t source, const Needed& needed) {
+  const int to_node = needed.has_node(copy.node) ? 2 : 3;
+  const int to_rank = copy.rank == source ? 1 : to_node;
+  return needed.has_rank(copy.rank) ? 0 : to_rank;
+}
+
 /// The copy of an expert that has several: [begin, begin + num). `drawn` is the token's hash with the expert.
 template <class Needed>
 constexpr const CopyTables::Copy& choose_copy(const CopyTables::Copy* begin, std::int32_t num, std::uint32_t drawn,
                                               std::int32_t source, const Needed& needed) {
   // Without branches on what a token needs, which no machine could predict.
-  const auto detour = [&](std::int32_t i) {
-    const int to_node = needed.has_node(begin[i].node) ? 2 : 3;
-    const int to_rank = begin[i].rank == source ? 1 : to_node;
-    return needed.has_rank(begin[i].rank) ? 0 : to_rank;
-  };
+  const auto detour = [&](std::int32_t i) { return detour_to(begin[i], source, needed); };
   int least = 3;
   for (std::int32_t i = 0; i < num; ++i) {
     const int each = detour(i);
@@ -123,6 +128,41 @@ constexpr const CopyTables::Copy& choose_copy(const CopyTables::Copy* begin, std
   }
   return begin[chosen];
 }
+
+/// choose_copy() where there are two, as a table: for every state of the two ranks and nodes, the draws that go to the
+/// first. Pays where many tokens name the expert.
+class TwoCopies {
+ public:
+  constexpr TwoCopies(const CopyTables::Copy* both, std::int32_t source) : both_{both[0], both[1]} {
+    const std::uint64_t shares = static_cast<std::uint64_t>(both[0].share) + static_cast<std::uint64_t>(both[1].share);
+    // Where both are as good: below this, drawn × shares >> 32 is less than the first's share.
+    const std::uint64_t turns = ((static_cast<std::uint64_t>(both[0].share) << 32) + shares - 1) / shares;
+    for (std::uint32_t state = 0; state < kStates; ++state) {
+      const int first = detour_to(both[0], source, Seen{(state & 1) != 0, (state & 2) != 0});
+      const int second = detour_to(both[1], source, Seen{(state & 4) != 0, (state & 8) != 0});
+      to_first_[state] = first < second ? std::uint64_t{1} << 32 : first > second ? 0 : turns;
+    }
+  }
+
+  template <class Needed>
+  [[nodiscard]] constexpr const CopyTables::Copy& choose(std::uint32_t drawn, const Needed& needed) const {
+    const auto bit = [](bool is_set, int index) { return (is_set ? 1u : 0u) << index; };
+    const std::uint32_t state = bit(needed.has_rank(both_[0].rank), 0) | bit(needed.has_node(both_[0].node), 1) |
+                                bit(needed.has_rank(both_[1].rank), 2) | bit(needed.has_node(both_[1].node), 3);
+    return both_[drawn < to_first_[state] ? 0 : 1];
+  }
+
+ private:
+  struct Seen {
+    bool rank, node;
+    [[nodiscard]] constexpr bool has_rank(std::int32_t /*rank*/) const { return rank; }
+    [[nodiscard]] constexpr bool has_node(std::int32_t /*node*/) const { return node; }
+  };
+  static constexpr std::uint32_t kStates = 16;
+
+  CopyTables::Copy both_[2];
+  std::uint64_t to_first_[kStates]{};
+};
 
 /// Calls use(choice, physical expert) for each of a token's experts, in any order. experts[choice] gives them, each at
 /// most once; −1, and whatever else is no expert: dropped. `needed` is as with_needed() makes it.

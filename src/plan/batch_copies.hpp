@@ -1,11 +1,12 @@
 // Chooses copies for many tokens at a time, as CopyChoice does for one (include/shunt/copy_choice.hpp).
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/copy_choice.hpp"
@@ -19,16 +20,37 @@ namespace shunt {
 /// many experts with several copies a token names. Token by token, a plan took up to twice as long (bench_plan).
 template <class Needed>
 class BatchCopies {
+  static constexpr std::uint32_t kMaxTokens = 256;  // few enough to stay in the cache
+  static constexpr std::uint32_t kNone = 0xffff'ffffu;
+
+  /// Of an entry: its token and itself, both counted from the first that is not forgotten, in one word.
+  using Place = std::uint32_t;
+  static constexpr int kEntryBits = 16;
+  static_assert(kMaxTokens * Routing::kMaxTopK <= 1u << kEntryBits && kMaxTokens <= 1u << (32 - kEntryBits));
+  [[nodiscard]] std::uint32_t entry_of(Place place) const { return first_entry_ + (place & ((1u << kEntryBits) - 1)); }
+
+  struct Mention {
+    Place place;
+    std::uint32_t before;  // the same expert's, or kNone
+  };
+  struct Token {
+    Needed needed;
+    std::uint32_t hash;
+  };
+
  public:
   BatchCopies(const ExpertMap& map, const Topology& topology, RankId self, std::int32_t topk)
-      : arrays_(map, topology), self_(self.value), new_token_{Needed(topology.node(self).value), 0, 0, 0} {
+      : arrays_(map, topology),
+        self_(self.value),
+        new_token_{Needed(topology.node(self).value), 0},
+        last_mentions_(arrays_.experts.size(), kNone) {
     for (std::size_t id = 0; id < arrays_.experts.size(); ++id) {
       if (arrays_.experts[id].only_copy >= 0) continue;
-      ends_.push_back(begin_of(several_.size()));
-      several_.push_back(static_cast<std::int32_t>(id));
+      const auto copies = copies_of(static_cast<std::int32_t>(id));
+      several_.push_back({static_cast<std::int32_t>(id),
+                          copies.size() == 2 ? std::optional(TwoCopies(copies.data(), self_)) : std::nullopt});
     }
-    mentions_ = std::make_unique_for_overwrite<Place[]>(kMaxTokens * static_cast<std::size_t>(topk) + 1);
-    by_expert_ = std::make_unique_for_overwrite<Place[]>(begin_of(several_.size()));
+    mentions_ = std::make_unique_for_overwrite<Mention[]>(kMaxTokens * static_cast<std::size_t>(topk) + 1);
   }
 
   /// What add() needs to know of an expert; the caller keeps it with what else it needs.
@@ -43,109 +65,113 @@ class BatchCopies {
     if (expert.has_several == 0) expert.needed.add(known.rank, known.node);
     return expert;
   }
-  /// Among those with several copies.
-  [[nodiscard]] std::int32_t index_of(std::int32_t id) const {
-    return static_cast<std::int32_t>(std::ranges::lower_bound(several_, id) - several_.begin());
-  }
 
-  /// What the experts of a token come to, while they are added.
-  struct Token {
-    Needed needed;
-    std::uint32_t hash;
-    // Kept here to stay in registers: how many mentions there are of all tokens, and the place of entry 0.
-    std::uint32_t num_mentions, zeroth_place;
+  /// Takes tokens until it is full. A value without owner, so that it stays in registers.
+  class Batch {
+   public:
+    void begin_token() { token_ = new_token_; }
+
+    /// One of the token's experts; `entry` is what choose() calls it.
+    void add(const Expert& expert, std::int32_t id, std::uint32_t entry) {
+      token_.needed.add(expert.needed);
+      token_.hash += expert.hash;
+      // Of an expert with one copy too, rather than branch; the next mention takes its place.
+      mentions_[num_mentions_].place = zeroth_place_ + entry;
+      mentions_[num_mentions_].before = std::exchange(last_mentions_[id], num_mentions_);
+      num_mentions_ += expert.has_several;
+    }
+
+    void end_token() {
+      *next_token_++ = token_;
+      zeroth_place_ += 1u << kEntryBits;
+    }
+    [[nodiscard]] bool is_full() const { return next_token_ == end_; }
+
+   private:
+    friend BatchCopies;
+    Token new_token_, token_;
+    Token *next_token_, *end_;
+    Mention* mentions_;
+    std::uint32_t* last_mentions_;
+    std::uint32_t num_mentions_, zeroth_place_;
   };
-  [[nodiscard]] Token new_token() const { return new_token_; }
-
-  /// One of the token's experts; `entry` is what choose() calls it.
-  void add(Token& token, const Expert& expert, std::uint32_t entry) {
-    token.needed.add(expert.needed);
-    token.hash += expert.hash;
-    mentions_[token.num_mentions] = token.zeroth_place + entry;
-    token.num_mentions += expert.has_several;
+  /// The first token's entries begin with first_entry.
+  [[nodiscard]] Batch new_batch(std::uint32_t first_entry) {
+    Batch batch;
+    batch.new_token_ = new_token_;
+    batch.next_token_ = tokens_.data();
+    batch.end_ = tokens_.data() + kMaxTokens;
+    batch.mentions_ = mentions_.get();
+    batch.last_mentions_ = last_mentions_.data();
+    batch.num_mentions_ = 0;
+    batch.zeroth_place_ = -first_entry;
+    first_entry_ = first_entry;
+    return batch;
   }
 
-  void end(const Token& token) {
-    tokens_[num_tokens_++] = token;
-    new_token_.num_mentions = token.num_mentions;
-    new_token_.zeroth_place += 1u << kEntryBits;
-  }
-  [[nodiscard]] bool is_full() const { return num_tokens_ == kMaxTokens; }
-
-  /// Calls use(entry, physical expert) for all entries whose expert has several copies; index_of_entry(entry) is
-  /// index_of() this expert. Then all tokens are forgotten. The next one's entries begin with next_entry.
-  template <class IndexOf, class Use>
-  void choose(std::uint32_t next_entry, const IndexOf& index_of_entry, const Use& use) {
-    for (std::uint32_t i = 0; i < new_token_.num_mentions; ++i) {
-      const Place place = mentions_[i];
-      by_expert_[ends_[index_of_entry(entry_of(place))]++] = place;
-    }
-    for (std::size_t i = 0; i < several_.size(); ++i) {
-      const auto id = static_cast<std::size_t>(several_[i]);
-      const CopyTables::Copy* const copies = &arrays_.copies[static_cast<std::size_t>(arrays_.copies_begin[id])];
-      const std::int32_t num_copies = arrays_.copies_begin[id + 1] - arrays_.copies_begin[id];
-      const std::span places(&by_expert_[begin_of(i)], ends_[i] - begin_of(i));
-      if (num_copies == 2) {
-        const CopyTables::Copy both[2]{copies[0], copies[1]};  // in registers, as nothing can write to them
-        choose_expert(several_[i], places, both, 2, use);
+  /// Calls use(entry, physical expert) for all entries of the batch whose expert has several copies.
+  template <class Use>
+  void choose(const Use& use) {
+    for (const auto& [id, two] : several_) {
+      if (two) {
+        choose_expert(id, use,
+                      [&two = *two](std::uint32_t drawn, const Needed& needed) { return two.choose(drawn, needed); });
       } else {
-        choose_expert(several_[i], places, copies, num_copies, use);
+        choose_expert(id, use, [this, copies = copies_of(id)](std::uint32_t drawn, const Needed& needed) {
+          return choose_copy(copies.data(), static_cast<std::int32_t>(copies.size()), drawn, self_, needed);
+        });
       }
-      ends_[i] = begin_of(i);
     }
-    first_entry_ = next_entry;
-    num_tokens_ = 0;
-    new_token_.num_mentions = 0;
-    new_token_.zeroth_place = -next_entry;
   }
 
  private:
-  static constexpr std::uint32_t kMaxTokens = 256;  // few enough to stay in the cache
+  struct Several {
+    std::int32_t id;
+    std::optional<TwoCopies> two;
+  };
 
-  /// Of an entry: its token and itself, both counted from the first that is not forgotten, in one word.
-  using Place = std::uint32_t;
-  static constexpr int kEntryBits = 16;
-  static_assert(kMaxTokens * Routing::kMaxTopK <= 1u << kEntryBits && kMaxTokens <= 1u << (32 - kEntryBits));
-  [[nodiscard]] std::uint32_t entry_of(Place place) const { return first_entry_ + (place & ((1u << kEntryBits) - 1)); }
+  [[nodiscard]] std::span<const CopyTables::Copy> copies_of(std::int32_t id) const {
+    const auto begin = static_cast<std::size_t>(arrays_.copies_begin[static_cast<std::size_t>(id)]);
+    const auto end = static_cast<std::size_t>(arrays_.copies_begin[static_cast<std::size_t>(id) + 1]);
+    return std::span(arrays_.copies).subspan(begin, end - begin);
+  }
 
-  /// Where the places of an expert with several copies begin.
-  static constexpr std::size_t begin_of(std::size_t several) { return several * kMaxTokens; }
-
-  template <class Use>
-  [[gnu::always_inline]] void choose_expert(std::int32_t id, std::span<const Place> places,
-                                            const CopyTables::Copy* copies, std::int32_t num_copies, const Use& use) {
-    for (const Place place : places) {
-      Token& token = tokens_[place >> kEntryBits];
-      const CopyTables::Copy& copy = choose_copy(copies, num_copies, draw(token.hash, id), self_, token.needed);
+  template <class Use, class Choose>
+  void choose_expert(std::int32_t id, const Use& use, const Choose& choose) {
+    std::uint32_t next = std::exchange(last_mentions_[static_cast<std::size_t>(id)], kNone);
+    while (next != kNone) {
+      const Mention mention = mentions_[next];
+      next = mention.before;
+      Token& token = tokens_[mention.place >> kEntryBits];
+      const CopyTables::Copy copy = choose(draw(token.hash, id), token.needed);
       token.needed.add(copy.rank, copy.node);
-      use(entry_of(place), PhysicalId(copy.physical));
+      use(entry_of(mention.place), PhysicalId(copy.physical));
     }
   }
 
   CopyArrays arrays_;
   std::int32_t self_;
   Token new_token_;
-  std::vector<std::int32_t> several_;   // experts with several copies, ascending
-  std::unique_ptr<Place[]> mentions_;   // of these, by token, and one more that is overwritten
-  std::unique_ptr<Place[]> by_expert_;  // [several, kMaxTokens]: the same by expert
-  std::vector<std::size_t> ends_;       // [several]: in by_expert_
+  std::vector<Several> several_;              // the experts with several copies, ascending
+  std::vector<std::uint32_t> last_mentions_;  // by expert; those of experts with one copy are not read
+  std::unique_ptr<Mention[]> mentions_;       // of experts with several copies, by token, and one more
   std::vector<Token> tokens_ = std::vector<Token>(kMaxTokens, new_token_);
-  std::uint32_t num_tokens_ = 0;
-  std::uint32_t first_entry_ = 0;  // of these tokens
+  std::uint32_t first_entry_ = 0;  // of the batch
 };
 
 /// For maps where every expert has one copy: nothing to choose.
 struct NoCopies {
   struct Expert {};
-  struct Token {};
+  struct Batch {
+    static void begin_token() {}
+    static void add(const Expert& /*expert*/, std::int32_t /*id*/, std::uint32_t /*entry*/) {}
+    static void end_token() {}
+    [[nodiscard]] static bool is_full() { return false; }
+  };
   [[nodiscard]] static Expert expert(std::int32_t /*id*/) { return {}; }
-  [[nodiscard]] static Token new_token() { return {}; }
-  static void add(Token /*token*/, const Expert& /*expert*/, std::uint32_t /*entry*/) {}
-  static void end(Token /*token*/) {}
-  [[nodiscard]] static bool is_full() { return false; }
-  [[nodiscard]] static std::int32_t index_of(std::int32_t /*id*/) { return 0; }
-  template <class IndexOf, class Use>
-  static void choose(std::uint32_t /*next_entry*/, const IndexOf& /*index_of_entry*/, const Use& /*use*/) {}
+  [[nodiscard]] static Batch new_batch(std::uint32_t /*first_entry*/) { return {}; }
+  template <class Use>
+  static void choose(const Use& /*use*/) {}
 };
 
 }  // namespace shunt

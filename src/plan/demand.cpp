@@ -10,6 +10,13 @@
 namespace shunt {
 namespace {
 
+/// Without an early exit, so that it vectorises.
+bool all_finite(std::span<const float> values) {
+  bool all = true;
+  for (const float value : values) all &= std::isfinite(value);
+  return all;
+}
+
 template <class Copies>
 class Reader {
  public:
@@ -23,23 +30,42 @@ class Reader {
     experts_.reserve(static_cast<std::size_t>(num_experts_));
     for (std::int32_t id = 0; id < num_experts_; ++id) {
       const auto all = map.copies(ExpertId(id));
-      experts_.push_back({copies_.expert(id), kNoToken,
-                          all.size() == 1 ? order_.key(all.front()) : copies_.index_of(id) << TreeOrder::kChoiceBits});
+      experts_.push_back({copies_.expert(id), kNoToken, all.size() == 1 ? order_.key(all.front()) : 0});
     }
   }
 
   Demand read() {
     std::vector<std::uint32_t> first_entry(routing_.num_tokens() + 1);
-    const auto index_of = [&](std::uint32_t entry) { return keys_[entry] >> TreeOrder::kChoiceBits; };
-    const auto set_key = [&](std::uint32_t entry, PhysicalId copy) {
-      keys_[entry] = order_.key(copy) | (keys_[entry] & TreeOrder::kChoiceMask);
-    };
+    const auto set_key = [&](std::uint32_t entry, PhysicalId copy) { keys_[entry] |= order_.key(copy); };
+    // Locals: stores through `keys` may change members, so those would be loaded again for each entry.
+    const std::int32_t* ids = routing_.experts.data();
+    const auto topk = static_cast<std::size_t>(routing_.topk);
+    const bool weights_are_finite = all_finite(routing_.weights);
+    const auto num_experts = static_cast<std::uint32_t>(num_experts_);
+    Expert* const experts = experts_.data();
+    std::int32_t* const keys = keys_.data();
     std::uint32_t end = 0;
-    for (std::size_t token = 0; token < routing_.num_tokens(); ++token) {
-      first_entry[token + 1] = end = read_token(token, end);
-      if (copies_.is_full()) copies_.choose(end, index_of, set_key);
+    auto batch = copies_.new_batch(end);
+    for (std::size_t token = 0; token < routing_.num_tokens(); ++token, ids += topk) {
+      batch.begin_token();
+      for (std::size_t choice = 0; choice < topk; ++choice) {
+        const std::int32_t id = ids[choice];
+        if (id == -1) continue;
+        if (static_cast<std::uint32_t>(id) >= num_experts) fail_range(token, id);
+        Expert& expert = experts[id];
+        if (expert.last_token == token) fail_repeat(token, id);
+        expert.last_token = static_cast<std::uint32_t>(token);
+        if (!weights_are_finite) check_weight(token, choice);
+        batch.add(expert, id, end);
+        keys[end++] = expert.key | static_cast<std::int32_t>(choice);
+      }
+      batch.end_token();
+      first_entry[token + 1] = end;
+      if (!batch.is_full()) continue;
+      copies_.choose(set_key);
+      batch = copies_.new_batch(end);
     }
-    copies_.choose(end, index_of, set_key);
+    copies_.choose(set_key);
     auto entries = sort_in_tree_order(keys_, first_entry, order_);
     return {std::move(first_entry), std::move(entries)};
   }
@@ -49,26 +75,12 @@ class Reader {
 
   struct Expert : Copies::Expert {
     std::uint32_t last_token;  // finds repeats without comparing a token's experts with each other
-    std::int32_t key;  // of the only copy; where there are several, the expert's index among such, until one is chosen
+    std::int32_t key;          // of the only copy; where there are several, set once one is chosen
   };
 
-  std::uint32_t read_token(std::size_t token, std::uint32_t end) {
-    const auto topk = static_cast<std::size_t>(routing_.topk);
-    auto chosen = copies_.new_token();
-    for (std::size_t choice = 0; choice < topk; ++choice) {
-      const std::int32_t id = routing_.experts[token * topk + choice];
-      if (id == -1) continue;
-      if (id < 0 || id >= num_experts_) fail_range(token, id);
-      Expert& expert = experts_[static_cast<std::size_t>(id)];
-      if (expert.last_token == token) fail_repeat(token, id);
-      expert.last_token = static_cast<std::uint32_t>(token);
-      const float weight = routing_.weight(token * topk + choice);
-      if (!std::isfinite(weight)) fail_weight(token, id, weight);
-      copies_.add(chosen, expert, end);
-      keys_[end++] = expert.key | static_cast<std::int32_t>(choice);
-    }
-    copies_.end(chosen);
-    return end;
+  void check_weight(std::size_t token, std::size_t choice) const {
+    const std::size_t place = token * static_cast<std::size_t>(routing_.topk) + choice;
+    if (!std::isfinite(routing_.weight(place))) fail_weight(token, routing_.experts[place], routing_.weight(place));
   }
 
   [[noreturn]] void fail_range(std::size_t token, std::int32_t id) const {

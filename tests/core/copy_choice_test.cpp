@@ -176,6 +176,31 @@ TEST(CopyChoice, EquallyGoodCopiesTakeLoadInProportionToTheirShares) {
   EXPECT_NEAR(tokens[3] / all, 2 / 8.0, 0.01);
 }
 
+TEST(TwoCopies, ChoosesAsAmongAny) {
+  std::mt19937_64 generator(1);
+  Dice dice(generator);
+  for (int i = 0; i < 2000; ++i) {
+    const std::int32_t ranks = dice.between(2, 8), ranks_per_node = dice.between(1, ranks);
+    const std::int32_t first = dice.between(0, ranks - 1), second = (first + dice.between(1, ranks - 1)) % ranks;
+    const CopyTables::Copy both[2] = {{0, first, first / ranks_per_node, dice.between(1, 5)},
+                                      {1, second, second / ranks_per_node, dice.between(1, 5)}};
+    const std::int32_t source = dice.between(0, ranks - 1);
+    NeededBits needed(source / ranks_per_node);
+    for (int others = dice.between(0, 3); others > 0; --others) {
+      const std::int32_t rank = dice.between(0, ranks - 1);
+      needed.add(rank, rank / ranks_per_node);
+    }
+    // Where the first's turns end, if both are as good, and about it.
+    const auto shares = static_cast<std::uint64_t>(both[0].share + both[1].share);
+    const auto edge = static_cast<std::uint32_t>((static_cast<std::uint64_t>(both[0].share) << 32) / shares);
+    for (const std::uint32_t drawn :
+         {0u, edge - 1, edge, edge + 1, 0xffff'ffffu, static_cast<std::uint32_t>(generator())})
+      ASSERT_EQ(TwoCopies(both, source).choose(drawn, needed).physical,
+                choose_copy(both, 2, drawn, source, needed).physical)
+          << "case " << i << ", drawn " << drawn;
+  }
+}
+
 TEST(CopyChoice, ExpertsOfATokenAreDrawnApart) {
   // Experts 0 and 1 have their copies on ranks 0 to 3, no two on one rank: all four pairs occur equally often.
   std::vector<std::vector<ExpertId>> placement = {{ExpertId(0)}, {ExpertId(0)}, {ExpertId(1)}, {ExpertId(1)}, {}};
