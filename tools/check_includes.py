@@ -24,8 +24,8 @@ PUBLIC_HEADERS = {
              "tensor.hpp", "topology.hpp"],
     "plan": ["plan.hpp", "pruning.hpp", "traffic.hpp"],
     "engine": ["device_cluster_engine.hpp", "device_decoder.hpp", "device_engine.hpp", "device_heap.hpp",
-               "device_plan.hpp", "device_rows.hpp", "device_ticket.hpp", "engine.hpp", "rows.hpp", "stream.hpp",
-               "ticket.hpp", "trace_recorder.hpp", "world.hpp"],
+               "device_plan.hpp", "device_pruner.hpp", "device_rows.hpp", "device_ticket.hpp", "engine.hpp", "rows.hpp",
+               "stream.hpp", "ticket.hpp", "trace_recorder.hpp", "world.hpp"],
     "capi": ["shunt.h"],
     "umbrella": ["shunt.hpp"],
 }

@@ -43,9 +43,9 @@ Each rank computes on one thread; products are oneDNN's, or OpenBLAS's. A part's
 rank's, so parts add up to the layer. How much faster a system is than another: median, least and most of the ratios of
 single iterations.
 
-With --device cuda: one layout, with one --map, pruned with --prune. Products are cuBLASLt's, on tiles of 128 rows of one expert each. Sizes stay on the
-device and the bounds are those of the routing that is measured, so the same work can be captured in a CUDA graph
-(--graph).
+With --device cuda: one layout, with one --map; with --prune, every layer prunes its tokens first. Products are
+cuBLASLt's, on tiles of 128 rows of one expert each. Sizes stay on the device and the bounds are those of the routing
+that is measured, so the same work can be captured in a CUDA graph (--graph).
   expert_major   every expert's rows are filled up to whole tiles; combine weighs and sums
   token_unique   the experts copy the rows of a run of tokens into a buffer, one per expert, compute, weigh and sum them
                  there. More --chunks take less memory and more time, as every run fills up its own tiles and reads all

@@ -15,6 +15,7 @@
 #include "cli/layer/random_values.hpp"
 #include "cli/layer/token_check.hpp"
 #include "cli/layer/values_of_ranks.hpp"
+#include "cli/shuffle/pruning.hpp"
 #include "cli/shuffle/workload.hpp"
 #include "core/cuda/captured_graph.hpp"
 #include "core/cuda/stream.hpp"
@@ -22,6 +23,7 @@
 #include "kernels/cuda/mlp/matmul.hpp"
 #include "kernels/cuda/mlp/tiles.hpp"
 #include "shunt/device_engine.hpp"
+#include "shunt/device_pruner.hpp"
 
 namespace shunt::cli {
 namespace {
@@ -57,6 +59,36 @@ class DenseProducts {
   device::Matmul gate_up_, down_;
 };
 
+/// This rank's tokens before they are pruned, and what prunes them; all on the device.
+class PrunedOnDevice {
+ public:
+  PrunedOnDevice(const ShuffleConfig& config, const Workload& workload, const ExpertMap& map, RankId self)
+      : PrunedOnDevice(config, TokenPruning(config, workload.model()), workload.unpruned_routing(self.index()), map,
+                       self) {}
+
+  void run(std::int32_t* experts, float* weights, Stream stream) {
+    pruner_.prune({.experts = experts_.get(), .weights = weights_.get(), .num_tokens = num_tokens_, .topk = topk_},
+                  scores_.get(), experts, weights, stream);
+  }
+
+ private:
+  PrunedOnDevice(const ShuffleConfig& config, const TokenPruning& pruning, const RankRouting& routing,
+                 const ExpertMap& map, RankId self)
+      : num_tokens_(config.tokens),
+        topk_(config.topk),
+        experts_(upload(std::span(routing.experts))),
+        weights_(upload(std::span(routing.weights))),
+        pruner_(map, config.topology(), pruning.options(self), config.tokens) {
+    if (pruning.has_scores()) scores_ = upload(std::span<const float>(pruning.scores(self)));
+  }
+
+  std::int64_t num_tokens_;
+  std::int32_t topk_;
+  std::shared_ptr<std::int32_t> experts_;
+  std::shared_ptr<float> weights_, scores_;
+  DevicePruner pruner_;
+};
+
 class LayerBenchmark {
  public:
   LayerBenchmark(World& world, const LayerConfig& config)
@@ -79,9 +111,11 @@ class LayerBenchmark {
                  .max_experts = map_.num_physical(),
                  .stream = stream_.get(),
                  .deadline = kDeadline}) {
+    if (shuffle_.prune.limit) pruned_ = std::make_unique<PrunedOnDevice>(shuffle_, workload_, map_, world.rank());
+    world.barrier();  // no rank is in a meeting while memory is allocated
     rows_ = heap_.allocate(shuffle_.dtype, max_rows_, shuffle_.hidden);
     plan();
-    finish();
+    (void)plan_.sizes();  // throws if the device has found a fault
     expert_out_ = heap_.allocate(shuffle_.dtype, max_rows_, shuffle_.hidden);
     result_ = heap_.allocate(shuffle_.dtype, shuffle_.tokens, shuffle_.hidden);
     world.barrier();  // no rank is in a meeting while memory is allocated
@@ -159,6 +193,10 @@ class LayerBenchmark {
     return bytes;
   }
 
+  /// Leaves what the workload has, too.
+  void prune() {
+    if (pruned_) pruned_->run(experts_of_tokens_.get(), weights_of_tokens_.get(), stream_.get());
+  }
   void plan() {
     plan_ = {};  // its memory is used again
     plan_ = engine_.plan({.experts = experts_of_tokens_.get(),
@@ -175,6 +213,7 @@ class LayerBenchmark {
   void experts() { experts_->run(plan_, rows_, expert_out_); }
   void combine() { (void)engine_.combine(plan_, expert_out_, {.out = result_}); }
   void layer() {
+    prune();
     plan();
     dispatch();
     experts();
@@ -183,12 +222,16 @@ class LayerBenchmark {
 
   /// The result, once some of its tokens were compared with the host's.
   std::vector<std::byte> verify() {
-    for (const Tensor& tensor : {rows_, expert_out_, result_})
-      device::check(cudaMemsetAsync(tensor.data, 0xa5, tensor.bytes(), stream_.get()), "poison");
+    const auto poison = [&](void* data, std::size_t bytes) {
+      device::check(cudaMemsetAsync(data, 0xa5, bytes, stream_.get()), "poison");
+    };
+    for (const Tensor& tensor : {rows_, expert_out_, result_}) poison(tensor.data, tensor.bytes());
+    if (pruned_) poison(experts_of_tokens_.get(), workload_.routing(rank()).experts.size() * sizeof(std::int32_t));
     finish();
     world_.barrier();  // nobody writes into rows that are still poisoned
     layer();
     const std::vector<std::byte> result = download(result_);
+    check_routing();
     (void)plan_.sizes();
     experts_->check();
     world_.barrier();  // what is downloaded now must not wait behind a meeting
@@ -199,6 +242,21 @@ class LayerBenchmark {
         check.largest_error(result_so_far_.name, workload_.routing(rank()), result, config_.verified);
     world_.barrier();
     return result;
+  }
+
+  /// Pruned on the device, it must be what the host made of it.
+  void check_routing() const {
+    const RankRouting& expected = workload_.routing(rank());
+    const auto is_same = [&](const auto& device, const auto& host) {
+      const auto bytes = std::as_bytes(std::span(host));
+      std::vector<std::byte> there(bytes.size());
+      device::check(cudaMemcpyAsync(there.data(), device.get(), there.size(), cudaMemcpyDeviceToHost, stream_.get()),
+                    "download the routing");
+      finish();
+      return std::equal(bytes.begin(), bytes.end(), there.begin());
+    };
+    if (!is_same(experts_of_tokens_, expected.experts) || !is_same(weights_of_tokens_, expected.weights))
+      fail(ErrorCode::internal, "rank {}: the routing that the device pruned differs from the host's", rank());
   }
 
   [[nodiscard]] ReferenceExpert download_expert(const std::vector<device::ExpertWeights>& weights_of_ranks,
@@ -221,6 +279,7 @@ class LayerBenchmark {
   }
 
   void measure_once() {
+    if (pruned_) clock_->time(timings_, "prune", [&] { prune(); });
     clock_->time(timings_, "plan", [&] { plan(); });
     clock_->time(timings_, "dispatch", [&] { dispatch(); });
     clock_->time(timings_, "experts", [&] { experts(); });
@@ -234,6 +293,7 @@ class LayerBenchmark {
     LayerResult& result = result_so_far_;
     result.routing = workload_.figures();
     result.pruning = workload_.pruning();
+    if (pruned_) result.prune_ms = timings_.median("prune");
     result.plan_ms = timings_.median("plan");
     result.dispatch_ms = timings_.median("dispatch");
     result.experts_ms = timings_.median("experts");
@@ -269,6 +329,7 @@ class LayerBenchmark {
   std::shared_ptr<float> weights_of_tokens_;
   DeviceHeap heap_;
   DeviceEngine engine_;
+  std::unique_ptr<PrunedOnDevice> pruned_;  // none: tokens are taken as they are
   DevicePlan plan_;
   Tensor rows_, expert_out_, result_;
   std::unique_ptr<LayerExperts> experts_;

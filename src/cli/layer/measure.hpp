@@ -24,6 +24,7 @@ struct Speedup {
 /// Milliseconds, medians over iterations of the slowest rank.
 struct LayerResult {
   std::string name;
+  double prune_ms = 0;  ///< on a device, where tokens are pruned as part of the layer
   double plan_ms = 0;
   double dispatch_ms = 0;
   double experts_ms = 0;

@@ -19,11 +19,13 @@ nlohmann::ordered_json to_json(const Speedup& speedup) {
 }
 
 nlohmann::ordered_json to_json(const LayerConfig& config, const LayerResult& result) {
-  nlohmann::ordered_json json = {{"plan_ms", result.plan_ms},
-                                 {"dispatch_ms", result.dispatch_ms},
-                                 {"experts_ms", result.experts_ms},
-                                 {"combine_ms", result.combine_ms},
-                                 {"layer_ms", result.layer_ms}};
+  nlohmann::ordered_json json;
+  if (result.prune_ms > 0) json["prune_ms"] = result.prune_ms;
+  json.update({{"plan_ms", result.plan_ms},
+               {"dispatch_ms", result.dispatch_ms},
+               {"experts_ms", result.experts_ms},
+               {"combine_ms", result.combine_ms},
+               {"layer_ms", result.layer_ms}});
   if (result.graph_layer_ms > 0) json["graph_layer_ms"] = result.graph_layer_ms;
   json.update({{"dense_ms", result.dense_ms},
                {"shuffle_share", result.shuffle_share},
@@ -56,6 +58,7 @@ void print_layer_report(const LayerConfig& config, const LayerResult& result) {
   fmt::print(
       "medians of {}, slowest rank; {} per rank verified, largest error {:.1e}; all repeats gave the same bits\n\n",
       plural(shuffle.iterations, "iteration"), plural(config.verified, "token"), result.largest_error);
+  if (result.prune_ms > 0) fmt::print("  {:<12}{:>10.3f} ms\n", "prune", result.prune_ms);
   fmt::print("  {:<12}{:>10.3f} ms\n", "plan", result.plan_ms);
   fmt::print("  {:<12}{:>10.3f}\n", "dispatch", result.dispatch_ms);
   fmt::print("  {:<12}{:>10.3f}    {:.0f} TFLOP/s\n", "experts", result.experts_ms, result.tflops);

@@ -15,15 +15,6 @@ bool all_tokens_have_scores(const ShuffleConfig& config, const RoutingModel& mod
   return true;
 }
 
-std::vector<float> read_scores(const ShuffleConfig& config, const RoutingModel& model, std::int64_t rank) {
-  const auto num_experts = static_cast<std::size_t>(config.experts);
-  std::vector<float> scores(static_cast<std::size_t>(config.tokens) * num_experts);
-  for (std::int64_t token = 0; token < config.tokens; ++token)
-    model.read_scores(rank, token,
-                      std::span(scores).subspan(static_cast<std::size_t>(token) * num_experts, num_experts));
-  return scores;
-}
-
 /// What the share of mass that pruning keeps is a share of.
 double mass_of(const RankRouting& routing, std::span<const float> scores, std::size_t num_experts, std::size_t topk) {
   double mass = 0;
@@ -37,29 +28,48 @@ double mass_of(const RankRouting& routing, std::span<const float> scores, std::s
 
 }  // namespace
 
+TokenPruning::TokenPruning(const ShuffleConfig& config, const RoutingModel& model)
+    : config_(config),
+      model_(model),
+      similarity_(config.prune.by == "similarity" ? model.similarity() : std::nullopt),
+      has_scores_(all_tokens_have_scores(config, model)) {}
+
+PruneOptions TokenPruning::options(RankId source) const {
+  return {.limit = *config_.prune.limit,
+          .level = config_.prune.level == "nodes" ? PruneLevel::nodes : PruneLevel::ranks,
+          .similarity = similarity_ ? &*similarity_ : nullptr,
+          .source = source};
+}
+
+std::vector<float> TokenPruning::scores(RankId rank) const {
+  if (!has_scores_) return {};
+  const auto num_experts = static_cast<std::size_t>(config_.experts);
+  std::vector<float> scores(static_cast<std::size_t>(config_.tokens) * num_experts);
+  for (std::int64_t token = 0; token < config_.tokens; ++token)
+    model_.read_scores(rank.value, token,
+                       std::span(scores).subspan(static_cast<std::size_t>(token) * num_experts, num_experts));
+  return scores;
+}
+
 PruningFigures prune_routings(const ShuffleConfig& config, const RoutingModel& model, const ExpertMap& map,
                               std::vector<RankRouting>& routings) {
   const auto topk = static_cast<std::size_t>(config.topk);
-  const auto similarity = config.prune.by == "similarity" ? model.similarity() : std::nullopt;
-  PruneOptions options{.limit = *config.prune.limit,
-                       .level = config.prune.level == "nodes" ? PruneLevel::nodes : PruneLevel::ranks,
-                       .similarity = similarity ? &*similarity : nullptr};
+  const TokenPruning pruning(config, model);
   PruningFigures figures;
-  figures.has_scores = all_tokens_have_scores(config, model);
+  figures.has_scores = pruning.has_scores();
   double mass_before = 0, mass_after = 0, num_changed = 0;
   std::int64_t num_routed = 0;
   for (std::size_t rank = 0; rank < routings.size(); ++rank) {
     RankRouting& routing = routings[rank];
-    const std::vector<float> scores =
-        figures.has_scores ? read_scores(config, model, static_cast<std::int64_t>(rank)) : std::vector<float>();
+    const std::vector<float> scores = pruning.scores(RankId(rank));
     const double mass = mass_of(routing, scores, static_cast<std::size_t>(config.experts), topk);
     std::int64_t routed = 0;
     for (std::size_t first = 0; first < routing.experts.size(); first += topk) {
       const auto experts = std::span(routing.experts).subspan(first, topk);
       routed += std::any_of(experts.begin(), experts.end(), [](std::int32_t expert) { return expert >= 0; }) ? 1 : 0;
     }
-    options.source = RankId(rank);
-    PrunedRouting pruned = prune(routing.view(config.topk), scores, map, config.topology(), options);
+    PrunedRouting pruned =
+        prune(routing.view(config.topk), scores, map, config.topology(), pruning.options(RankId(rank)));
     mass_before += mass;
     mass_after += mass * pruned.report.mass_kept;
     num_changed += static_cast<double>(routed) * pruned.report.share_changed;

@@ -53,6 +53,7 @@ void Workload::place() {
   choose_copies();
   figures_ = count_figures();
   if (!config_.prune.limit) return;
+  unpruned_ = routing_;
   pruning_ = prune_routings(config_, *model_, map_, routing_);
   pruning_->before = figures_;
   choose_copies();

@@ -51,6 +51,9 @@ class Workload {
   [[nodiscard]] const RoutingFigures& figures() const { return figures_; }
   [[nodiscard]] const std::optional<PruningFigures>& pruning() const { return pruning_; }
   [[nodiscard]] const RankRouting& routing(std::size_t rank) const { return routing_[rank]; }
+  /// Of a workload that is pruned: the same tokens before.
+  [[nodiscard]] const RankRouting& unpruned_routing(std::size_t rank) const { return unpruned_[rank]; }
+  [[nodiscard]] const RoutingModel& model() const { return *model_; }
   /// What a token brings, in the dtype that is given to dispatch: the row dtype, or bf16 where rows are quantised to
   /// fp8.
   void fill_row(std::size_t rank, std::int64_t token, std::byte* row) const;
@@ -85,7 +88,8 @@ class Workload {
   ShuffleConfig config_;
   std::shared_ptr<const RoutingModel> model_;
   ExpertMap map_;
-  std::vector<RankRouting> routing_;  // by rank
+  std::vector<RankRouting> routing_;   // by rank
+  std::vector<RankRouting> unpruned_;  // by rank; empty if nothing is pruned
   RoutingFigures figures_;
   std::optional<PruningFigures> pruning_;
 };

@@ -1,4 +1,5 @@
 #include "core/cuda/check.hpp"
+#include "core/cuda/stream.hpp"
 #include "plan/cuda/prune.hpp"
 
 namespace shunt::device {
@@ -17,7 +18,7 @@ __global__ void __launch_bounds__(kThreads) prune_kernel(const __grid_constant__
     result = pruner.prune();
   else
     pruner.pass();
-  if (prune.tokens != nullptr) prune.tokens[token] = result;
+  prune.tokens[token] = result;
 }
 
 }  // namespace
@@ -30,8 +31,12 @@ void launch(const Prune& prune, cudaStream_t stream) {
 }
 
 void preload_prune() {
-  cudaFuncAttributes attributes;
-  check(cudaFuncGetAttributes(&attributes, prune_kernel), "load the pruning");
+  // Started, not only loaded: the first start makes room for the kernel's local memory, for which it waits until the
+  // device is idle.
+  const auto stream = make_stream();
+  prune_kernel<<<1, kThreads, 0, stream.get()>>>(Prune{.arrays = {}, .num_tokens = 0, .tokens = nullptr});
+  check(cudaGetLastError(), "load the pruning");
+  check(cudaStreamSynchronize(stream.get()), "load the pruning");
 }
 
 }  // namespace shunt::device

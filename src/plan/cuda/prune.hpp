@@ -13,7 +13,7 @@ namespace shunt::device {
 struct Prune {
   PruneArrays arrays;
   std::int64_t num_tokens;
-  PrunedToken* tokens;  ///< [tokens], for a report; null: none is wanted
+  PrunedToken* tokens;  ///< [tokens], for a report
 };
 
 void launch(const Prune& prune, cudaStream_t stream);
