@@ -26,7 +26,8 @@ The page is one file that loads nothing: pictures are inside, no script runs, it
 It follows the reader's light or dark scheme and fits phones and wide screens.
 
 Verbs whose JSON can be shown:
-  place   methods in a table, C_T and time by layer, load of each rank, co-activation before and after
+  place   (maps; not --stats or --from) methods in a table, C_T and time by layer, load of each rank, co-activation
+          before and after
 
 Examples:
   shunt place --trace routing.trace --nodes 2 --ranks-per-node 4 --method all -o map.json --json place.json

@@ -101,13 +101,6 @@ class LayerPlacement {
     return *limit_;
   }
 
-  [[noreturn]] void fail_limit(double least) {
-    // Rounded up, so that what is printed can be asked for.
-    fail(ErrorCode::invalid_argument,
-         "placement: no map keeps the busiest rank's load within {:.4f} of the mean; the least found is {:.4f}",
-         limit(), std::ceil(least * 1e4) / 1e4);
-  }
-
   [[nodiscard]] std::vector<std::int32_t> greedy(const RoutedTokens& tokens) const {
     return occult_greedy(tokens.co_activation(), num_experts_, num_ranks_);
   }
@@ -245,7 +238,7 @@ class LayerPlacement {
 
   ExpertMap without_copies() {
     const ExpertMap least = map_of(balanced());
-    if (const double load = load_of(least); load > limit() * (1 + 1e-9)) fail_limit(load);
+    if (const double load = load_of(least); load > limit() * (1 + 1e-9)) throw UnreachableLimit(limit(), load);
     return map_of(search(limit()));
   }
 
@@ -268,7 +261,7 @@ class LayerPlacement {
     const ExpertMap even = load_only_map();
     const double load = load_of(even);
     if (load <= limit()) return even;
-    fail_limit(std::min(least, load));
+    throw UnreachableLimit(limit(), std::min(least, load));
   }
 
   const RoutedTokens& tokens_;
@@ -284,10 +277,18 @@ class LayerPlacement {
 
 std::string_view to_string(Method method) { return kNames[static_cast<std::size_t>(method)]; }
 
-Method parse_method(std::string_view name) {
+UnreachableLimit::UnreachableLimit(double limit, double least)
+    : Error(ErrorCode::invalid_argument,
+            fmt::format("placement: no map keeps the busiest rank's load within {:.4f} of the mean; the least found is "
+                        "{:.4f}",
+                        limit, std::ceil(least * 1e4) / 1e4)),
+      least_(std::ceil(least * 1e4) / 1e4) {}
+
+std::vector<Method> parse_methods(std::string_view name) {
+  if (name == "all") return {kMethods.begin(), kMethods.end()};
   for (const Method method : kMethods)
-    if (to_string(method) == name) return method;
-  fail(ErrorCode::invalid_argument, "method '{}': expected {}", name, fmt::join(kNames, ", "));
+    if (to_string(method) == name) return {method};
+  fail(ErrorCode::invalid_argument, "method '{}': expected {} or all", name, fmt::join(kNames, ", "));
 }
 
 std::int32_t PlaceOptions::places(std::int32_t num_experts) const {

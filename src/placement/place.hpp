@@ -11,6 +11,7 @@
 
 #include "placement/routed_tokens.hpp"
 #include "placement/score.hpp"
+#include "shunt/error.hpp"
 #include "shunt/expert_map.hpp"
 #include "shunt/topology.hpp"
 
@@ -25,8 +26,8 @@ enum class Method : std::uint8_t { shunt, contiguous, occult_greedy, occult_repa
 inline constexpr std::array kMethods = {Method::shunt, Method::contiguous, Method::occult_greedy,
                                         Method::occult_repaired, Method::load_only};
 std::string_view to_string(Method method);
-/// Throws Error(invalid_argument) with all names.
-Method parse_method(std::string_view name);
+/// All methods of `all`. Throws Error(invalid_argument) that lists the names.
+std::vector<Method> parse_methods(std::string_view name);
 
 /// Effort is counted in steps, so that the result is the same on every machine.
 struct SearchEffort {
@@ -68,8 +69,19 @@ std::vector<ExpertMap> maps_near(const RoutedTokens& tokens, const ExpertMap& cu
                                  double load_limit, std::span<const std::int64_t> most_moves,
                                  const PlaceOptions& options);
 
-/// Sources of the tokens are ranks of the options' topology. Throws Error(invalid_argument) where the load limit can't
-/// be met, naming the least load that was reached, and for more than kMostExperts.
+/// No map was found whose busiest rank's load is within the limit.
+class UnreachableLimit : public Error {
+ public:
+  UnreachableLimit(double limit, double least);
+  /// The least load that was reached, rounded up, so that what is printed can be asked for.
+  [[nodiscard]] double least() const { return least_; }
+
+ private:
+  double least_;
+};
+
+/// Sources of the tokens are ranks of the options' topology. Throws UnreachableLimit, and Error(invalid_argument) for
+/// more than kMostExperts.
 Placed place(Method method, const RoutedTokens& tokens, const PlaceOptions& options);
 
 }  // namespace shunt::placement

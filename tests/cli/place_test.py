@@ -135,7 +135,7 @@ class WrongPlace(PlaceCase):
             (["--trace", trace, *output, "--nodes", "0"], "--nodes: expected at least 1"),
             (["--trace", trace, *output, "--holdout", "1"], "--holdout"),
             (["--trace", trace, *output, "--load-limit", "0.9"], "--load-limit"),
-            (["--trace", trace, *output, "--method", "luck"], "method 'luck': expected shunt"),
+            (["--trace", trace, *output, "--method", "luck"], "method 'luck': expected shunt, contiguous, occult-greedy, occult-repaired, load-only or all"),
             (["--trace", trace, *output, "--cluster", "abacus"], "no cluster 'abacus'"),
             (["--trace", trace, *output, "--prune", "2"], "no weights"),
             (["--trace", trace, *output, "--first-token", "100"], "has no token number 100"),
@@ -157,9 +157,9 @@ class WrongPlace(PlaceCase):
                 self.assertIn(complaint, self.refused(*words))
 
     def test_a_limit_that_cannot_be_met_names_the_least(self):
-        trace = self.generated("zipf", tokens=2000, experts=16, exponent=2)
+        trace = self.generated("zipf", layers=5, tokens=2000, experts=16, exponent=2)
         complaint = self.refused("--trace", trace, "--ranks-per-node", "8", "--load-limit", "1.01", "-o", self.path("map.json"))
-        self.assertRegex(complaint, r"layer 0: .*within 1\.01.*the least found is \d\.\d{4}")
+        self.assertRegex(complaint, r"layer \d: .*within 1\.01.*the least found is \d\.\d{4}")
         least = re.search(r"least found is ([\d.]+)", complaint)[1]
         self.placed("--trace", trace, "--ranks-per-node", "8", "--load-limit", least, *QUICK, "-o", self.path("map.json"))
 

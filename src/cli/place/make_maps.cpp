@@ -38,7 +38,8 @@ struct LayerOutcome {
 struct MethodOutcome {
   Method method;
   std::vector<LayerOutcome> layers;
-  std::string failed = {};  ///< why a method that is only compared with is left out
+  std::string failed = {};                ///< why there is no map for some layer
+  std::optional<double> least_load = {};  ///< that any limit on load has to allow, where this is why
 
   /// The mean over layers of one figure.
   template <class Figure>
@@ -63,11 +64,6 @@ struct MethodOutcome {
 /// Names of files may be no UTF-8.
 std::string dump(const nlohmann::ordered_json& json) {
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
-}
-
-std::vector<Method> methods_of(const PlaceRequest& request) {
-  if (request.method == "all") return {placement::kMethods.begin(), placement::kMethods.end()};
-  return {placement::parse_method(request.method)};
 }
 
 /// By router score, on tokens that the map was not made from where there are some with all scores, else on others with
@@ -109,13 +105,14 @@ class MapMaker {
       fail(ErrorCode::invalid_argument, "--prune: {} has no weights to prune by", request.traces.front());
     if (request.prune > 0 && request.traces.size() > 1)
       fail(ErrorCode::invalid_argument, "--prune: {} traces, expected one", request.traces.size());
-    for (const Method method : methods_of(request))
+    for (const Method method : placement::parse_methods(request.method))
       outcomes_.push_back({method, std::vector<LayerOutcome>(static_cast<std::size_t>(num_layers_))});
     heat_tokens_.resize(static_cast<std::size_t>(num_layers_));
   }
 
   void run() {
     for_layers(num_layers_, request_.progress, [&](std::int32_t layer) { place_layer(layer); });
+    if (const std::string& why = outcomes_.front().failed; !why.empty()) fail(ErrorCode::invalid_argument, "{}", why);
     for (const MethodOutcome& outcome : outcomes_)
       if (!outcome.failed.empty())
         fmt::print(stderr, "{} is left out: {}\n", to_string(outcome.method), outcome.failed);
@@ -140,6 +137,12 @@ class MapMaker {
       LayerOutcome& result = outcome.layers[static_cast<std::size_t>(layer)];
       try {
         result.placed = placement::place(outcome.method, tokens, options_);
+      } catch (const placement::UnreachableLimit& error) {
+        const std::lock_guard lock(mutex_);
+        if (outcome.least_load && *outcome.least_load >= error.least()) continue;
+        outcome.least_load = error.least();
+        outcome.failed = fmt::format("layer {}: {}", layer, error.what());
+        continue;
       } catch (const Error& error) {
         if (&outcome == &outcomes_.front()) fail(error.code(), "layer {}: {}", layer, error.what());
         const std::lock_guard lock(mutex_);
