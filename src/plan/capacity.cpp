@@ -19,9 +19,11 @@ void clamp_rows(GlobalCounts& counts, std::int64_t capacity) {
 void check_kept(const GlobalCounts& kept, const GlobalCounts& clamped, RankId self) {
   const auto [differs, expected] = std::mismatch(kept.rows.begin(), kept.rows.end(), clamped.rows.begin());
   if (differs == kept.rows.end()) return;
-  const auto index = differs - kept.rows.begin();
-  fail(ErrorCode::mismatch, "plan: rank {} keeps {} rows for physical expert {}, rank {} grants it {}",
-       index / kept.num_physical, *differs, index % kept.num_physical, self, *expected);
+  const auto index = static_cast<std::size_t>(differs - kept.rows.begin());
+  const auto num_physical = static_cast<std::size_t>(kept.num_physical);
+  const RankId source(index / num_physical);
+  fail_because_of(source, "plan: rank {} keeps {} rows for physical expert {}, rank {} grants it {}", source, *differs,
+                  index % num_physical, self, *expected);
 }
 
 }  // namespace shunt

@@ -8,7 +8,7 @@ namespace shunt {
 /// Lowers the rows of each (source, expert) to what the expert keeps of them: earlier sources are served first.
 void clamp_rows(GlobalCounts& counts, std::int64_t capacity);
 
-/// Throws Error(mismatch) unless every rank kept as many rows as `clamped` grants it.
+/// Throws PeerError unless every rank kept as many rows as `clamped` grants it.
 void check_kept(const GlobalCounts& kept, const GlobalCounts& clamped, RankId self);
 
 }  // namespace shunt

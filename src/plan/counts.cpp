@@ -70,21 +70,21 @@ void check_counts(const SourceCounts& counts, const ExpertMap& map, const Topolo
     Bounds of_rank;
     for (const std::uint32_t rows : rows_of(counts, rank, map)) of_rank.add(rows);
     if (!of_rank.hold(tokens))
-      fail(ErrorCode::mismatch, "plan: rank {} sent rank {} counts that contradict each other: {} tokens for rank {}",
-           source, self, tokens, rank);
+      fail_because_of(source, "plan: rank {} sent rank {} counts that contradict each other: {} tokens for rank {}",
+                      source, self, tokens, rank);
     of_node[topology.node(rank).index()].add(tokens);
   }
   Bounds of_all;
   for (std::size_t node = 0; node < of_node.size(); ++node) {
     const std::uint32_t tokens = counts.tokens_per_node[node];
     if (!of_node[node].hold(tokens))
-      fail(ErrorCode::mismatch, "plan: rank {} sent rank {} counts that contradict each other: {} tokens for node {}",
-           source, self, tokens, node);
+      fail_because_of(source, "plan: rank {} sent rank {} counts that contradict each other: {} tokens for node {}",
+                      source, self, tokens, node);
     of_all.add(tokens);
   }
   if (!of_all.hold(counts.routed_tokens))
-    fail(ErrorCode::mismatch, "plan: rank {} sent rank {} counts that contradict each other: {} routed tokens", source,
-         self, counts.routed_tokens);
+    fail_because_of(source, "plan: rank {} sent rank {} counts that contradict each other: {} routed tokens", source,
+                    self, counts.routed_tokens);
 }
 
 GlobalCounts empty_counts(const ExpertMap& map, const Topology& topology) {

@@ -25,7 +25,7 @@ struct SourceCounts {
 
 SourceCounts count(const Demand& demand, const ExpertMap& map, const Topology& topology);
 
-/// Throws Error(mismatch) if no routing could have given the counts that `source` sent to `self`.
+/// Throws PeerError if no routing could have given the counts that `source` sent to `self`.
 void check_counts(const SourceCounts& counts, const ExpertMap& map, const Topology& topology, RankId source,
                   RankId self);
 

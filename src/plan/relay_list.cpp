@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t kWordsPerTarget = 3;
 
 [[noreturn]] void fail_list(RankId source, RankId self, const char* cause) {
-  fail(ErrorCode::mismatch, "plan: rank {} sent rank {} a relay list that {}", source, self, cause);
+  fail_because_of(source, "plan: rank {} sent rank {} a relay list that {}", source, self, cause);
 }
 
 std::span<const std::uint32_t> take(std::span<const std::uint32_t>& words, std::uint64_t count, RankId source,

@@ -32,7 +32,7 @@ class SlotRuns {
   std::vector<std::vector<Run>> runs_;  // by rank, ascending
 };
 
-/// Takes a list off the front of `words`, which are a copy of what `source` sent. Throws Error(mismatch) unless
+/// Takes a list off the front of `words`, which are a copy of what `source` sent. Throws PeerError unless
 /// `source` could have made it for `plan.self`.
 InFlow read_relay_list(std::span<const std::uint32_t>& words, const PlanData& plan, const SlotRuns& runs,
                        RankId source);

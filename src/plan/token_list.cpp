@@ -19,7 +19,7 @@ struct Cursor {
 };
 
 [[noreturn]] void fail_list(RankId source, RankId self, std::size_t token, const char* cause) {
-  fail(ErrorCode::mismatch, "plan: rank {} sent rank {} a token list whose entry {} {}", source, self, token, cause);
+  fail_because_of(source, "plan: rank {} sent rank {} a token list whose entry {} {}", source, self, token, cause);
 }
 
 }  // namespace
@@ -73,7 +73,7 @@ void check_list(const TokenList& list, const SourceCounts& counts, const ExpertM
   }
   const auto announced = counts.rows.begin() + map.first_physical(self).value;
   if (!std::equal(rows.begin(), rows.end(), announced))
-    fail(ErrorCode::mismatch, "plan: rank {} sent rank {} a token list that contradicts its counts", source, self);
+    fail_because_of(source, "plan: rank {} sent rank {} a token list that contradicts its counts", source, self);
 }
 
 }  // namespace shunt

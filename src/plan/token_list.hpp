@@ -56,7 +56,7 @@ std::vector<ListExtent> list_extents(const SourceCounts& counts, const ExpertMap
 void write_lists(std::span<std::uint32_t> words, std::span<const ListExtent> extents, const Demand& demand,
                  const Routing& routing, const ExpertMap& map);
 
-/// Throws Error(mismatch) unless the list that `source` sent to `self` is one that write_lists could have made.
+/// Throws PeerError unless the list that `source` sent to `self` is one that write_lists could have made.
 void check_list(const TokenList& list, const SourceCounts& counts, const ExpertMap& map, std::uint64_t topk,
                 RankId source, RankId self);
 

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/fail.hpp"
 #include "plan/planner.hpp"
 #include "shunt/error.hpp"
 
@@ -48,7 +49,7 @@ TEST_F(Notes, ThatTellOfMoreRowsThanAreAllowedAreRefused) {
     try {
       accept(reader, words);
       FAIL() << "accepted " << count;
-    } catch (const Error& error) {
+    } catch (const PeerError& error) {
       EXPECT_EQ(error.code(), ErrorCode::mismatch);
       EXPECT_THAT(error.what(), ::testing::HasSubstr("rank 1 told rank 0 of"));
     }

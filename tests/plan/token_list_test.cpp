@@ -8,6 +8,7 @@
 #include <limits>
 #include <string>
 
+#include "core/fail.hpp"
 #include "shunt/error.hpp"
 
 namespace shunt {
@@ -31,9 +32,9 @@ std::string refusal(const Sent& sent) {
   TokenList list(2, 4);
   std::copy(sent.words.begin(), sent.words.end(), list.words().begin());
   try {
-    check_list(list, counts, map, sent.topk, RankId(0), RankId(0));
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::mismatch);
+    check_list(list, counts, map, sent.topk, RankId(5), RankId(0));
+  } catch (const PeerError& error) {
+    EXPECT_EQ(error.culprit(), RankId(5));
     return error.what();
   }
   return "accepted";
