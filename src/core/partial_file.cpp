@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "core/descriptor.hpp"
 #include "core/fail.hpp"
 
 namespace shunt {
@@ -32,10 +33,11 @@ PartialFile::PartialFile(const std::string& path) : path_(path) {
   if (!can_replace(path)) fail(ErrorCode::invalid_argument, "{}: no regular file", path);
   target_ = std::filesystem::exists(path) ? std::filesystem::canonical(path).string() : path;
   const std::filesystem::path folder = std::filesystem::absolute(target_).parent_path();
-  if (access(kDescriptors, X_OK) == 0) descriptor_ = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
+  if (access(kDescriptors, X_OK) == 0)
+    descriptor_ = above_standard(::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0666));
   if (descriptor_ >= 0) return;
   give_name([&](const char* name) {
-    descriptor_ = ::open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    descriptor_ = above_standard(::open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
     return descriptor_ >= 0;
   });
 }

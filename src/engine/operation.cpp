@@ -4,6 +4,12 @@
 
 namespace shunt {
 
+std::size_t Group::num_near() const {
+  std::size_t count = 0;
+  for (std::size_t rank = 0; rank < members.size(); ++rank) count += is_near(rank) ? 1 : 0;
+  return count;
+}
+
 Operation::Operation(std::shared_ptr<const Group> group, std::uint64_t engine, const Announcement& announcement,
                      std::chrono::milliseconds deadline)
     : group_(std::move(group)), announcement_(announcement), deadline_(deadline) {

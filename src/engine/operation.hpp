@@ -33,6 +33,8 @@ struct Group {
   [[nodiscard]] bool is_near(RankId rank) const { return wiring.are_near(rank, self); }
   [[nodiscard]] bool has_far() const { return !wiring.is_one_host(); }
   [[nodiscard]] bool is_near(std::size_t rank) const { return is_near(RankId(rank)); }
+  /// Members on this rank's host, itself included.
+  [[nodiscard]] std::size_t num_near() const;
 };
 
 class Streams;

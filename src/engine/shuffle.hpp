@@ -46,8 +46,8 @@ class Shuffle : public Operation {
   /// The end of the run of tokens from `begin` to do at once: all, or so few that the network does not wait long.
   [[nodiscard]] std::int64_t end_of_chunk(std::int64_t begin, std::size_t bytes_per_token) const;
 
-  /// How to write this rank's `bytes`. All ranks write at about the same time and share the host's cache.
-  [[nodiscard]] Store store_for(std::size_t bytes) const { return choose_store(bytes * group().members.size()); }
+  /// How to write this rank's `bytes`. All ranks of a host write at about the same time and share its cache.
+  [[nodiscard]] Store store_for(std::size_t bytes) const { return choose_store(bytes * group().num_near()); }
 
  private:
   Transport& transport_;

@@ -96,6 +96,22 @@ TEST_F(Files, FoldersAndLoopsOfLinksAreRefused) {
   require_error([&] { PartialFile{loop}; }, ErrorCode::system, "can't write " + loop);
 }
 
+TEST_F(Files, AreNeverAStandardStreamOfAProgramThatClosedItsOwn) {
+  const std::string path = folder_.file("closed");
+  EXPECT_EXIT(
+      {
+        for (const int standard : {0, 1, 2}) close(standard);
+        PartialFile file(path);
+        for (const int standard : {0, 1, 2}) {
+          if (write(standard, "text", 4) >= 0) _exit(1);
+        }
+        file.complete();
+        _exit(0);
+      },
+      ::testing::ExitedWithCode(0), "");
+  EXPECT_EQ(std::filesystem::file_size(path), 0u);
+}
+
 TEST_F(Files, CheckingChangesNothing) {
   check_writable(path_);
   EXPECT_TRUE(folder_.names().empty());

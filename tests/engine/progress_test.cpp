@@ -44,6 +44,13 @@ class Alone final : public Operation {
   void begin(std::span<const Announcement>) override {}
 };
 
+// How many write to a host's cache at a time; far members don't.
+TEST(Group, CountsMembersOfItsHost) {
+  Group group{{RankId(0), RankId(1), RankId(2)}, {}, RankId(1), 0};
+  for (const std::int32_t host : {0, 1, 1}) group.wiring.add(HostId(host), NicId(0));
+  EXPECT_EQ(group.num_near(), 2u);
+}
+
 TEST(Progress, GoesOnThoughAPeerNeverPauses) {
   const auto segments = LocalTransport::anonymous_segments(2);
   const LocalTransport other(RankId(1), segments);

@@ -7,9 +7,9 @@
 #include <mutex>
 #include <thread>
 
-#include "transport/descriptor.hpp"
 #include "transport/net/bytes.hpp"
 #include "transport/net/tcp.hpp"
+#include "transport/wait_ready.hpp"
 
 namespace shunt::test {
 

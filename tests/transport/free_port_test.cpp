@@ -8,7 +8,7 @@
 
 #include "core/fail.hpp"
 #include "support/require.hpp"
-#include "transport/descriptor.hpp"
+#include "transport/wait_ready.hpp"
 
 namespace shunt::ucx {
 namespace {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "shunt/error.hpp"
+#include "transport/shm/socket.hpp"
 
 namespace shunt::test {
 namespace {
@@ -80,6 +81,17 @@ TEST(Segment, OfThreadsGivesEverythingBack) {
   segment.decommit(0, 128 * kMiB);
   EXPECT_EQ(resident_bytes(segment, 512 * kMiB), 0u);
   EXPECT_EQ(segment.base()[0], std::byte{0});
+}
+
+TEST(Segment, IsNeverAStandardStreamOfAProgramThatClosedItsOwn) {
+  EXPECT_EXIT(
+      {
+        for (const int standard : {0, 1, 2}) close(standard);
+        const Segment segment = Segment::shareable(kMiB, "segment-test");
+        const auto sockets = shm::socket_pair();
+        _exit(segment.fd() > 2 && sockets.first.get() > 2 && sockets.second.get() > 2 ? 0 : 1);
+      },
+      ::testing::ExitedWithCode(0), "");
 }
 
 TEST(Segment, CommitSucceedsUnderAStormOfSignals) {

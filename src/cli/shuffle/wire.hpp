@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "shunt/world.hpp"
-#include "transport/descriptor.hpp"
+#include "transport/wait_ready.hpp"
 
 namespace shunt::cli {
 

@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "core/fail.hpp"
-#include "transport/descriptor.hpp"
+#include "transport/wait_ready.hpp"
 
 namespace shunt::far {
 

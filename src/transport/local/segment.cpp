@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/descriptor.hpp"
 #include "core/fail.hpp"
 
 namespace shunt {
@@ -51,7 +52,7 @@ Segment Segment::anonymous(std::size_t bytes) {
 }
 
 Segment Segment::shareable(std::size_t bytes, const std::string& name) {
-  const int fd = memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  const int fd = above_standard(memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (fd < 0) fail_errno("memfd_create");
   Segment segment(nullptr, 0, fd);
   // The whole size at once: a sparse file costs nothing, and no peer can be hit by a page beyond its end. Sealed, so

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "transport/descriptor.hpp"
+#include "transport/wait_ready.hpp"
 
 namespace shunt::net {
 

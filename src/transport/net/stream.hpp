@@ -4,8 +4,8 @@
 #include <optional>
 #include <span>
 
-#include "transport/descriptor.hpp"
 #include "transport/net/bytes.hpp"
+#include "transport/wait_ready.hpp"
 
 namespace shunt::net {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "transport/descriptor.hpp"
 #include "transport/net/meeting.hpp"
+#include "transport/wait_ready.hpp"
 
 namespace shunt::net {
 

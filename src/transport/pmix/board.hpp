@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "transport/descriptor.hpp"
+#include "transport/wait_ready.hpp"
 
 namespace shunt::pmix {
 

@@ -15,7 +15,7 @@
 #include <cstring>
 
 #include "core/fail.hpp"
-#include "transport/descriptor.hpp"
+#include "transport/wait_ready.hpp"
 
 namespace shunt::shm {
 namespace {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "shunt/error.hpp"
-#include "transport/descriptor.hpp"
+#include "transport/wait_ready.hpp"
 
 namespace shunt::shm {
 

@@ -4,9 +4,9 @@
 #include <memory>
 #include <string>
 
-#include "transport/descriptor.hpp"
 #include "transport/far/carrier.hpp"
 #include "transport/net/receive.hpp"
+#include "transport/wait_ready.hpp"
 
 namespace shunt::tcp {
 

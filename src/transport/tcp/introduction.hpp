@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <span>
 
-#include "transport/descriptor.hpp"
 #include "transport/net/receive.hpp"
+#include "transport/wait_ready.hpp"
 
 namespace shunt::tcp {
 

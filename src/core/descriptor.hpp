@@ -1,22 +1,21 @@
-// One open descriptor, and waiting for several.
+// One open descriptor, never a standard one.
 #pragma once
 
-#include <poll.h>
-
-#include <chrono>
-#include <span>
 #include <utility>
 
 namespace shunt {
 
-using Deadline = std::chrono::steady_clock::time_point;
+/// Moves a descriptor above 2, closing the old one; −1 stays −1, and errno as it was. Where a program was started with
+/// closed standard streams, the next file or socket opened takes their place, and what is printed would be written into
+/// it. Close-on-exec. Throws Error(system).
+int above_standard(int fd);
 
 /// Owns one descriptor; −1 is none. Every descriptor here is close-on-exec, so that a rank's own children don't keep
 /// its sockets open after its death.
 class Descriptor {
  public:
   Descriptor() = default;
-  explicit Descriptor(int fd) : fd_(fd) {}
+  explicit Descriptor(int fd) : fd_(above_standard(fd)) {}
   Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   Descriptor& operator=(Descriptor&& other) noexcept {
     std::swap(fd_, other.fd_);
@@ -31,9 +30,5 @@ class Descriptor {
  private:
   int fd_ = -1;
 };
-
-/// Waits until one of them is ready for what it asks or has been closed by the other side; false once the deadline has
-/// passed.
-bool wait_ready(std::span<pollfd> entries, Deadline deadline);
 
 }  // namespace shunt

@@ -1,6 +1,4 @@
-#include "transport/descriptor.hpp"
-
-#include <unistd.h>
+#include "transport/wait_ready.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -8,10 +6,6 @@
 #include "core/fail.hpp"
 
 namespace shunt {
-
-Descriptor::~Descriptor() {
-  if (fd_ >= 0) close(fd_);
-}
 
 bool wait_ready(std::span<pollfd> entries, Deadline deadline) {
   for (;;) {

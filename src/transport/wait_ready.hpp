@@ -1,0 +1,19 @@
+// Waiting for descriptors.
+#pragma once
+
+#include <poll.h>
+
+#include <chrono>
+#include <span>
+
+#include "core/descriptor.hpp"
+
+namespace shunt {
+
+using Deadline = std::chrono::steady_clock::time_point;
+
+/// Waits until one of them is ready for what it asks or has been closed by the other side; false once the deadline has
+/// passed.
+bool wait_ready(std::span<pollfd> entries, Deadline deadline);
+
+}  // namespace shunt
