@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/fail.hpp"
+#include "core/start_thread.hpp"
 #include "engine/signals.hpp"
 
 namespace shunt {
@@ -22,7 +23,7 @@ Progress::Progress(std::shared_ptr<Transport> transport, const StreamLimits& lim
       limits_(limits),
       backlog_(static_cast<std::size_t>(transport_->size())),
       arrivals_(transport_->size()) {
-  server_ = std::thread([this] { serve(); });
+  server_ = start_thread("the progress thread", [this] { serve(); });
 }
 
 Progress::~Progress() {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/fail.hpp"
+#include "core/start_thread.hpp"
 #include "engine/nodes.hpp"
 #include "engine/world_impl.hpp"
 #include "engine/world_make.hpp"
@@ -69,7 +70,9 @@ void spawn_threads(const std::function<Ends()>& join, const RankRun::Body& body,
     std::vector<std::jthread> threads;
     Ends ends = join();
     for (std::size_t rank = 0; rank < runs.size(); ++rank)
-      threads.emplace_back([&, rank, end = std::move(ends[rank])] { runs[rank](body, end, topology, environment); });
+      threads.push_back(start_thread<std::jthread>("the thread of a rank", [&, rank, end = std::move(ends[rank])] {
+        runs[rank](body, end, topology, environment);
+      }));
   }
 
   for (const RankRun& run : runs)

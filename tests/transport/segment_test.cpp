@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -81,6 +82,17 @@ TEST(Segment, OfThreadsGivesEverythingBack) {
   segment.decommit(0, 128 * kMiB);
   EXPECT_EQ(resident_bytes(segment, 512 * kMiB), 0u);
   EXPECT_EQ(segment.base()[0], std::byte{0});
+}
+
+TEST(Segment, LeavesHalfOfALimitedAddressSpaceToTheProgram) {
+  EXPECT_EXIT(
+      {
+        rlimit limit{};
+        limit.rlim_cur = limit.rlim_max = 8192 * kMiB;
+        setrlimit(RLIMIT_AS, &limit);
+        _exit(Segment::default_bytes(4) == 1024 * kMiB ? 0 : 1);
+      },
+      ::testing::ExitedWithCode(0), "");
 }
 
 TEST(Segment, IsNeverAStandardStreamOfAProgramThatClosedItsOwn) {

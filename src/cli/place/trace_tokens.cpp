@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "core/fail.hpp"
+#include "core/start_thread.hpp"
 
 namespace shunt::cli {
 namespace {
@@ -121,7 +122,8 @@ void for_layers(std::int32_t num_layers, bool shows_progress, const std::functio
   {
     std::vector<std::jthread> threads;
     const auto cores = static_cast<std::int32_t>(std::max(1u, std::thread::hardware_concurrency()));
-    for (std::int32_t i = 1; i < std::min(cores, num_layers); ++i) threads.emplace_back(run);
+    for (std::int32_t i = 1; i < std::min(cores, num_layers); ++i)
+      threads.push_back(start_thread<std::jthread>("a thread that places layers", run));
     run();
   }
   if (shows_progress) {

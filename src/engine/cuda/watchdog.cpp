@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "core/fail.hpp"
+#include "core/start_thread.hpp"
 
 namespace shunt::device {
 namespace {
@@ -38,7 +39,8 @@ Watchdog::Watch::Watch(Watchdog& watchdog, std::shared_ptr<World::Impl> world, V
       vigil_(vigil),
       is_left_out_(static_cast<std::size_t>(world_->group->size())) {
   const std::lock_guard lock(watchdog_.mutex_);
-  if (!watchdog_.thread_.joinable()) watchdog_.thread_ = std::thread([&dog = watchdog_] { dog.run(); });
+  if (!watchdog_.thread_.joinable())
+    watchdog_.thread_ = start_thread("the thread that watches devices", [&dog = watchdog_] { dog.run(); });
   watchdog_.watches_.insert(this);
   watchdog_.changed_.notify_one();
 }

@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "core/fail.hpp"
+#include "core/start_thread.hpp"
 #include "transport/far/link_parts.hpp"
 
 namespace shunt::far {
@@ -34,11 +35,7 @@ Link::Link(std::unique_ptr<Carrier> carrier, LinkOptions options, Listener liste
     peer->session_here = contact.session_here;
   }
   carrier_->connect(options_.rank, options_.contacts, *this, wake_);
-  try {
-    thread_ = std::thread([this] { run(); });
-  } catch (const std::system_error& error) {
-    fail(ErrorCode::system, "rank {} can't start the thread of its network: {}", options_.rank, error.what());
-  }
+  thread_ = start_thread("the network thread", [this] { run(); });
 }
 
 Link::~Link() {

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -28,7 +29,8 @@ constexpr std::size_t kCommitStep = std::size_t{2} << 20;
 
 std::byte* map(std::size_t bytes, int protection, int flags, int fd) {
   void* base = mmap(nullptr, bytes, protection, flags | MAP_NORESERVE, fd, 0);
-  if (base == MAP_FAILED) fail_errno("can't reserve {} bytes of address space for a segment", bytes);
+  if (base == MAP_FAILED)
+    fail_errno("can't reserve {} bytes of address space for a segment, which `ulimit -v` may limit", bytes);
   // A core file needs none of this.
   madvise(base, bytes, MADV_DONTDUMP);
   return static_cast<std::byte*>(base);
@@ -37,11 +39,17 @@ std::byte* map(std::size_t bytes, int protection, int flags, int fd) {
 }  // namespace
 
 std::size_t Segment::default_bytes(std::int32_t num_ranks) {
+  constexpr std::size_t kHugePage = std::size_t{2} << 20;
   const auto memory =
       static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   const std::size_t rounded = (memory + kGiB - 1) / kGiB * kGiB;
-  return std::max(kGiB,
-                  std::min(rounded, kAddressSpaceForSegments / static_cast<std::size_t>(num_ranks) / kGiB * kGiB));
+  // Every rank maps the segments of all. Batch systems limit address space; half of it is left to the program.
+  std::size_t address_space = kAddressSpaceForSegments;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+    address_space = std::min<std::size_t>(address_space, limit.rlim_cur / 2);
+  const std::size_t share = address_space / static_cast<std::size_t>(num_ranks) / kHugePage * kHugePage;
+  return std::max(kHugePage, std::min(rounded, share));
 }
 
 Segment Segment::anonymous(std::size_t bytes) {

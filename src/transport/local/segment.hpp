@@ -18,7 +18,8 @@ class Segment {
   /// A peer's segment, from the descriptor it sent; takes the descriptor.
   static Segment attach(int fd);
 
-  /// What one of `num_ranks` segments should reserve on this machine.
+  /// The address space that one of `num_ranks` segments should reserve: the machine's memory, or less where
+  /// `ulimit -v` or the processor limits it.
   static std::size_t default_bytes(std::int32_t num_ranks);
 
   Segment(Segment&& other) noexcept;

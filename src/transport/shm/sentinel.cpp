@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "core/fail.hpp"
+#include "core/start_thread.hpp"
 
 namespace shunt::shm {
 namespace {
@@ -24,7 +25,7 @@ Sentinel::Sentinel(LocalTransport& transport, std::vector<Descriptor> sockets, s
     : transport_(transport), limit_(limit), peers_(sockets.size()) {
   for (std::size_t rank = 0; rank < sockets.size(); ++rank) peers_[rank].socket = std::move(sockets[rank]);
   std::tie(stop_, stop_seen_) = socket_pair();
-  thread_ = std::thread([this] { run(); });
+  thread_ = start_thread("the thread that watches other ranks", [this] { run(); });
 }
 
 Sentinel::~Sentinel() {

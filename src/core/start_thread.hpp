@@ -1,0 +1,25 @@
+// Starts threads, with an Error that says which one could not be started.
+#pragma once
+
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "core/fail.hpp"
+
+namespace shunt {
+
+/// Throws Error(system) that names the purpose, such as "the progress thread".
+template <class Thread = std::thread, class Run>
+Thread start_thread(const char* purpose, Run&& run) {
+  try {
+    return Thread(std::forward<Run>(run));
+  } catch (const std::system_error& error) {
+    fail(ErrorCode::system,
+         "can't start {}: {}; threads are limited by `ulimit -u`, by a container's pids.max, and by address space "
+         "(`ulimit -v`)",
+         purpose, error.code().message());
+  }
+}
+
+}  // namespace shunt
