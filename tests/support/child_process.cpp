@@ -1,6 +1,7 @@
 #include "support/child_process.hpp"
 
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -26,9 +27,11 @@ struct Report {
     report.code = code;
     std::strncpy(report.text.data(), text, report.text.size() - 1);
   };
+  const bool had_failed = ::testing::Test::HasFailure();
   try {
     body();
-    report.returned = true;
+    report.returned = had_failed || !::testing::Test::HasFailure();
+    if (!report.returned) note(ErrorCode::internal, "an expectation of the child did not hold");
   } catch (const Error& error) {
     note(error.code(), error.what());
   } catch (const std::exception& error) {

@@ -12,10 +12,12 @@ SpawnEnd Survivors::spawn(std::int32_t num_ranks, const std::function<void(World
   num_ranks_ = num_ranks;
   *notes_ = {};
   const auto noting = [&](World& world) {
+    Note& note = (*notes_)[world.rank().index()];
     try {
       body(world);
+      note.has_failure = ::testing::Test::HasFailure();
     } catch (const Error& error) {
-      Note& note = (*notes_)[world.rank().index()];
+      note.has_failure = ::testing::Test::HasFailure();
       note.told = true;
       note.code = error.code();
       std::strncpy(note.text.data(), error.what(), note.text.size() - 1);
@@ -29,6 +31,8 @@ SpawnEnd Survivors::spawn(std::int32_t num_ranks, const std::function<void(World
   } catch (const Error& error) {
     end = {true, error.code(), error.what()};
   }
+  for (std::int32_t rank = 0; rank < num_ranks; ++rank)
+    EXPECT_FALSE((*notes_)[static_cast<std::size_t>(rank)].has_failure) << "an expectation of rank " << rank;
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20)) << "a fault is noticed in seconds";
   return end;
 }

@@ -30,6 +30,7 @@ class Survivors {
  private:
   struct Note {
     bool told = false;
+    bool has_failure = false;  // of an expectation, which the rank's process alone would know of
     ErrorCode code = ErrorCode::internal;
     std::array<char, 500> text = {};
   };
