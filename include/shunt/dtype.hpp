@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "shunt/language.hpp"
+
 namespace shunt {
 
 enum class DType : std::uint8_t {

@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "shunt/language.hpp"
+
 namespace shunt {
 
 struct Environment {

@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "shunt/language.hpp"
+
 namespace shunt {
 
 enum class ErrorCode {

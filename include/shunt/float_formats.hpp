@@ -7,6 +7,8 @@
 
 #include <cstdint>
 
+#include "shunt/language.hpp"
+
 namespace shunt {
 
 float f32_from_bf16(std::uint16_t bits);

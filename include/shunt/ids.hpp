@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <functional>
 
+#include "shunt/language.hpp"
+
 namespace shunt {
 
 template <class Tag>

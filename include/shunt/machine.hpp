@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <string>
 
+#include "shunt/language.hpp"
+
 namespace shunt {
 
 struct Machine {

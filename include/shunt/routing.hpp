@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <span>
 
+#include "shunt/language.hpp"
+
 namespace shunt {
 
 /// A view; the arrays are read while the plan is made and not kept.

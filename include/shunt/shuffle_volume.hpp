@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "shunt/language.hpp"
+
 namespace shunt {
 
 /// One shuffle, as the ranks with the most work see it. Rows are counted as they travel: a token that goes once to a

@@ -1,6 +1,8 @@
 // A CUDA stream, by its pointer alone: what includes this needs no CUDA header.
 #pragma once
 
+#include "shunt/language.hpp"
+
 struct CUstream_st;
 
 namespace shunt {
