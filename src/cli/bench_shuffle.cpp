@@ -15,6 +15,7 @@
 #include "cli/shuffle/routing_model.hpp"
 #include "cli/shuffle/routing_options.hpp"
 #include "cli/verbs.hpp"
+#include "core/diagnostic.hpp"
 #include "core/fail.hpp"
 #include "core/file.hpp"
 #include "shunt/world.hpp"
@@ -147,7 +148,7 @@ void run(Arguments& arguments) {
     if (config.wants("mpi_alltoallv")) {
       const std::string why = why_no_mpirun();
       if (why.empty()) throw CLI::RuntimeError(run_under_mpirun(config));
-      fmt::print(stderr, "shunt: without mpi_alltoallv: {}\n", why);
+      print_diagnostic("shunt: without mpi_alltoallv: {}\n", why);
     }
   }
   World::spawn(

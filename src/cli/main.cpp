@@ -1,14 +1,12 @@
 // shunt: measures, plans and explains the shuffle of Mixture-of-Experts tokens.
-#include <fmt/format.h>
-
 #include <CLI/CLI.hpp>
-#include <cstdio>
 #include <exception>
 #include <string>
 #include <vector>
 
 #include "cli/flush_stdout.hpp"
 #include "cli/verbs.hpp"
+#include "core/diagnostic.hpp"
 #include "shunt/error.hpp"
 
 namespace {
@@ -47,9 +45,9 @@ int main(int argc, char** argv) {
     shunt::cli::flush_stdout();
     return status;
   } catch (const shunt::Error& error) {
-    fmt::print(stderr, "shunt: error ({}): {}\n", shunt::to_string(error.code()), error.what());
+    shunt::print_diagnostic("shunt: error ({}): {}\n", shunt::to_string(error.code()), error.what());
   } catch (const std::exception& error) {
-    fmt::print(stderr, "shunt: error: {}\n", error.what());
+    shunt::print_diagnostic("shunt: error: {}\n", error.what());
   }
   return 1;
 }

@@ -8,6 +8,7 @@
 #include "cli/place/request.hpp"
 #include "cli/plural.hpp"
 #include "cli/verbs.hpp"
+#include "core/diagnostic.hpp"
 #include "core/fail.hpp"
 #include "core/file.hpp"
 #include "shunt/routing_trace.hpp"
@@ -177,9 +178,9 @@ void generate_trace(const PlaceRequest& request) {
       for (std::size_t i = 0; i < experts.size(); i += topk) generator->draw(std::span(experts).subspan(i, topk));
       writer.append(layer, {.experts = experts, .weights = {}, .topk = generated.topk});
     }
-    if (request.progress) fmt::print(stderr, "\r\x1b[K{} of {} layers", layer + 1, request.generated_layers);
+    if (request.progress) print_diagnostic("\r\x1b[K{} of {} layers", layer + 1, request.generated_layers);
   }
-  if (request.progress) fmt::print(stderr, "\r\x1b[K");
+  if (request.progress) print_diagnostic("\r\x1b[K");
   writer.finish();
   fmt::print("{}: {} of {}, {} experts, top-{}\n", request.output, plural(request.generated_layers, "layer"),
              plural(generated.tokens, "token"), generated.experts, generated.topk);

@@ -12,6 +12,7 @@
 #include "cli/flush_stdout.hpp"
 #include "cli/this_cluster.hpp"
 #include "cli/verbs.hpp"
+#include "core/diagnostic.hpp"
 #include "core/fail.hpp"
 #include "core/file.hpp"
 #include "graph/schedule.hpp"
@@ -232,7 +233,7 @@ std::string path_or_default(const std::optional<std::string>& given, const std::
     check_writable(otherwise);
     return otherwise;
   } catch (const Error& error) {
-    fmt::print(stderr, "shunt: warning: {}\n", error.what());
+    print_diagnostic("shunt: warning: {}\n", error.what());
     return "";
   }
 }
@@ -246,7 +247,7 @@ void run(const Arguments& arguments) {
   const graph::CostTable table =
       arguments.costs.empty() ? graph::CostTable(cluster.device)
                               : graph::CostTable::load(arguments.costs, cluster.device, [](const std::string& text) {
-                                  fmt::print(stderr, "shunt: warning: {}\n", text);
+                                  print_diagnostic("shunt: warning: {}\n", text);
                                 });
   const std::string stem = fmt::format("{}-{}", model.name, fs::path(cluster.name).filename().string());
   const std::string graph_path = path_or_default(arguments.graph, stem + ".graph");

@@ -121,6 +121,18 @@ class FullDisk(unittest.TestCase):
             with self.subTest(arguments=arguments):
                 self.expect_error("bench", "shuffle", *SMALL, *arguments)
 
+    def test_under_diagnostics_changes_no_exit_status(self):
+        for expected, arguments in [(1, ["bench", "shuffle", "--tokens", "-1"]),
+                                    (0, ["bench", "shuffle", *SMALL, "--world", "inproc", "--progress", "on"]),
+                                    (0, ["bench", "shuffle", *SMALL, "--systems", "shunt", "--progress", "on"])]:
+            with self.subTest(arguments=arguments), open("/dev/full", "w") as full:
+                self.assertEqual(subprocess.run([SHUNT, *arguments], stdout=subprocess.DEVNULL, stderr=full, timeout=120).returncode, expected)
+
+    def test_under_results_and_diagnostics_fails(self):
+        for arguments in [["info"], ["bench", "shuffle", *SMALL, "--world", "inproc"]]:
+            with self.subTest(arguments=arguments), open("/dev/full", "w") as full:
+                self.assertEqual(subprocess.run([SHUNT, *arguments], stdout=full, stderr=full, timeout=120).returncode, 1)
+
 
 class Limits(unittest.TestCase):
     def expect_refused(self, *arguments, words):

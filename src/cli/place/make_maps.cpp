@@ -10,6 +10,7 @@
 #include "cli/place/request.hpp"
 #include "cli/place/trace_tokens.hpp"
 #include "cli/plural.hpp"
+#include "core/diagnostic.hpp"
 #include "core/fail.hpp"
 #include "core/file.hpp"
 #include "shunt/expert_map_file.hpp"
@@ -114,8 +115,7 @@ class MapMaker {
     for_layers(num_layers_, request_.progress, [&](std::int32_t layer) { place_layer(layer); });
     if (const std::string& why = outcomes_.front().failed; !why.empty()) fail(ErrorCode::invalid_argument, "{}", why);
     for (const MethodOutcome& outcome : outcomes_)
-      if (!outcome.failed.empty())
-        fmt::print(stderr, "{} is left out: {}\n", to_string(outcome.method), outcome.failed);
+      if (!outcome.failed.empty()) print_diagnostic("{} is left out: {}\n", to_string(outcome.method), outcome.failed);
     std::erase_if(outcomes_, [](const MethodOutcome& outcome) { return !outcome.failed.empty(); });
     print();
     if (!request_.output.empty()) write_map();

@@ -1,14 +1,12 @@
 #include "cli/place/trace_tokens.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <atomic>
-#include <cstdio>
 #include <exception>
 #include <mutex>
 #include <thread>
 
+#include "core/diagnostic.hpp"
 #include "core/fail.hpp"
 #include "core/start_thread.hpp"
 
@@ -113,10 +111,7 @@ void for_layers(std::int32_t num_layers, bool shows_progress, const std::functio
         next = num_layers;
       }
       ++done;
-      if (shows_progress) {
-        fmt::print(stderr, "\r\x1b[K{} of {} layers", done, num_layers);
-        std::fflush(stderr);
-      }
+      if (shows_progress) print_diagnostic("\r\x1b[K{} of {} layers", done, num_layers);
     }
   };
   {
@@ -126,10 +121,7 @@ void for_layers(std::int32_t num_layers, bool shows_progress, const std::functio
       threads.push_back(start_thread<std::jthread>("a thread that places layers", run));
     run();
   }
-  if (shows_progress) {
-    fmt::print(stderr, "\r\x1b[K");
-    std::fflush(stderr);
-  }
+  if (shows_progress) print_diagnostic("\r\x1b[K");
   if (failed.second) std::rethrow_exception(failed.second);
 }
 

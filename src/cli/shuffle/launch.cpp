@@ -14,6 +14,7 @@
 #include <sstream>
 #include <vector>
 
+#include "core/diagnostic.hpp"
 #include "core/fail.hpp"
 
 namespace shunt::cli {
@@ -84,7 +85,7 @@ std::vector<std::string> mpirun_command(const ShuffleConfig& config) {
   for (std::string& word : command) argv.push_back(word.data());
   argv.push_back(nullptr);
   execv(argv.front(), argv.data());
-  fmt::print(stderr, "shunt: can't start {}: {}\n", argv.front(), std::strerror(errno));
+  print_diagnostic("shunt: can't start {}: {}\n", argv.front(), std::strerror(errno));
   _exit(1);
 }
 

@@ -1,9 +1,9 @@
 #include "transport/net/host.hpp"
 
 #include <algorithm>
-#include <cstdio>
 #include <utility>
 
+#include "core/diagnostic.hpp"
 #include "core/fail.hpp"
 #include "transport/missing_ranks.hpp"
 #include "transport/net/roster.hpp"
@@ -172,9 +172,9 @@ std::string Host::describe_refusals() const {
 
 void Host::report_refusal(const Visitor& visitor) {
   if (++num_refusals_ > kMaxLines) return;
-  fmt::print(stderr, "shunt: rank {} refuses {}, which says it is rank {} but does not know the job's token{}\n",
-             options_.rank, peer_name(visitor.stream().socket()), visitor.claim().rank,
-             num_refusals_ == kMaxLines ? "; further ones are refused silently" : "");
+  print_diagnostic("shunt: rank {} refuses {}, which says it is rank {} but does not know the job's token{}\n",
+                   options_.rank, peer_name(visitor.stream().socket()), visitor.claim().rank,
+                   num_refusals_ == kMaxLines ? "; further ones are refused silently" : "");
 }
 
 /// The guest knows the token, so what it claims is worth an Error on all ranks.

@@ -1,0 +1,19 @@
+// What people should know but no program reads: warnings, progress, why a run failed.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <string>
+
+namespace shunt {
+
+/// Prints to stderr. Text that can't be written is lost: fmt::print would throw, and a full disk under a log is no
+/// reason to end the process.
+template <class... Args>
+void print_diagnostic(fmt::format_string<Args...> text, Args&&... args) {
+  const std::string line = fmt::format(text, std::forward<Args>(args)...);
+  (void)std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+}  // namespace shunt
