@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cli/flush_stdout.hpp"
+#include "cli/hangup.hpp"
 #include "cli/verbs.hpp"
 #include "core/diagnostic.hpp"
 #include "shunt/error.hpp"
@@ -27,6 +28,7 @@ int run(CLI::App& app, int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  shunt::cli::restore_hangup();
   CLI::App app(
       "shunt moves Mixture-of-Experts tokens to their experts and back.\n"
       "Start with `shunt info`, then `shunt bench shuffle --help`.",

@@ -49,6 +49,22 @@ def session_members(session):
     return living_members(session, field=3)
 
 
+def wait_until(condition):
+    """Whether it has become true within 20 seconds."""
+    deadline = time.monotonic() + 20
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def start_long_run(*arguments, **options):
+    """Two ranks of a benchmark that would run for minutes, in a session of its own."""
+    return subprocess.Popen([SHUNT, "bench", "shuffle", *SMALL, "--ranks", "2", "--iterations", "1000000", *arguments],
+                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True, **options)
+
+
 class Help(unittest.TestCase):
     def test_teaches_routings_systems_and_examples(self):
         text = shunt("bench", "shuffle", "--help").stdout
@@ -400,6 +416,26 @@ class Interrupt(unittest.TestCase):
             self.assertEqual(os.listdir(folder), ["result.json"])
             with open(path) as file:
                 self.assertEqual(file.read(), "old")
+
+    def test_hangup_ends_ranks_that_are_processes(self):
+        job = start_long_run("--systems", "shunt")
+        self.addCleanup(job.kill)
+        wait_until(lambda: len(session_members(job.pid)) == 3)
+        job.send_signal(signal.SIGHUP)
+        self.assertEqual(job.wait(timeout=20), -signal.SIGHUP)
+        self.assertTrue(wait_until(lambda: not session_members(job.pid)), session_members(job.pid))
+
+    def test_signals_that_are_ignored_stay_so(self):
+        for systems in ["shunt", "shunt,mpi_alltoallv"]:
+            with self.subTest(systems=systems):
+                job = start_long_run("--systems", systems, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+                self.addCleanup(job.kill)
+                self.assertTrue(wait_until(lambda: len(session_members(job.pid)) >= 3), session_members(job.pid))
+                job.send_signal(signal.SIGHUP)
+                with self.assertRaises(subprocess.TimeoutExpired):
+                    job.wait(timeout=1)
+                job.terminate()
+                self.assertEqual(job.wait(timeout=20), -signal.SIGTERM)
 
     def test_a_killed_benchmark_takes_mpirun_and_its_ranks_along(self):
         if not shutil.which("mpirun") or "mpi     yes" not in shunt("info").stdout:
