@@ -1,4 +1,5 @@
 """The command line as a user meets it. Usage: cli_test.py PATH_TO_SHUNT [unittest arguments]"""
+import contextlib
 import json
 import os
 import shutil
@@ -437,23 +438,71 @@ class Interrupt(unittest.TestCase):
                 job.terminate()
                 self.assertEqual(job.wait(timeout=20), -signal.SIGTERM)
 
-    def test_a_killed_benchmark_takes_mpirun_and_its_ranks_along(self):
+
+class InterruptBesideMpi(unittest.TestCase):
+    def setUp(self):
         if not shutil.which("mpirun") or "mpi     yes" not in shunt("info").stdout:
             self.skipTest("no MPI here")
-        job = subprocess.Popen([SHUNT, "bench", "shuffle", *SMALL, "--iterations", "1000000"],
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-        self.addCleanup(job.kill)
-        deadline = time.monotonic() + 20
-        while len(session_members(job.pid)) < 4 and time.monotonic() < deadline:  # this, mpirun and two ranks
-            time.sleep(0.05)
-        self.assertEqual(len(session_members(job.pid)), 4)
-        self.assertIsNone(job.poll(), "ended by itself")
-        job.kill()
-        job.wait()
-        deadline = time.monotonic() + 20
-        while session_members(job.pid) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        self.assertEqual(session_members(job.pid), [])
+        self.job = start_long_run()
+        self.addCleanup(self.job.kill)
+        wait_until(lambda: len(session_members(self.job.pid)) == 4)  # this, mpirun and two ranks
+        self.assertEqual(len(session_members(self.job.pid)), 4)
+        wait_until(lambda: sum("/vader_segment" in file for file in self.named_files()) == 2)
+        self.files = self.named_files()
+        self.assertEqual(sum("/vader_segment" in file for file in self.files), 2, self.files)
+        self.assertTrue(any("/pid." in file for file in self.files), self.files)
+
+    def named_files(self):
+        """What mpirun and the ranks have mapped and another process could find, with the folders of this run that hold it."""
+        files = set()
+        for pid in session_members(self.job.pid):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{pid}/maps") as maps:
+                files |= {line.split(maxsplit=5)[-1].strip() for line in maps if "/vader_segment" in line or "/pid." in line}
+        folders = {os.path.dirname(file) for file in files} - {"/dev/shm"}
+        return {file for file in files | folders if os.path.exists(file)}
+
+    def expect_nothing_left(self):
+        self.assertTrue(wait_until(lambda: not session_members(self.job.pid)), session_members(self.job.pid))
+        wait_until(lambda: not any(map(os.path.exists, self.files)))
+        self.assertEqual([file for file in self.files if os.path.exists(file)], [])
+
+    def test_a_killed_benchmark_takes_mpirun_and_its_ranks_along(self):
+        self.job.kill()
+        self.job.wait()
+        self.expect_nothing_left()
+
+    def expect_the_signal_to_end_the_run(self, number):
+        self.job.send_signal(number)
+        self.assertEqual(self.job.wait(timeout=20), -number)
+        self.expect_nothing_left()
+
+    def test_ctrl_c_is_the_status_that_a_shell_sees(self):
+        self.expect_the_signal_to_end_the_run(signal.SIGINT)
+
+    def test_hangup_is_the_status_that_a_shell_sees(self):
+        self.expect_the_signal_to_end_the_run(signal.SIGHUP)
+
+    def test_terminate_is_the_status_that_a_shell_sees(self):
+        self.expect_the_signal_to_end_the_run(signal.SIGTERM)
+
+    def test_a_signal_to_process_and_group_leaves_nothing(self):
+        self.job.terminate()  # as timeout(1) does; mpirun that gets two signals ends without removing its files
+        os.killpg(self.job.pid, signal.SIGTERM)
+        self.assertEqual(self.job.wait(timeout=20), -signal.SIGTERM)
+        self.expect_nothing_left()
+
+    def test_an_mpirun_that_does_not_answer_is_killed(self):
+        os.kill(self.mpirun(), signal.SIGSTOP)
+        self.expect_the_signal_to_end_the_run(signal.SIGTERM)
+
+    def test_a_killed_mpirun_leaves_nothing(self):
+        os.kill(self.mpirun(), signal.SIGKILL)
+        self.assertEqual(self.job.wait(timeout=20), 128 + signal.SIGKILL)
+        self.expect_nothing_left()
+
+    def mpirun(self):
+        with open(f"/proc/{self.job.pid}/task/{self.job.pid}/children") as children:
+            return int(children.read().split()[0])
 
 
 if __name__ == "__main__":

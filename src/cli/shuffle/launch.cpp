@@ -1,20 +1,17 @@
 #include "cli/shuffle/launch.hpp"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <vector>
 
-#include "core/diagnostic.hpp"
+#include "cli/shuffle/supervise.hpp"
 #include "core/fail.hpp"
 
 namespace shunt::cli {
@@ -52,12 +49,14 @@ std::vector<std::string> variables_for_ranks() {
   return names;
 }
 
-std::vector<std::string> mpirun_command(const ShuffleConfig& config) {
+std::vector<std::string> mpirun_command(const ShuffleConfig& config, const std::string& folder) {
   std::vector<std::string> command = {
       find_program("mpirun"), "-n", std::to_string(config.ranks), "--oversubscribe", "--bind-to", "none",
       // As fast as Open MPI gets: shared memory inside a host, and waits that give way.
       "--mca", "pml", "ob1", "--mca", "btl", mpirun_knows_hosts() ? "self,vader,tcp" : "self,vader", "--mca",
-      "mpi_yield_when_idle", "1"};
+      "mpi_yield_when_idle", "1",
+      // All its files in one place. mpirun and its daemons on other hosts make the folder where it is missing.
+      "--mca", "orte_top_session_dir", folder, "--mca", "btl_vader_backing_directory", folder};
   if (geteuid() == 0) command.emplace_back("--allow-run-as-root");
   if (mpirun_knows_hosts()) {
     command.insert(command.end(), {"--map-by", "slot"});
@@ -72,32 +71,35 @@ std::vector<std::string> mpirun_command(const ShuffleConfig& config) {
   return command;
 }
 
-[[noreturn]] void become(std::vector<std::string> command, int output, pid_t parent) {
-  // Asked to end, mpirun ends its ranks and removes its files, even after this program was killed.
-  prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (getppid() != parent) _exit(1);  // it died before the line above
-  dup2(output, STDOUT_FILENO);
+/// Tells ranks whom they belong to. Runs in the process that becomes mpirun.
+void set_variables_of_mpirun() {
   if (mpirun_knows_hosts())
     for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}) unsetenv(name);
   else
     setenv(kLauncherVariable, std::to_string(getpid()).c_str(), 1);
-  std::vector<char*> argv;
-  for (std::string& word : command) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  execv(argv.front(), argv.data());
-  print_diagnostic("shunt: can't start {}: {}\n", argv.front(), std::strerror(errno));
-  _exit(1);
 }
 
-/// mpirun would not say that nobody could read the results.
-bool copy_to_stdout(int input) {
-  std::array<char, 4096> buffer{};
-  for (ssize_t bytes = 0; (bytes = read(input, buffer.data(), buffer.size())) > 0;)
-    if (std::fwrite(buffer.data(), 1, static_cast<std::size_t>(bytes), stdout) < static_cast<std::size_t>(bytes) ||
-        std::fflush(stdout) != 0)
-      return false;
-  return true;
-}
+/// Holds all files of one mpirun. mpirun removes it when it ends by itself, the destructor when it was killed.
+class SessionFolder {
+ public:
+  SessionFolder() {
+    // Where Open MPI would put its segments; a disk would write them back while they are measured.
+    const std::string base = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : std::filesystem::temp_directory_path();
+    path_ = base + "/shunt-mpi.XXXXXX";
+    if (!mkdtemp(path_.data())) fail_errno("can't make a folder for mpirun in {}", base);
+  }
+  SessionFolder(const SessionFolder&) = delete;
+  SessionFolder& operator=(const SessionFolder&) = delete;
+  ~SessionFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
 
 }  // namespace
 
@@ -109,28 +111,13 @@ std::string why_no_mpirun() {
 }
 
 int run_under_mpirun(const ShuffleConfig& config) {
-  const std::vector<std::string> command = mpirun_command(config);
-  std::array<int, 2> ends{};
-  if (pipe2(ends.data(), O_CLOEXEC) != 0) fail_errno("can't open a pipe");
-  std::fflush(nullptr);
-  const pid_t parent = getpid();
-  const pid_t mpirun = fork();
-  if (mpirun < 0) fail_errno("can't start {}", command.front());
-  if (mpirun == 0) become(command, ends[1], parent);
-  close(ends[1]);
-  // As system() does: a terminal sends them to mpirun too, which then ends by itself.
-  signal(SIGINT, SIG_IGN);
-  signal(SIGQUIT, SIG_IGN);
-  const bool copied = copy_to_stdout(ends[0]);
-  const int cause = errno;
-  if (!copied) kill(mpirun, SIGTERM);
-  close(ends[0]);
-  int status = 0;
-  while (waitpid(mpirun, &status, 0) < 0 && errno == EINTR) {
-  }
-  errno = cause;
-  if (!copied) fail_errno("can't write to standard output");
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  const EndingSignals signals;
+  const ProgramEnd end = [&] {
+    const SessionFolder folder;
+    return supervise(mpirun_command(config, folder.path()), signals, set_variables_of_mpirun);
+  }();
+  if (end.signal != 0) end_by_signal(end.signal);
+  return WIFEXITED(end.wait_status) ? WEXITSTATUS(end.wait_status) : 128 + WTERMSIG(end.wait_status);
 }
 
 void die_with_launcher() {

@@ -16,7 +16,8 @@ std::string why_no_mpirun();
 bool mpirun_knows_hosts();
 
 /// Runs the same command by mpirun on config.ranks ranks with `--world env`, so that shunt and MPI are measured in the
-/// same processes. Returns mpirun's exit status. Throws Error(system) if its output can't be passed on.
+/// same processes. Returns mpirun's exit status. Throws Error(system) if its output can't be passed on. A signal that
+/// asks this process to end does so after mpirun and its ranks have ended and their files are gone.
 int run_under_mpirun(const ShuffleConfig& config);
 
 /// For a rank that mpirun started: ends with it.
