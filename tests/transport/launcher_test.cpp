@@ -122,5 +122,21 @@ TEST_F(Launcher, ThatCatchesSignalsStillSeesHowItsRanksEnd) {
   EXPECT_NE(end->error.find("rank 1 was killed by signal 9"), std::string::npos) << end->error;
 }
 
+TEST_F(Launcher, NamesMemoryAsAPossibleCauseOfSignal9Alone) {
+  for (const int number : {SIGKILL, SIGTERM}) {
+    ChildProcess launcher([number] {
+      World::spawn(kNumRanks,
+                   [number](World& world) {
+                     if (world.rank() == RankId(1)) raise(number);
+                     world.barrier();
+                   },
+                   {.kind = WorldKind::shm, .environment = hasty()});
+    });
+    const auto end = launcher.wait();
+    ASSERT_TRUE(end);
+    EXPECT_EQ(end->error.find("memory") != std::string::npos, number == SIGKILL) << end->error;
+  }
+}
+
 }  // namespace
 }  // namespace shunt::test

@@ -146,7 +146,8 @@ class Child {
   [[nodiscard]] std::string describe_end(int status) const {
     if (was_killed_here_) return "had to be ended after the world had failed";
     if (WIFSIGNALED(status))
-      return fmt::format("was killed by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)));
+      return fmt::format("was killed by signal {} ({}){}", WTERMSIG(status), strsignal(WTERMSIG(status)),
+                         WTERMSIG(status) == SIGKILL ? ", perhaps by the system, for want of memory" : "");
     return fmt::format("exited with status {} before its body returned", WEXITSTATUS(status));
   }
 
