@@ -151,6 +151,17 @@ class FullDisk(unittest.TestCase):
                 self.assertEqual(subprocess.run([SHUNT, *arguments], stdout=full, stderr=full, timeout=120).returncode, 1)
 
 
+class ClosedStreams(unittest.TestCase):
+    def test_are_not_taken_for_shared_memory_or_pipes(self):
+        for arguments in [["--world", "inproc"], ["--systems", "shunt"], []]:
+            for closed in ["0<&- 2>&-", "0<&-", "2>&-"]:
+                with self.subTest(arguments=arguments, closed=closed):
+                    command = " ".join([str(SHUNT), "bench", "shuffle", *SMALL, *arguments, "--progress", "on", closed])
+                    done = subprocess.run(["sh", "-c", command], stdout=subprocess.PIPE, text=True, timeout=120)
+                    self.assertEqual(done.returncode, 0)
+                    self.assertIn("dispatch", done.stdout)
+
+
 class Limits(unittest.TestCase):
     def expect_refused(self, *arguments, words):
         start = time.monotonic()

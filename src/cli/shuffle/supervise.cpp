@@ -27,7 +27,7 @@ constexpr std::chrono::seconds kGrace{5};
   signal(SIGTTOU, SIG_IGN);  // it is in the terminal's background now, where a line on stderr may stop it
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(1);  // it died before the line above
-  dup2(open("/dev/null", O_RDONLY | O_CLOEXEC), STDIN_FILENO);
+  dup2(above_standard(open("/dev/null", O_RDONLY | O_CLOEXEC)), STDIN_FILENO);
   dup2(output, STDOUT_FILENO);
   signals.release();
   prepare();
@@ -42,7 +42,7 @@ constexpr std::chrono::seconds kGrace{5};
 /// Passes output on to stdout, as mpirun would not say that nobody could read it.
 class Output {
  public:
-  explicit Output(int readable) : readable_(readable) { fcntl(readable, F_SETFL, O_NONBLOCK); }
+  explicit Output(int readable) : readable_(readable) { fcntl(readable_.get(), F_SETFL, O_NONBLOCK); }
 
   /// −1 once there is nothing more to come.
   [[nodiscard]] int descriptor() const { return readable_.get(); }
@@ -147,7 +147,7 @@ ProgramEnd supervise(std::vector<std::string> command, const EndingSignals& sign
   const pid_t parent = getpid();
   const pid_t child = fork();
   if (child < 0) fail_errno("can't start {}", command.front());
-  if (child == 0) become(std::move(command), ends[1], parent, signals, prepare);
+  if (child == 0) become(std::move(command), writable.get(), parent, signals, prepare);
   writable = Descriptor();
 
   Program program(child);

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "transport/descriptor.hpp"
+#include "transport/wait_ready.hpp"
 
 namespace shunt::cli {
 
