@@ -1,7 +1,7 @@
 // Ends the compilation where it can't succeed, with one error instead of dozens.
 #pragma once
 
-#if defined(_MSVC_LANG) ? _MSVC_LANG < 202002L : __cplusplus < 202002L
+#if __cplusplus < 202002L
 // A missing file ends the compilation at once; #error would let it go on.
-#include "shunt needs C++20: compile with -std=c++20 or later"
+#include <shunt needs C++20: compile with -std=c++20 or later>
 #endif

@@ -4,10 +4,10 @@
 #include <array>
 #include <cstring>
 
+#include "core/cuda/on_device.hpp"
 #include "core/fail.hpp"
 #include "core/hash.hpp"
 #include "engine/cuda/fault.hpp"
-#include "engine/cuda/on_device.hpp"
 #include "engine/cuda/send_and_meet.hpp"
 #include "kernels/cuda/quantise_rows.hpp"
 #include "kernels/cuda/reduce_rows.hpp"

@@ -1,8 +1,8 @@
 #include "shunt/device_decoder.hpp"
 
+#include "core/cuda/on_device.hpp"
 #include "engine/cuda/decoder_impl.hpp"
 #include "engine/cuda/fault.hpp"
-#include "engine/cuda/on_device.hpp"
 
 namespace shunt {
 
@@ -23,6 +23,7 @@ const std::int32_t* DeviceDecoder::source_counts() const {
 Stream DeviceDecoder::stream() const { return impl_->engine->stream; }
 
 DeviceTicket<Tensor> DeviceDecoder::dispatch(const DeviceRouting& routing, const ConstTensor& x, Stream stream) {
+  const device::OnDevice scope(impl_->engine->device());  // events belong to the current device
   impl_->send(routing, x, stream, MeetingPart::whole);
   impl_->stage = Stage::received;
   return {impl_->engine->pending(), impl_->rows};

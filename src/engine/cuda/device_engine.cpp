@@ -1,8 +1,8 @@
 #include "shunt/device_engine.hpp"
 
+#include "core/cuda/on_device.hpp"
 #include "core/fail.hpp"
 #include "engine/cuda/engine_impl.hpp"
-#include "engine/cuda/on_device.hpp"
 #include "engine/cuda/row_kernels.hpp"
 #include "kernels/cuda/dot_rows.hpp"
 #include "kernels/cuda/quantise_rows.hpp"

@@ -8,11 +8,11 @@
 #include <optional>
 
 #include "core/cuda/check.hpp"
+#include "core/cuda/on_device.hpp"
 #include "core/cuda/stream.hpp"
 #include "core/fail.hpp"
 #include "core/process_id.hpp"
 #include "engine/cuda/heap_impl.hpp"
-#include "engine/cuda/on_device.hpp"
 #include "engine/cuda/preload.hpp"
 #include "engine/world_impl.hpp"
 #include "plan/cuda/tile_memory.hpp"

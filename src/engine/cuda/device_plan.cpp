@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <limits>
 
+#include "core/cuda/on_device.hpp"
 #include "core/fail.hpp"
 #include "core/hash.hpp"
 #include "engine/cuda/count_exchange.hpp"
 #include "engine/cuda/engine_impl.hpp"
-#include "engine/cuda/on_device.hpp"
 #include "plan/cuda/choose.hpp"
 #include "plan/cuda/clamp.hpp"
 #include "plan/cuda/count.hpp"

@@ -7,9 +7,9 @@
 
 #include "core/copy_tables.hpp"
 #include "core/cuda/memory.hpp"
+#include "core/cuda/on_device.hpp"
 #include "core/cuda/stream.hpp"
 #include "core/fail.hpp"
-#include "engine/cuda/on_device.hpp"
 #include "plan/cuda/prune.hpp"
 #include "plan/prune.hpp"
 

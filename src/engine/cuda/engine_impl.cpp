@@ -3,10 +3,10 @@
 #include <cstring>
 #include <limits>
 
+#include "core/cuda/on_device.hpp"
 #include "core/fail.hpp"
 #include "core/hash.hpp"
 #include "engine/cuda/fault.hpp"
-#include "engine/cuda/on_device.hpp"
 #include "engine/world_impl.hpp"
 #include "kernels/cuda/bulk_copy_rows.hpp"
 #include "kernels/cuda/copy_bytes.hpp"

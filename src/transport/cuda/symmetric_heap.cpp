@@ -50,7 +50,25 @@ SharedMemory open_heap(const Address& address, std::int32_t device, std::size_t 
   }
   void* data = nullptr;
   check(cudaIpcOpenMemHandle(&data, address.handle, cudaIpcMemLazyEnablePeerAccess), "open a peer's heap");
-  return {static_cast<std::byte*>(data), [](std::byte* closed) { (void)cudaIpcCloseMemHandle(closed); }};
+  return {static_cast<std::byte*>(data), [device](std::byte* closed) {
+            // Closed where it was opened, whatever device the last owner's thread uses.
+            int current = device;
+            (void)cudaGetDevice(&current);
+            (void)cudaSetDevice(device);
+            (void)cudaIpcCloseMemHandle(closed);
+            (void)cudaSetDevice(current);
+          }};
+}
+
+/// Ranks of one process share addresses; only others need a handle, which not every platform gives.
+bool has_other_processes(const AllGather& all_gather) {
+  const ProcessId mine = ProcessId::own();
+  for (const auto& bytes : all_gather(std::as_bytes(std::span(&mine, 1)))) {
+    ProcessId other;
+    std::memcpy(&other, bytes.data(), sizeof(other));
+    if (!(other == mine)) return true;
+  }
+  return false;
 }
 
 std::size_t align_up(std::size_t bytes) {
@@ -66,7 +84,8 @@ SymmetricHeap::SymmetricHeap(std::size_t bytes, std::int32_t device, std::int32_
   check(cudaSetDevice(device), "choose the device");
   const SharedMemory mine = allocate_zeroed(bytes_, std::move(companion));
   Address address{ProcessId::own(), device, bytes_, &mine, {}};
-  check(cudaIpcGetMemHandle(&address.handle, mine.get()), "name a heap for other processes");
+  if (has_other_processes(all_gather))
+    check(cudaIpcGetMemHandle(&address.handle, mine.get()), "name a heap for other processes");
   const auto all = all_gather(std::as_bytes(std::span(&address, 1)));
   std::exception_ptr failure;
   try {

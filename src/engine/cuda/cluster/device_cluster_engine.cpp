@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <exception>
 
+#include "core/cuda/on_device.hpp"
 #include "core/fail.hpp"
 #include "engine/cuda/cluster/combine.hpp"
 #include "engine/cuda/cluster/combine_backward.hpp"
 #include "engine/cuda/cluster/cuda_lane.hpp"
 #include "engine/cuda/cluster/dispatch.hpp"
 #include "engine/cuda/cluster/engine_impl.hpp"
-#include "engine/cuda/on_device.hpp"
 #include "shunt/routing.hpp"
 
 namespace shunt {

@@ -4,7 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include "core/cuda/check.hpp"
-#include "engine/cuda/on_device.hpp"
+#include "core/cuda/on_device.hpp"
 
 namespace shunt::device {
 
