@@ -225,6 +225,15 @@ void print_sources(const graph::CostTable& table, const graph::UnmeasuredOps& un
   fmt::print("over the cluster's figures, after: {}\n", measured_over_assumed(after, cost));
 }
 
+graph::CostTable load_costs(const Arguments& arguments, const std::string& device) {
+  if (arguments.costs.empty()) return graph::CostTable(device);
+  std::error_code ignored;
+  const bool is_missing = fs::status(arguments.costs, ignored).type() == fs::file_type::not_found;
+  // The file is made from the list of unmeasured ops, so it may be missing when that list is asked for.
+  if (is_missing && !arguments.unmeasured.empty()) return graph::CostTable(device);
+  return graph::CostTable::load(arguments.costs, device);
+}
+
 /// A file that nobody asked for by name is left out, with a warning, where it can't be written.
 std::string path_or_default(const std::optional<std::string>& given, const std::string& otherwise) {
   if (given) return *given;
@@ -238,16 +247,9 @@ std::string path_or_default(const std::optional<std::string>& given, const std::
 }
 
 void run(const Arguments& arguments) {
-  // Whoever asks what is unmeasured may have no table yet.
-  if (!arguments.costs.empty() && arguments.unmeasured.empty() && !fs::exists(arguments.costs))
-    fail(ErrorCode::invalid_argument, "{}: there is no such file of measured times", arguments.costs);
   const Cluster cluster = arguments.cluster == "this" ? measure_this_cluster() : Cluster::load(arguments.cluster);
   const graph::Model model = graph::Model::load(arguments.model, cluster.device);
-  const graph::CostTable table =
-      arguments.costs.empty() ? graph::CostTable(cluster.device)
-                              : graph::CostTable::load(arguments.costs, cluster.device, [](const std::string& text) {
-                                  fmt::print(stderr, "shunt: warning: {}\n", text);
-                                });
+  const graph::CostTable table = load_costs(arguments, cluster.device);
   const std::string stem = fmt::format("{}-{}", model.name, fs::path(cluster.name).filename().string());
   const std::string graph_path = path_or_default(arguments.graph, stem + ".graph");
   const std::string trace_path = path_or_default(arguments.trace, stem + ".trace.json");

@@ -63,10 +63,32 @@ class Schedule(unittest.TestCase):
                 self.assertLess(after.ru_utime - before, 5, "CPU seconds")
                 self.assertLess(after.ru_maxrss, 512 << 10, "KiB")
 
-    def test_says_what_costs_file_is_missing(self):
-        done = shunt("--model", "tiny", "--cluster", "v100x8", "--costs", self.path("nothing.json"))
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("no such file of measured times", done.stderr)
+    def test_a_costs_file_that_cant_be_used_is_an_error_with_file_and_cause(self):
+        loop = self.path("loop.json")
+        os.symlink(loop, loop)
+        for costs, cause in [
+            (self.path("nothing.json"), "nothing.json: can't be opened: No such file"),
+            (self.path("truncated.json", '{"version": 2,\n "device": "v1'), "truncated.json:2: no JSON"),
+            (self.path("foreign.json", '{"name": "tiny"}'), "foreign.json: version: is missing"),
+            (self.path("other.json", '{"version": 2, "device": "a100", "seconds": {}}'), 'other.json: device: "a100", expected v100'),
+            (self.folder, f"{self.folder}: no regular file"),
+            (loop, "loop.json: can't be opened: Too many levels"),
+            ("/dev/zero", "/dev/zero: no regular file"),
+        ]:
+            # Only a file that is missing may be one that is yet to be made from what is unmeasured.
+            for unmeasured in [[]] if "nothing" in costs else [[], ["--unmeasured", self.path("ops.json")]]:
+                with self.subTest(costs=costs, unmeasured=unmeasured):
+                    done = shunt("--model", "tiny", "--cluster", "v100x8", "--costs", costs, *unmeasured)
+                    self.assertEqual(done.returncode, 1)
+                    self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+                    self.assertIn(cause, done.stderr)
+                    self.assertEqual(done.stdout, "")
+
+    def test_asks_for_all_times_where_none_were_measured_yet(self):
+        done = shunt("--model", "tiny", "--cluster", "v100x8", "--costs", self.path("costs.json"), "--unmeasured", self.path("ops.json"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(self.path("ops.json")) as file:
+            self.assertGreater(len(json.load(file)["ops"]), 10)
 
     def test_goes_on_where_nobody_asked_for_files(self):
         os.chmod(self.folder, 0o500)
