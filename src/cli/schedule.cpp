@@ -7,7 +7,6 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "cli/flush_stdout.hpp"
 #include "cli/this_cluster.hpp"
@@ -38,8 +37,7 @@ Examples:
 )";
 
 struct Arguments {
-  std::string model, cluster, json, costs, unmeasured;
-  std::optional<std::string> graph, trace;
+  std::string model, cluster, json, costs, unmeasured, graph, trace;
   double memory_gib = 0;
   std::vector<std::string> passes;
   double dw_seconds = 1;
@@ -234,26 +232,11 @@ graph::CostTable load_costs(const Arguments& arguments, const std::string& devic
   return graph::CostTable::load(arguments.costs, device);
 }
 
-/// A file that nobody asked for by name is left out, with a warning, where it can't be written.
-std::string path_or_default(const std::optional<std::string>& given, const std::string& otherwise) {
-  if (given) return *given;
-  try {
-    check_writable(otherwise);
-    return otherwise;
-  } catch (const Error& error) {
-    fmt::print(stderr, "shunt: warning: {}\n", error.what());
-    return "";
-  }
-}
-
 void run(const Arguments& arguments) {
   const Cluster cluster = arguments.cluster == "this" ? measure_this_cluster() : Cluster::load(arguments.cluster);
   const graph::Model model = graph::Model::load(arguments.model, cluster.device);
   const graph::CostTable table = load_costs(arguments, cluster.device);
-  const std::string stem = fmt::format("{}-{}", model.name, fs::path(cluster.name).filename().string());
-  const std::string graph_path = path_or_default(arguments.graph, stem + ".graph");
-  const std::string trace_path = path_or_default(arguments.trace, stem + ".trace.json");
-  for (const std::string& path : {arguments.json, arguments.unmeasured, graph_path, trace_path})
+  for (const std::string& path : {arguments.json, arguments.unmeasured, arguments.graph, arguments.trace})
     if (!path.empty()) check_writable(path);
   graph::UnmeasuredOps unmeasured;
   const bool asks_for_unmeasured = !arguments.costs.empty() || !arguments.unmeasured.empty();
@@ -277,12 +260,10 @@ void run(const Arguments& arguments) {
   if (arguments.vary_percent > 0) json["variations"] = vary(model, cluster, measured, options, arguments.vary_percent);
   if (!arguments.json.empty()) write_file(arguments.json, json.dump(2) + "\n");
   if (!arguments.unmeasured.empty()) write_file(arguments.unmeasured, unmeasured.json(cluster.device));
-  if (!graph_path.empty()) write_file(graph_path, graph::print(schedule.graph));
-  if (!trace_path.empty())
-    write_file(trace_path,
+  if (!arguments.graph.empty()) write_file(arguments.graph, graph::print(schedule.graph));
+  if (!arguments.trace.empty())
+    write_file(arguments.trace,
                graph::chrome_trace(schedule.graph, graph::make_program(schedule.graph, cost), schedule.after.timeline));
-  for (const auto& [what, path] : {std::pair("graph", graph_path), {"trace", trace_path}})
-    if (!path.empty()) fmt::print("{} written to {}\n", what, path);
 }
 
 /// CLI11's ranges let "nan" pass.
@@ -320,12 +301,8 @@ void add_schedule(CLI::App& app) {
   schedule->add_option("--unmeasured", arguments->unmeasured,
                        "Write the ops whose times were not measured to this file, for tools/measure_ops");
   schedule->add_option("--json", arguments->json, "Write the figures to this file");
-  schedule->add_option("--graph", arguments->graph, "Write the scheduled graph to this file ('': nowhere)")
-      ->default_str("MODEL-CLUSTER.graph");
-  schedule
-      ->add_option("--trace", arguments->trace,
-                   "Write a trace for chrome://tracing or Perfetto to this file ('': nowhere)")
-      ->default_str("MODEL-CLUSTER.trace.json");
+  schedule->add_option("--graph", arguments->graph, "Write the scheduled graph to this file");
+  schedule->add_option("--trace", arguments->trace, "Write a trace for chrome://tracing or Perfetto to this file");
   schedule->footer(kFooter);
   schedule->callback([arguments] { run(*arguments); });
 }
