@@ -233,7 +233,8 @@ graph::CostTable load_costs(const Arguments& arguments, const std::string& devic
 }
 
 void run(const Arguments& arguments) {
-  const Cluster cluster = arguments.cluster == "this" ? measure_this_cluster() : Cluster::load(arguments.cluster);
+  const Cluster cluster =
+      arguments.cluster == "this" ? measure_this_cluster() : Cluster::load(arguments.cluster, ", or this");
   const graph::Model model = graph::Model::load(arguments.model, cluster.device);
   const graph::CostTable table = load_costs(arguments, cluster.device);
   for (const std::string& path : {arguments.json, arguments.unmeasured, arguments.graph, arguments.trace})

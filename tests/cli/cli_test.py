@@ -353,7 +353,10 @@ class Trace(unittest.TestCase):
         self.assertIn("has layers 0 to 7", done.stderr)
 
     def test_that_is_no_file_is_refused(self):
-        for path, expected in [("", "--routing trace"), ("/", "no regular file"), ("/nonexistent", "can't be opened")]:
+        loop = os.path.join(self.enterContext(tempfile.TemporaryDirectory()), "loop")
+        os.symlink(loop, loop)
+        for path, expected in [("", "--routing trace"), ("/", "no regular file"), ("/nonexistent", "can't be opened: No such file"),
+                               (loop, "can't be opened: Too many levels of symbolic links")]:
             with self.subTest(path=path):
                 done = shunt("bench", "shuffle", *SMALL, "--routing", f"trace:{path}")
                 self.assertEqual(done.returncode, 1)

@@ -158,10 +158,20 @@ class Schedule(unittest.TestCase):
 
     def test_names_what_is_wrong_once(self):
         broken = self.path("broken.json", '{"name": "x",\n "layers": }')
+        loop = self.path("loop.json")
+        os.symlink(loop, loop)
         strange = self.path("strange.json", '{"name": "x", "layers": 1, "colour": 3}')
         for arguments, message in [
             (["--model", "nothing", "--cluster", "v100x8"], "no model 'nothing'"),
             (["--model", "tiny", "--cluster", "v100x12"], "fill no whole nodes of 8"),
+            (["--model", "tiny", "--cluster", "v100x0"], "cluster v100x0: expected 1 to 524288 ranks"),
+            (["--model", "tiny", "--cluster", "v100x8000000"], "cluster v100x8000000: expected 1 to 524288 ranks"),
+            (["--model", "tiny", "--cluster", "v100x99999999999999999999"], "expected 1 to 524288 ranks"),
+            (["--model", "tiny", "--cluster", "v100xN"], "no cluster 'v100xN': expected a file, one of a100, h100, v100, "
+                                                         "one of these with N ranks (v100xN), or this"),
+            (["--model", loop, "--cluster", "v100x8"], "loop.json: can't be opened: Too many levels of symbolic links"),
+            (["--model", "tiny", "--cluster", loop], "loop.json: can't be opened: Too many levels of symbolic links"),
+            (["--model", "tiny", "--cluster", self.folder], "no regular file"),
             (["--model", broken, "--cluster", "v100x8"], "broken.json:2: no JSON"),
             (["--model", strange, "--cluster", "v100x8"], "strange.json: hidden: is missing"),
             (["--model", "tiny", "--cluster", "v100x8", "--passes", "magic"], "no pass 'magic'"),
