@@ -32,7 +32,7 @@ struct Environment {
   /// left open where the launcher offers PMIx.
   struct Network {
     /// MASTER_ADDR, MASTER_PORT: where rank 0 listens, under every launcher; of several addresses, separated by commas,
-    /// the first that answers.
+    /// the first that answers. Brackets, as in "[::1]", are left out.
     std::string master_address;
     std::int32_t master_port = 0;
     /// SHUNT_JOB_TOKEN: a secret of the job's ranks. It is never sent. Traffic is not encrypted.

@@ -1,27 +1,36 @@
 // shunt: measures, plans and explains the shuffle of Mixture-of-Experts tokens.
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <exception>
 #include <string>
 #include <vector>
 
 #include "cli/flush_stdout.hpp"
 #include "cli/hangup.hpp"
+#include "cli/number_options.hpp"
 #include "cli/verbs.hpp"
 #include "core/diagnostic.hpp"
 #include "shunt/error.hpp"
 
 namespace {
 
+constexpr int kError = 1, kWrongUsage = 2;  // as --help and docs/errors.md say
+
+/// CLI11 has a status for each way in which a command line can be wrong.
+int exit_status(const CLI::App& app, const CLI::ParseError& error) { return app.exit(error) == 0 ? 0 : kWrongUsage; }
+
 int run(CLI::App& app, int argc, char** argv) {
   try {
     app.parse(argc, argv);
     return 0;
+  } catch (const CLI::RuntimeError& ended) {
+    return ended.get_exit_code();  // mpirun's
   } catch (const CLI::RequiredError& error) {
     // A word that is no verb says more than that a verb is missing.
     const std::vector<std::string> unknown = app.remaining(true);
-    return unknown.empty() ? app.exit(error) : app.exit(CLI::ExtrasError(unknown));
+    return unknown.empty() ? exit_status(app, error) : exit_status(app, CLI::ExtrasError(unknown));
   } catch (const CLI::ParseError& error) {
-    return app.exit(error);
+    return exit_status(app, error);
   }
 }
 
@@ -34,6 +43,7 @@ int main(int argc, char** argv) {
       "Start with `shunt info`, then `shunt bench shuffle --help`.",
       "shunt");
   app.set_version_flag("--version", SHUNT_VERSION);
+  app.footer("Exit status: 0 done, 1 an error, 2 a command line that is wrong.");
   app.require_subcommand(1);
   shunt::cli::add_info(app);
   CLI::App* bench = app.add_subcommand("bench", "Measure, beside what you would use otherwise")->require_subcommand(1);
@@ -42,6 +52,8 @@ int main(int argc, char** argv) {
   shunt::cli::add_place(app);
   shunt::cli::add_schedule(app);
   shunt::cli::add_report(app);
+  shunt::cli::check_numbers(app);
+  signal(SIGXFSZ, SIG_IGN);  // a file beyond the limit becomes an Error that names it
   try {
     const int status = run(app, argc, argv);
     shunt::cli::flush_stdout();
@@ -51,5 +63,5 @@ int main(int argc, char** argv) {
   } catch (const std::exception& error) {
     shunt::print_diagnostic("shunt: error: {}\n", error.what());
   }
-  return 1;
+  return kError;
 }

@@ -2,17 +2,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "cli/flush_stdout.hpp"
 #include "cli/this_cluster.hpp"
 #include "cli/verbs.hpp"
-#include "core/diagnostic.hpp"
 #include "core/fail.hpp"
 #include "core/file.hpp"
 #include "graph/schedule.hpp"
@@ -39,8 +36,7 @@ Examples:
 )";
 
 struct Arguments {
-  std::string model, cluster, json, costs, unmeasured;
-  std::optional<std::string> graph, trace;
+  std::string model, cluster, json, costs, unmeasured, graph, trace;
   double memory_gib = 0;
   std::vector<std::string> passes;
   double dw_seconds = 1;
@@ -226,33 +222,21 @@ void print_sources(const graph::CostTable& table, const graph::UnmeasuredOps& un
   fmt::print("over the cluster's figures, after: {}\n", measured_over_assumed(after, cost));
 }
 
-/// A file that nobody asked for by name is left out, with a warning, where it can't be written.
-std::string path_or_default(const std::optional<std::string>& given, const std::string& otherwise) {
-  if (given) return *given;
-  try {
-    check_writable(otherwise);
-    return otherwise;
-  } catch (const Error& error) {
-    print_diagnostic("shunt: warning: {}\n", error.what());
-    return "";
-  }
+graph::CostTable load_costs(const Arguments& arguments, const std::string& device) {
+  if (arguments.costs.empty()) return graph::CostTable(device);
+  std::error_code ignored;
+  const bool is_missing = fs::status(arguments.costs, ignored).type() == fs::file_type::not_found;
+  // The file is made from the list of unmeasured ops, so it may be missing when that list is asked for.
+  if (is_missing && !arguments.unmeasured.empty()) return graph::CostTable(device);
+  return graph::CostTable::load(arguments.costs, device);
 }
 
 void run(const Arguments& arguments) {
-  // Whoever asks what is unmeasured may have no table yet.
-  if (!arguments.costs.empty() && arguments.unmeasured.empty() && !fs::exists(arguments.costs))
-    fail(ErrorCode::invalid_argument, "{}: there is no such file of measured times", arguments.costs);
-  const Cluster cluster = arguments.cluster == "this" ? measure_this_cluster() : Cluster::load(arguments.cluster);
+  const Cluster cluster =
+      arguments.cluster == "this" ? measure_this_cluster() : Cluster::load(arguments.cluster, ", or this");
   const graph::Model model = graph::Model::load(arguments.model, cluster.device);
-  const graph::CostTable table =
-      arguments.costs.empty() ? graph::CostTable(cluster.device)
-                              : graph::CostTable::load(arguments.costs, cluster.device, [](const std::string& text) {
-                                  print_diagnostic("shunt: warning: {}\n", text);
-                                });
-  const std::string stem = fmt::format("{}-{}", model.name, fs::path(cluster.name).filename().string());
-  const std::string graph_path = path_or_default(arguments.graph, stem + ".graph");
-  const std::string trace_path = path_or_default(arguments.trace, stem + ".trace.json");
-  for (const std::string& path : {arguments.json, arguments.unmeasured, graph_path, trace_path})
+  const graph::CostTable table = load_costs(arguments, cluster.device);
+  for (const std::string& path : {arguments.json, arguments.unmeasured, arguments.graph, arguments.trace})
     if (!path.empty()) check_writable(path);
   graph::UnmeasuredOps unmeasured;
   const bool asks_for_unmeasured = !arguments.costs.empty() || !arguments.unmeasured.empty();
@@ -276,17 +260,10 @@ void run(const Arguments& arguments) {
   if (arguments.vary_percent > 0) json["variations"] = vary(model, cluster, measured, options, arguments.vary_percent);
   if (!arguments.json.empty()) write_file(arguments.json, json.dump(2) + "\n");
   if (!arguments.unmeasured.empty()) write_file(arguments.unmeasured, unmeasured.json(cluster.device));
-  if (!graph_path.empty()) write_file(graph_path, graph::print(schedule.graph));
-  if (!trace_path.empty())
-    write_file(trace_path,
+  if (!arguments.graph.empty()) write_file(arguments.graph, graph::print(schedule.graph));
+  if (!arguments.trace.empty())
+    write_file(arguments.trace,
                graph::chrome_trace(schedule.graph, graph::make_program(schedule.graph, cost), schedule.after.timeline));
-  for (const auto& [what, path] : {std::pair("graph", graph_path), {"trace", trace_path}})
-    if (!path.empty()) fmt::print("{} written to {}\n", what, path);
-}
-
-/// CLI11's ranges let "nan" pass.
-CLI::Validator finite() {
-  return {[](const std::string& text) { return std::isfinite(std::stod(text)) ? "" : text + " is no number"; }, ""};
 }
 
 }  // namespace
@@ -305,26 +282,22 @@ void add_schedule(CLI::App& app) {
           "A preset with a number of ranks (v100xN, a100xN, h100xN), a JSON file, or this, which measures this machine")
       ->required();
   schedule->add_option("--memory", arguments->memory_gib, "GiB that activations and buffers may take; 0: no cap")
-      ->check(CLI::Range(0.0, 1e6) & finite());
+      ->check(CLI::Range(0.0, 1e6));
   schedule->add_option("--passes", arguments->passes, "Only these, of partition, interleave, dw and all_reduce")
       ->delimiter(',');
   schedule->add_option("--dw-seconds", arguments->dw_seconds, "About how long to search for places of weight gradients")
-      ->check(CLI::Range(0.0, 3600.0) & finite())
+      ->check(CLI::Range(0.0, 3600.0))
       ->capture_default_str();
   schedule
       ->add_option("--vary", arguments->vary_percent,
                    "Also schedule with each assumption so many percent less and more")
-      ->check(CLI::Range(0.0, 90.0) & finite());
+      ->check(CLI::Range(0.0, 90.0));
   schedule->add_option("--costs", arguments->costs, "A file of measured times of ops, as tools/measure_ops makes it");
   schedule->add_option("--unmeasured", arguments->unmeasured,
                        "Write the ops whose times were not measured to this file, for tools/measure_ops");
   schedule->add_option("--json", arguments->json, "Write the figures to this file");
-  schedule->add_option("--graph", arguments->graph, "Write the scheduled graph to this file ('': nowhere)")
-      ->default_str("MODEL-CLUSTER.graph");
-  schedule
-      ->add_option("--trace", arguments->trace,
-                   "Write a trace for chrome://tracing or Perfetto to this file ('': nowhere)")
-      ->default_str("MODEL-CLUSTER.trace.json");
+  schedule->add_option("--graph", arguments->graph, "Write the scheduled graph to this file");
+  schedule->add_option("--trace", arguments->trace, "Write a trace for chrome://tracing or Perfetto to this file");
   schedule->footer(kFooter);
   schedule->callback([arguments] { run(*arguments); });
 }

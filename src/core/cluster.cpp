@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
 
 #include "core/fail.hpp"
 #include "core/json_fields.hpp"
@@ -18,15 +19,24 @@ Curve curve(JsonFields& fields, const std::string& key) {
   return points;
 }
 
-/// "a100x64": the preset a100 with 64 ranks. 0 where the name has no such end.
-std::int32_t ranks_in(const std::string& name, std::string& preset) {
+/// A preset that is named with a number of ranks, which may be out of range.
+struct SizedPreset {
+  std::string preset;
+  std::int64_t ranks;
+};
+
+/// Of "a100x64". None where the name is not a preset's with an x and digits behind it.
+std::optional<SizedPreset> find_sized_preset(const std::string& name) {
   const auto x = name.rfind('x');
-  std::int32_t ranks = 0;
-  if (x == std::string::npos) return 0;
-  const auto [end, error] = std::from_chars(name.data() + x + 1, name.data() + name.size(), ranks);
-  if (error != std::errc{} || end != name.data() + name.size() || ranks < 1) return 0;
-  preset = name.substr(0, x);
-  return ranks;
+  if (x == std::string::npos) return std::nullopt;
+  const std::string preset = name.substr(0, x), digits = name.substr(x + 1);
+  const auto all = cluster_presets();
+  if (std::none_of(all.begin(), all.end(), [&](const Preset& each) { return each.name == preset; }) || digits.empty() ||
+      digits.find_first_not_of("0123456789") != std::string::npos)
+    return std::nullopt;
+  std::int64_t ranks = INT64_MAX;  // where there are more digits than fit
+  std::from_chars(digits.data(), digits.data() + digits.size(), ranks);
+  return SizedPreset{preset, ranks};
 }
 
 }  // namespace
@@ -60,20 +70,19 @@ Cluster Cluster::from_json(const std::string& source, const std::string& text) {
   return cluster;
 }
 
-Cluster Cluster::load(const std::string& name_or_file) {
-  std::string preset;
-  const std::int32_t ranks = ranks_in(name_or_file, preset);
-  const auto all = cluster_presets();
-  const bool is_preset =
-      ranks > 0 && std::any_of(all.begin(), all.end(), [&](const Preset& each) { return each.name == preset; });
-  const Description description = load_description("cluster", all, is_preset ? preset : name_or_file);
+Cluster Cluster::load(const std::string& name_or_file, const std::string& also) {
+  const std::optional<SizedPreset> sized = find_sized_preset(name_or_file);
+  const Description description = load_description("cluster", cluster_presets(), sized ? sized->preset : name_or_file,
+                                                   ", one of these with N ranks (v100xN)" + also);
   Cluster cluster = from_json(description.source, description.text);
-  if (!is_preset) return cluster;
+  if (!sized) return cluster;
+  const std::int64_t most = std::int64_t{kMostNodes} * cluster.ranks_per_node;
+  if (sized->ranks < 1 || sized->ranks > most)
+    fail(ErrorCode::invalid_argument, "cluster {}: expected 1 to {} ranks", name_or_file, most);
+  const auto ranks = static_cast<std::int32_t>(sized->ranks);
   if (ranks > cluster.ranks_per_node && ranks % cluster.ranks_per_node != 0)
     fail(ErrorCode::invalid_argument, "cluster {}: {} ranks fill no whole nodes of {}", name_or_file, ranks,
          cluster.ranks_per_node);
-  if (ranks / cluster.ranks_per_node > kMostNodes)
-    fail(ErrorCode::invalid_argument, "cluster {}: more than {} nodes", name_or_file, kMostNodes);
   cluster.name = name_or_file;
   cluster.nodes = std::max(1, ranks / cluster.ranks_per_node);
   cluster.ranks_per_node = std::min(ranks, cluster.ranks_per_node);

@@ -39,8 +39,8 @@ struct Cluster {
 
   /// Throws Error(invalid_argument) with source and key.
   static Cluster from_json(const std::string& source, const std::string& text);
-  /// A preset with a number of ranks ("a100x64"), or a file.
-  static Cluster load(const std::string& name_or_file);
+  /// A preset, one with a number of ranks ("a100x64"), or a file. Throws as load_description and from_json.
+  static Cluster load(const std::string& name_or_file, const std::string& also = "");
 };
 
 /// Those of presets/clusters.

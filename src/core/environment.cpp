@@ -102,6 +102,14 @@ std::optional<Environment::Launch> find_launch() {
   return std::nullopt;
 }
 
+/// An address, or several separated by commas, without the brackets that URLs put around "[::1]".
+std::string without_brackets(const std::string& list) {
+  std::vector<std::string> items = items_of(list);
+  for (std::string& item : items)
+    if (item.size() > 2 && item.front() == '[' && item.back() == ']') item = item.substr(1, item.size() - 2);
+  return fmt::format("{}", fmt::join(items, ","));
+}
+
 /// The n-th of a list that is separated by commas, counted round.
 std::string nth_of(const std::string& list, std::int32_t n) {
   const std::vector<std::string> items = items_of(list);
@@ -111,10 +119,10 @@ std::string nth_of(const std::string& list, std::int32_t n) {
 Environment::Network read_network(std::int32_t local_rank) {
   const auto string = [](const char* name) { return std::string(text(name) ? text(name) : ""); };
   Environment::Network network;
-  network.master_address = string("MASTER_ADDR");
+  network.master_address = without_brackets(string("MASTER_ADDR"));
   network.master_port = int32("MASTER_PORT", 0, 1, 65535);
   network.token = string("SHUNT_JOB_TOKEN");
-  network.interface = nth_of(string("SHUNT_INTERFACE"), local_rank);
+  network.interface = nth_of(without_brackets(string("SHUNT_INTERFACE")), local_rank);
   network.port_range = string("SHUNT_PORT_RANGE");
   network.kind = string("SHUNT_NETWORK");
   network.send_buffer_bytes = int32("SHUNT_SEND_BUFFER_BYTES", network.send_buffer_bytes, 0);

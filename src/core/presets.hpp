@@ -19,7 +19,9 @@ struct Description {
 };
 
 /// The preset or else the file of this name. Throws Error(invalid_argument) with the names of the presets where there
-/// is neither; `kind` says in messages what was looked for ("model").
-Description load_description(std::string_view kind, std::span<const Preset> presets, const std::string& name_or_file);
+/// is neither, and as read_file. For messages: `kind` is what was looked for ("model"), `also` what else the caller
+/// accepts (", or this").
+Description load_description(std::string_view kind, std::span<const Preset> presets, const std::string& name_or_file,
+                             std::string_view also = "");
 
 }  // namespace shunt

@@ -311,16 +311,16 @@ void Progress::check_patience() {
 }
 
 std::string Progress::describe_pending() {
-  std::string text = "pending:";
+  std::vector<std::string> pending;
   for (const auto& operation : live_) {
     if (operation->done()) continue;
     if (!operation->is_announced_)
-      text += fmt::format(" {} waits for its own stream;", name_of(*operation));
+      pending.push_back(fmt::format("{} waits for its own stream", name_of(*operation)));
     else
-      text += fmt::format(" {} waits for {} to {};", name_of(*operation), list(awaited_peers(*operation)),
-                          operation->has_begun_ ? "finish" : "call it");
+      pending.push_back(fmt::format("{} waits for {} to {}", name_of(*operation), list(awaited_peers(*operation)),
+                                    operation->has_begun_ ? "finish" : "call it"));
   }
-  return text;
+  return fmt::format("pending: {}", fmt::join(pending, "; "));
 }
 
 }  // namespace shunt

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/fail.hpp"
+#include "graph/program_order.hpp"
 
 namespace shunt::graph {
 namespace {
@@ -118,20 +119,20 @@ std::vector<bool> weight_gradients(const Graph& graph) {
       return graph.dims[dim].role == DimRole::batch || graph.dims[dim].role == DimRole::rows;
     });
   };
-  std::vector<bool> is_needed_early(graph.values().size());
+  const std::vector<std::vector<OpId>> needs = dependencies(graph);
+  std::vector<bool> is_needed_early(graph.ops().size());
   std::vector<bool> result(graph.ops().size());
-  for (const ValueId output : graph.outputs) is_needed_early[output.index()] = true;
+  for (const ValueId output : graph.outputs) is_needed_early[graph.value(output).producer.index()] = true;
   for (std::size_t i = graph.ops().size(); i-- > 0;) {
     const Op& op = graph.op(OpId(i));
-    const bool is_late =
-        std::none_of(op.results.begin(), op.results.end(), [&](ValueId v) { return is_needed_early[v.index()]; });
+    const bool is_late = !is_needed_early[i];
     const bool is_update = op.origin.phase == Phase::update || op.kind == OpKind::all_reduce;
     result[i] = is_late && !is_update && op.origin.phase == Phase::backward && lane_of(op) == Lane::compute &&
                 std::none_of(op.results.begin(), op.results.end(), is_of_tokens);
     const bool is_view_of_one =
         is_late && info(op.kind).is_view && std::none_of(op.results.begin(), op.results.end(), is_of_tokens);
     if (result[i] || (is_late && is_update) || is_view_of_one) continue;
-    for (const ValueId operand : op.operands) is_needed_early[operand.index()] = true;
+    for (const OpId need : needs[i]) is_needed_early[need.index()] = true;
   }
   return result;
 }

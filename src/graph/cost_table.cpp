@@ -1,12 +1,10 @@
 #include "graph/cost_table.hpp"
 
 #include <algorithm>
-#include <fstream>
-#include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "core/fail.hpp"
 #include "core/file.hpp"
+#include "core/json_fields.hpp"
 
 namespace shunt::graph {
 namespace {
@@ -52,37 +50,22 @@ std::optional<double> CostTable::find(const std::string& key) const {
   return found == seconds_.end() ? std::nullopt : std::optional(found->second);
 }
 
-CostTable CostTable::from_json(const std::string& text, const std::string& device) {
+CostTable CostTable::from_json(const std::string& source, const std::string& text, const std::string& device) {
+  const nlohmann::json json = parse_json(source, text);
+  JsonFields fields(source, "", json);
   CostTable table(device);
-  try {
-    const auto json = nlohmann::json::parse(text);
-    if (json.at("version").get<int>() != kVersion || json.at("device").get<std::string>() != device)
-      fail(ErrorCode::invalid_argument, "another version or device");
-    table.origin_ = json.value("origin", "");
-    for (const auto& [key, value] : json.at("seconds").items()) {
-      const double seconds = value.get<double>();
-      if (!(seconds >= 0 && seconds <= kMostSeconds))
-        fail(ErrorCode::invalid_argument, "{}: expected 0 to {} seconds", key, kMostSeconds);
-      table.set(key, seconds);
-    }
-  } catch (const nlohmann::json::exception& error) {
-    fail(ErrorCode::invalid_argument, "{}", error.what());
-  }
+  if (fields.integer("version", 0, INT32_MAX) != kVersion)
+    fields.refuse("version", fmt::format("expected {}", kVersion));
+  if (const std::string measured = fields.text("device"); measured != device)
+    fields.refuse("device", fmt::format("\"{}\", expected {}", measured, device));
+  table.origin_ = fields.text("origin", "");
+  JsonFields seconds = fields.object("seconds");
+  for (const auto& entry : json["seconds"].items()) table.set(entry.key(), seconds.real(entry.key(), 0, kMostSeconds));
   return table;
 }
 
-CostTable CostTable::load(const std::string& path, const std::string& device,
-                          const std::function<void(const std::string&)>& warn) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return CostTable(device);
-  std::ostringstream text;
-  text << file.rdbuf();
-  try {
-    return from_json(text.str(), device);
-  } catch (const Error& error) {
-    warn(fmt::format("{}: measured times are ignored: {}", path, error.what()));
-    return CostTable(device);
-  }
+CostTable CostTable::load(const std::string& path, const std::string& device) {
+  return from_json(path, read_file(path), device);
 }
 
 void CostTable::save(const std::string& path) const {

@@ -1,7 +1,6 @@
 // Measured times of compute ops on the device, without what their launch costs, kept on disk between runs.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -24,12 +23,10 @@ class CostTable {
   /// How the times were measured, in words; may be empty.
   [[nodiscard]] const std::string& origin() const { return origin_; }
 
-  /// Throws Error(invalid_argument) that says what is wrong.
-  static CostTable from_json(const std::string& text, const std::string& device);
-  /// A file that is missing gives an empty table; one that is broken, of another version or another device does too,
-  /// and `warn` is told.
-  static CostTable load(const std::string& path, const std::string& device,
-                        const std::function<void(const std::string&)>& warn);
+  /// Throws Error(invalid_argument) with source and key where the text is broken, of another version or another device.
+  static CostTable from_json(const std::string& source, const std::string& text, const std::string& device);
+  /// Throws as read_file and from_json.
+  static CostTable load(const std::string& path, const std::string& device);
   /// Whole or not at all: written beside and renamed. Throws Error(system).
   void save(const std::string& path) const;
 

@@ -1,6 +1,7 @@
 #include "graph/graph.hpp"
 
 #include <functional>
+#include <numeric>
 
 #include "core/fail.hpp"
 #include "core/hash.hpp"
@@ -113,6 +114,21 @@ Split split_of(const Graph& graph, const Op& op, DimId dim) {
 
 bool is_all_to_all(const Op& op) {
   return op.kind == OpKind::dispatch || op.kind == OpKind::combine || op.kind == OpKind::combine_dx;
+}
+
+std::vector<std::size_t> alias_classes(const Graph& graph) {
+  std::vector<std::size_t> parent(graph.values().size());
+  std::iota(parent.begin(), parent.end(), std::size_t{0});
+  const auto find = [&](std::size_t value) {
+    while (parent[value] != value) value = parent[value] = parent[parent[value]];
+    return value;
+  };
+  for (const Op& op : graph.ops())
+    if (info(op.kind).is_view && info(op.kind).writes == 0)
+      for (const ValueId operand : op.operands)
+        for (const ValueId result : op.results) parent[find(result.index())] = find(operand.index());
+  for (std::size_t value = 0; value < parent.size(); ++value) parent[value] = find(value);
+  return parent;
 }
 
 bool reduces_gradient(const Op& op) { return op.kind == OpKind::all_reduce && op.origin.phase == Phase::backward; }

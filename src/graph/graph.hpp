@@ -101,6 +101,10 @@ class OpTypes {
   std::vector<Type> operands_, results_;
 };
 
+/// By value, a number that all values have which show the same memory: a view and what it is a view of. What an op
+/// leaves in memory that it overwrites has another number.
+[[nodiscard]] std::vector<std::size_t> alias_classes(const Graph& graph);
+
 [[nodiscard]] Work work_of(const Graph& graph, const Op& op);
 [[nodiscard]] Split split_of(const Graph& graph, const Op& op, DimId dim);
 [[nodiscard]] inline Lane lane_of(const Op& op) { return info(op.kind).lane; }

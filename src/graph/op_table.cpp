@@ -67,7 +67,7 @@ constexpr OpInfo kTable[] = {
     {OpKind::dispatch, "dispatch", comm, 2, 2, 1, "", types::dispatch, splits::shuffle, nullptr, g::dispatch},
     {OpKind::combine, "combine", comm, 2, 3, 1, "", types::combine, splits::shuffle, nullptr, g::combine},
     {OpKind::combine_dx, "combine_dx", comm, 4, 4, 2, "", types::combine_dx, splits::shuffle, nullptr, nullptr},
-    {OpKind::all_reduce, "all_reduce", comm, 1, 1, 1, "", types::as_first, splits::free, nullptr, g::same, true},
+    {OpKind::all_reduce, "all_reduce", comm, 1, 1, 1, "", types::as_first, splits::never, nullptr, g::same, true, 0b1},
 
     {OpKind::cross_entropy, "cross_entropy", compute, 2, 2, 1, "over:dims tokens:int", types::cross_entropy, splits::loss, work::touch, g::cross_entropy},
     {OpKind::cross_entropy_dx, "cross_entropy_dx", compute, 3, 3, 1, "over:dims tokens:int", types::cross_entropy_dx, splits::not_over, work::touch, nullptr},

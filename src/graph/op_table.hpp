@@ -111,6 +111,8 @@ struct OpInfo {
   GradientRule gradient;  ///< null: none flows through it
   bool is_view = false;   ///< results live in the memory of operands
   unsigned writes = 0;    ///< bit i: operand i is overwritten, so that nobody may read it afterwards
+
+  [[nodiscard]] bool overwrites(std::size_t operand) const { return operand < 32 && (writes >> operand & 1) != 0; }
 };
 
 const OpInfo& info(OpKind kind);

@@ -6,15 +6,16 @@ namespace shunt::graph {
 
 std::vector<std::vector<OpId>> dependencies(const Graph& graph) {
   std::vector<std::vector<OpId>> all(graph.ops().size());
-  std::vector<std::vector<OpId>> readers(graph.values().size());
+  const std::vector<std::size_t> alias_class = alias_classes(graph);
+  std::vector<std::vector<OpId>> readers(graph.values().size());  // by alias class
   for (std::size_t i = 0; i < graph.ops().size(); ++i)
-    for (const ValueId operand : graph.op(OpId(i)).operands) readers[operand.index()].emplace_back(i);
+    for (const ValueId operand : graph.op(OpId(i)).operands) readers[alias_class[operand.index()]].emplace_back(i);
   for (std::size_t i = 0; i < graph.ops().size(); ++i) {
     const Op& op = graph.op(OpId(i));
     for (std::size_t o = 0; o < op.operands.size(); ++o) {
       all[i].push_back(graph.value(op.operands[o]).producer);
-      if (o >= 32 || !(info(op.kind).writes >> o & 1)) continue;
-      for (const OpId reader : readers[op.operands[o].index()])
+      if (!info(op.kind).overwrites(o)) continue;
+      for (const OpId reader : readers[alias_class[op.operands[o].index()]])
         if (reader != OpId(i)) all[i].push_back(reader);
     }
     std::sort(all[i].begin(), all[i].end());

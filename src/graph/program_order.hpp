@@ -7,8 +7,8 @@
 
 namespace shunt::graph {
 
-/// What must have ended before an op may start: producers of its operands, and for an update every reader of what it
-/// overwrites. By op, ascending, without duplicates.
+/// What must have ended before an op may start: producers of its operands, and every reader of what it overwrites,
+/// through views too. By op, ascending, without duplicates.
 std::vector<std::vector<OpId>> dependencies(const Graph& graph);
 
 /// Each op as early as possible behind what it needs, updates last: so an all-reduce follows its gradient at once.

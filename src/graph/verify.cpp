@@ -11,7 +11,12 @@ namespace {
 
 class Verifier {
  public:
-  explicit Verifier(const Graph& graph) : graph_(graph), known_(graph.values().size()), overwritten_(known_.size()) {}
+  explicit Verifier(const Graph& graph)
+      : graph_(graph),
+        known_(graph.values().size()),
+        alias_class_(alias_classes(graph)),
+        lives_on_(known_.size()),
+        overwritten_by_(known_.size()) {}
 
   void run() {
     for (std::size_t i = 0; i < graph_.ops().size(); ++i) check(OpId(i));
@@ -26,21 +31,23 @@ class Verifier {
     check_types(op);
     if (op.kind == OpKind::plan) check_plan(op);
     for (std::size_t i = 0; i < op.operands.size(); ++i)
-      if (i < 32 && (kind.writes >> i & 1)) overwrite(op, op.operands[i]);
+      if (kind.overwrites(i)) overwrite(op, op.operands[i]);
     for (const ValueId result : op.results) {
       check_rows(op, result);
       if (graph_.value(result).producer != id || known_[result.index()])
         fail(ErrorCode::invalid_argument, "%{} is defined twice", graph_.value(result).name);
       known_[result.index()] = true;
+      if (op.kind == OpKind::param || op.kind == OpKind::state || op.kind == OpKind::constant)
+        lives_on_[alias_class_[result.index()]] = true;
     }
   }
 
   void check_defined(ValueId value, std::string_view user) const {
     if (!known_[value.index()])
       fail(ErrorCode::invalid_argument, "{} uses %{} before its definition", user, graph_.value(value).name);
-    if (overwritten_[value.index()])
-      fail(ErrorCode::invalid_argument, "{} reads %{}, which an update has overwritten", user,
-           graph_.value(value).name);
+    if (const OpInfo* writer = overwritten_by_[alias_class_[value.index()]])
+      fail(ErrorCode::invalid_argument, "{} reads %{}, which {} has overwritten", user, graph_.value(value).name,
+           writer->kind == OpKind::all_reduce ? "an all_reduce" : "an update");
   }
 
   void check_types(const Op& op) const {
@@ -80,16 +87,25 @@ class Verifier {
       fail(ErrorCode::invalid_argument, "{} experts, but {} on each of {} ranks", all, here, graph_.ranks);
   }
 
+  /// Updates overwrite what the next step begins with, and an all-reduce sums in place what this step has computed.
   void overwrite(const Op& op, ValueId value) {
     const OpKind source = graph_.op(graph_.value(value).producer).kind;
-    if (source != OpKind::param && source != OpKind::state)
+    if (op.kind == OpKind::all_reduce) {
+      if (lives_on_[alias_class_[value.index()]])
+        fail(ErrorCode::invalid_argument, "all_reduce overwrites %{}, which the next step needs",
+             graph_.value(value).name);
+    } else if (source != OpKind::param && source != OpKind::state) {
       fail(ErrorCode::invalid_argument, "{} overwrites %{}, which is neither a parameter nor a state",
            info(op.kind).name, graph_.value(value).name);
-    overwritten_[value.index()] = true;
+    }
+    overwritten_by_[alias_class_[value.index()]] = &info(op.kind);
   }
 
   const Graph& graph_;
-  std::vector<bool> known_, overwritten_;
+  std::vector<bool> known_;
+  std::vector<std::size_t> alias_class_;
+  std::vector<bool> lives_on_;                 // by alias class: is there before and after the step
+  std::vector<const OpInfo*> overwritten_by_;  // by alias class; null: by none
   std::set<DimId> planned_;
 };
 

@@ -2,6 +2,7 @@
 import contextlib
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -73,20 +74,71 @@ class Help(unittest.TestCase):
                      "Of shunt, mpi_alltoallv, unfused, wire and rotation"]:
             self.assertIn(word, text)
 
-    def test_a_typo_is_named_and_fails(self):
-        done = shunt("bench", "shuffle", "--tokns", "3")
-        self.assertNotEqual(done.returncode, 0)
-        self.assertIn("--tokns", done.stderr + done.stdout)
+    def test_says_what_an_exit_status_means(self):
+        self.assertIn("Exit status: 0 done, 1 an error, 2 a command line that is wrong", shunt("--help").stdout)
 
-    def test_a_word_that_is_no_verb_is_named_and_fails(self):
+
+class ExitStatus(unittest.TestCase):
+    def expect_wrong_usage(self, *arguments, word):
+        with self.subTest(arguments=arguments):
+            done = shunt(*arguments)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(word, done.stderr)
+            self.assertEqual(done.stdout, "")
+
+    def test_of_a_typo_is_2(self):
+        self.expect_wrong_usage("bench", "shuffle", "--tokns", "3", word="--tokns")
         for words in [["bench", "shufle"], ["shufle"], ["shufle", "--ranks", "2"]]:
-            with self.subTest(words=words):
-                done = shunt(*words)
-                self.assertNotEqual(done.returncode, 0)
-                self.assertIn("shufle", done.stderr)
+            self.expect_wrong_usage(*words, word="shufle")
 
-    def test_no_verb_is_an_error(self):
-        self.assertNotEqual(shunt().returncode, 0)
+    def test_of_what_is_missing_is_2(self):
+        self.expect_wrong_usage(word="subcommand is required")
+        self.expect_wrong_usage("bench", word="subcommand is required")
+        self.expect_wrong_usage("schedule", "--model", "tiny", word="--cluster is required")
+        self.expect_wrong_usage("info", "--ranks", word="--ranks")
+
+    def test_of_a_value_that_an_option_does_not_take_is_2(self):
+        for arguments, expected in [
+            (["bench", "shuffle", "--world", "mars"], "--world: mars"),
+            (["bench", "shuffle", "--seed", "-1"], "--seed: '-1', expected a whole number from 0 to 18446744073709551615"),
+            (["bench", "shuffle", "--seed", "99999999999999999999"], "--seed: '99999999999999999999', expected"),
+            (["bench", "layer", "--seed", ""], "--seed: '', expected a whole number"),
+            (["bench", "shuffle", "--ranks", ""], "--ranks: '', expected a whole number"),
+            (["info", "--ranks", "2.5"], "--ranks: '2.5', expected a whole number"),
+            (["bench", "shuffle", "--tokens", "99999999999999999999"], "--tokens: '99999999999999999999', expected"),
+            (["place", "--seed", "-1"], "--seed: '-1', expected"),
+            (["place", "--holdout", ""], "--holdout: '', expected a number"),
+            (["place", "--replicas", "nan"], "--replicas: 'nan', expected a number"),
+            (["schedule", "--memory", "x"], "--memory: 'x', expected a number"),
+            (["schedule", "--memory", "nan"], "--memory: 'nan', expected a number"),
+            (["schedule", "--memory", "-1"], "--memory"),
+        ]:
+            self.expect_wrong_usage(*arguments, word=expected)
+
+    def test_of_an_error_is_1(self):
+        for arguments in [["info", "--ranks", "0"], ["info", "--json", "/nonexistent/x.json"], ["schedule", "--model", "x", "--cluster", "v100x8"],
+                          ["report", "/nonexistent"]]:
+            with self.subTest(arguments=arguments):
+                done = shunt(*arguments)
+                self.assertEqual(done.returncode, 1)
+                self.assertRegex(done.stderr, r"^shunt: error \(\w+\): ")
+
+    def test_of_help_and_version_is_0(self):
+        for arguments in [["--help"], ["--version"], ["bench", "--help"], ["schedule", "--help"]]:
+            with self.subTest(arguments=arguments):
+                self.assertEqual(shunt(*arguments).returncode, 0)
+
+    def test_of_a_file_beyond_the_size_limit_is_1_and_nothing_is_left(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = shunt("schedule", "--model", "tiny", "--cluster", "v100x8", "--trace", os.path.join(folder, "trace.json"),
+                         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)))
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertIn("trace.json: File too large", done.stderr)
+            self.assertEqual(os.listdir(folder), [])
+
+    def test_leading_zeros_make_no_other_number(self):
+        done = shunt("info", "--ranks", "0100000")
+        self.assertIn("--ranks 100000: expected", done.stderr)
 
 
 class Info(unittest.TestCase):
@@ -393,7 +445,10 @@ class Trace(unittest.TestCase):
         self.assertIn("has layers 0 to 7", done.stderr)
 
     def test_that_is_no_file_is_refused(self):
-        for path, expected in [("", "--routing trace"), ("/", "no regular file"), ("/nonexistent", "can't be opened")]:
+        loop = os.path.join(self.enterContext(tempfile.TemporaryDirectory()), "loop")
+        os.symlink(loop, loop)
+        for path, expected in [("", "--routing trace"), ("/", "no regular file"), ("/nonexistent", "can't be opened: No such file"),
+                               (loop, "can't be opened: Too many levels of symbolic links")]:
             with self.subTest(path=path):
                 done = shunt("bench", "shuffle", *SMALL, "--routing", f"trace:{path}")
                 self.assertEqual(done.returncode, 1)

@@ -7,16 +7,14 @@ import sys
 import tempfile
 import unittest
 
-SHUNT = sys.argv.pop(1)
+SHUNT = os.path.abspath(sys.argv.pop(1))
 
 
 MEASURE_OPS = os.path.join(os.path.dirname(__file__), "../../tools/measure_ops")
 
 
-def shunt(*arguments, cwd=None):
-    """Writes no graph and no trace unless a folder is given."""
-    files = [] if cwd else ["--graph", "", "--trace", ""]
-    return subprocess.run([SHUNT, "schedule", *files, *arguments], capture_output=True, text=True, timeout=120, cwd=cwd)
+def shunt(*arguments, **options):
+    return subprocess.run([SHUNT, "schedule", *arguments], capture_output=True, text=True, timeout=120, **options)
 
 
 class Schedule(unittest.TestCase):
@@ -33,9 +31,10 @@ class Schedule(unittest.TestCase):
         return path
 
     def test_writes_figures_graph_and_trace(self):
-        done = shunt("--model", "gpt2-s-moe", "--cluster", "v100x64", "--json", "plan.json", cwd=self.folder)
+        done = shunt("--model", "gpt2-s-moe", "--cluster", "v100x64", "--json", "plan.json", "--graph", "step.graph",
+                     "--trace", "trace.json", cwd=self.folder)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(sorted(os.listdir(self.folder)), ["gpt2-s-moe-v100x64.graph", "gpt2-s-moe-v100x64.trace.json", "plan.json"])
+        self.assertEqual(sorted(os.listdir(self.folder)), ["plan.json", "step.graph", "trace.json"])
         for word in ["before", "tutel", "after", "partition", "layers", "hash"]:
             self.assertIn(word, done.stdout)
         with open(self.path("plan.json")) as file:
@@ -45,11 +44,10 @@ class Schedule(unittest.TestCase):
         self.assertLessEqual({"dw_gap", "step_gap"}, plan["after"].keys())
         self.assertLess(plan["after"]["step_ms"] * 1.3, plan["before"]["step_ms"])
         self.assertGreaterEqual(plan["after"]["step_gap"], 0)
-        self.assertLess(plan["plan_seconds"], 60)
         self.assertEqual([layer["layer"] for layer in plan["layers"]], [1, 3, 5, 7, 9, 11])
-        with open(self.path("gpt2-s-moe-v100x64.graph")) as file:
+        with open(self.path("step.graph")) as file:
             self.assertEqual(file.readline(), "graph gpt2-s-moe ranks 64\n")
-        with open(self.path("gpt2-s-moe-v100x64.trace.json")) as file:
+        with open(self.path("trace.json")) as file:
             spans = [event for event in json.load(file)["traceEvents"] if event["ph"] == "X"]
         self.assertAlmostEqual(max(span["ts"] + span["dur"] for span in spans) / 1000, plan["after"]["step_ms"], places=3)
 
@@ -63,20 +61,49 @@ class Schedule(unittest.TestCase):
                 self.assertLess(after.ru_utime - before, 5, "CPU seconds")
                 self.assertLess(after.ru_maxrss, 512 << 10, "KiB")
 
-    def test_says_what_costs_file_is_missing(self):
-        done = shunt("--model", "tiny", "--cluster", "v100x8", "--costs", self.path("nothing.json"))
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("no such file of measured times", done.stderr)
+    def test_a_costs_file_that_cant_be_used_is_an_error_with_file_and_cause(self):
+        loop = self.path("loop.json")
+        os.symlink(loop, loop)
+        for costs, cause in [
+            (self.path("nothing.json"), "nothing.json: can't be opened: No such file"),
+            (self.path("truncated.json", '{"version": 2,\n "device": "v1'), "truncated.json:2: no JSON"),
+            (self.path("foreign.json", '{"name": "tiny"}'), "foreign.json: version: is missing"),
+            (self.path("other.json", '{"version": 2, "device": "a100", "seconds": {}}'), 'other.json: device: "a100", expected v100'),
+            (self.folder, f"{self.folder}: no regular file"),
+            (loop, "loop.json: can't be opened: Too many levels"),
+            ("/dev/zero", "/dev/zero: no regular file"),
+        ]:
+            # Only a file that is missing may be one that is yet to be made from what is unmeasured.
+            for unmeasured in [[]] if "nothing" in costs else [[], ["--unmeasured", self.path("ops.json")]]:
+                with self.subTest(costs=costs, unmeasured=unmeasured):
+                    done = shunt("--model", "tiny", "--cluster", "v100x8", "--costs", costs, *unmeasured)
+                    self.assertEqual(done.returncode, 1)
+                    self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+                    self.assertIn(cause, done.stderr)
+                    self.assertEqual(done.stdout, "")
 
-    def test_goes_on_where_nobody_asked_for_files(self):
-        os.chmod(self.folder, 0o500)
+    def test_asks_for_all_times_where_none_were_measured_yet(self):
+        done = shunt("--model", "tiny", "--cluster", "v100x8", "--costs", self.path("costs.json"), "--unmeasured", self.path("ops.json"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(self.path("ops.json")) as file:
+            self.assertGreater(len(json.load(file)["ops"]), 10)
+
+    def test_writes_no_file_that_nobody_named(self):
         done = shunt("--model", "tiny", "--cluster", "v100x8", cwd=self.folder)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("after", done.stdout)
+        self.assertEqual(os.listdir(self.folder), [])
 
-    def test_says_the_same_every_time(self):
-        first, second = (shunt("--model", "tiny", "--cluster", "a100x16").stdout.splitlines()[:8] for _ in range(2))
-        self.assertEqual(first, second)
+    def test_every_rank_makes_the_same_schedule(self):
+        """Ranks are processes: elsewhere in memory, with other bytes in what was not initialised."""
+        for model, cluster in [("gpt2-s-moe", "v100x64"), ("gpt2-s-moe", "a100x64"), ("gpt2-l-moe", "v100x64"), ("gpt2-l-moe", "a100x64"),
+                               ("tiny", "a100x16")]:
+            reports = []
+            for perturbed in ["85", "170"]:
+                done = shunt("--model", model, "--cluster", cluster, env={**os.environ, "MALLOC_PERTURB_": perturbed})
+                self.assertEqual(done.returncode, 0, done.stderr)
+                reports.append(done.stdout.splitlines()[:8])
+            self.assertRegex(reports[0][0], "hash [0-9a-f]{16}$")
+            self.assertEqual(*reports)
 
     def test_obeys_the_memory_cap(self):
         free = shunt("--model", "gpt2-s-moe", "--cluster", "v100x64", "--json", self.path("free.json"))
@@ -138,10 +165,20 @@ class Schedule(unittest.TestCase):
 
     def test_names_what_is_wrong_once(self):
         broken = self.path("broken.json", '{"name": "x",\n "layers": }')
+        loop = self.path("loop.json")
+        os.symlink(loop, loop)
         strange = self.path("strange.json", '{"name": "x", "layers": 1, "colour": 3}')
         for arguments, message in [
             (["--model", "nothing", "--cluster", "v100x8"], "no model 'nothing'"),
             (["--model", "tiny", "--cluster", "v100x12"], "fill no whole nodes of 8"),
+            (["--model", "tiny", "--cluster", "v100x0"], "cluster v100x0: expected 1 to 524288 ranks"),
+            (["--model", "tiny", "--cluster", "v100x8000000"], "cluster v100x8000000: expected 1 to 524288 ranks"),
+            (["--model", "tiny", "--cluster", "v100x99999999999999999999"], "expected 1 to 524288 ranks"),
+            (["--model", "tiny", "--cluster", "v100xN"], "no cluster 'v100xN': expected a file, one of a100, h100, v100, "
+                                                         "one of these with N ranks (v100xN), or this"),
+            (["--model", loop, "--cluster", "v100x8"], "loop.json: can't be opened: Too many levels of symbolic links"),
+            (["--model", "tiny", "--cluster", loop], "loop.json: can't be opened: Too many levels of symbolic links"),
+            (["--model", "tiny", "--cluster", self.folder], "no regular file"),
             (["--model", broken, "--cluster", "v100x8"], "broken.json:2: no JSON"),
             (["--model", strange, "--cluster", "v100x8"], "strange.json: hidden: is missing"),
             (["--model", "tiny", "--cluster", "v100x8", "--passes", "magic"], "no pass 'magic'"),

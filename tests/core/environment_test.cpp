@@ -38,7 +38,8 @@ class EnvironmentTest : public testing::Test {
                                          "SHUNT_JOB_TOKEN",
                                          "LOCAL_RANK",
                                          "MASTER_ADDR",
-                                         "MASTER_PORT"};
+                                         "MASTER_PORT",
+                                         "SHUNT_INTERFACE"};
 
   void SetUp() override {
     for (const char* name : kAll) unsetenv(name);
@@ -47,6 +48,19 @@ class EnvironmentTest : public testing::Test {
     for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
   }
 };
+
+TEST_F(EnvironmentTest, TakesAddressesInBracketsAsUrlsHaveThem) {
+  for (const auto& [given, address] : {std::pair("[::1]", "::1"),
+                                       {"::1", "::1"},
+                                       {"host", "host"},
+                                       {"[", "["},
+                                       {"[fd00::1],10.0.0.1,[fd00::2]", "fd00::1,10.0.0.1,fd00::2"}}) {
+    set({{"MASTER_ADDR", given}});
+    EXPECT_EQ(Environment::read().network.master_address, address);
+  }
+  set({{"SHUNT_INTERFACE", "[::1]"}});
+  EXPECT_EQ(Environment::read().network.interface, "::1");
+}
 
 TEST_F(EnvironmentTest, HasNoLaunchWithoutALauncher) { EXPECT_FALSE(Environment::read().launch.has_value()); }
 

@@ -75,7 +75,8 @@ TEST(Progress, NamesAnAwaitedRankOnce) {
                    FAIL() << "rank 1 never came";
                  } catch (const Error& error) {
                    EXPECT_EQ(error.code(), ErrorCode::deadline);
-                   EXPECT_THAT(error.what(), HasSubstr("barrier #0 waits for rank 1 to finish;"));
+                   EXPECT_THAT(error.what(),
+                               HasSubstr("pending: barrier #0 waits for rank 1 to finish; rank 0 was in"));
                  }
                },
                {.kind = WorldKind::islands, .topology = Topology::virtual_nodes(2, 2), .environment = environment});

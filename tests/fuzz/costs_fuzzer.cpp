@@ -7,7 +7,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   try {
-    (void)shunt::graph::CostTable::from_json(std::string(reinterpret_cast<const char*>(data), size), "v100");
+    (void)shunt::graph::CostTable::from_json("fuzz", std::string(reinterpret_cast<const char*>(data), size), "v100");
   } catch (const shunt::Error&) {
   }
   return 0;

@@ -2,7 +2,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -10,7 +9,8 @@
 
 #include "graph/model.hpp"
 #include "graph/text.hpp"
-#include "shunt/error.hpp"
+#include "support/require_error.hpp"
+#include "support/scratch_folder.hpp"
 
 namespace shunt::graph {
 namespace {
@@ -68,14 +68,9 @@ TEST(Cost, AnAllToAllTakesAsLongAsTheNodesLinkNeeds) {
 
 class CostFile : public testing::Test {
  protected:
-  void SetUp() override {
-    path_ = std::filesystem::temp_directory_path() / ("shunt-costs-" + std::to_string(getpid()));
-  }
-  void TearDown() override { std::filesystem::remove(path_); }
-  CostTable load() {
-    return CostTable::load(path_, "v100", [this](const std::string& text) { warning_ = text; });
-  }
-  std::string path_, warning_;
+  CostTable load() { return CostTable::load(path_, "v100"); }
+  test::ScratchFolder folder_;
+  std::string path_ = folder_.file("costs.json");
 };
 
 TEST_F(CostFile, KeepsMeasuredTimes) {
@@ -87,7 +82,6 @@ TEST_F(CostFile, KeepsMeasuredTimes) {
   table.set(cost_key(graph, *product), 0.25);
   table.save(path_);
   const CostTable again = load();
-  EXPECT_EQ(warning_, "");
   const Cluster cluster = Cluster::load("v100x8");
   EXPECT_EQ(CostModel(cluster, {.table = &again}).of(graph, *product).compute_s, 0.25 + cluster.kernel_s);
 }
@@ -121,22 +115,30 @@ TEST(Cost, CollectsWhatTheTableLacksOnceForEachShape) {
   EXPECT_EQ(rest.size(), 0u);
 }
 
-TEST_F(CostFile, IsEmptyWhereThereIsNone) {
-  EXPECT_EQ(load().size(), 0u);
-  EXPECT_EQ(warning_, "");
-}
-
-TEST_F(CostFile, IsIgnoredWithAWarningWhereItIsBroken) {
-  for (const char* text : {"", "{", "[]", R"({"version": 1, "device": "v100", "seconds": {}})",
-                           R"({"version": 2, "device": "a100", "seconds": {}})",
-                           R"({"version": 2, "device": "v100", "seconds": {"x": -1}})",
-                           R"({"version": 2, "device": "v100", "seconds": {"x": 1e308}})",
-                           R"({"version": 2, "device": "v100", "seconds": {"x": "y"}})"}) {
+TEST_F(CostFile, NamesFileAndCauseWhereItCantBeUsed) {
+  const auto expect_error = [this](const std::string& cause) {
+    EXPECT_NO_THROW(test::require_error([this] { (void)load(); }, ErrorCode::invalid_argument, path_ + cause));
+  };
+  expect_error(": can't be opened: No such file");
+  for (const auto& [text, cause] : {
+           std::pair("", ":1: no JSON"),
+           {"{\"version\": 2,\n\"device\": \"v1", ":2: no JSON"},
+           {"[]", ": expected an object"},
+           {R"({"name": "tiny", "layers": 2})", ": version: is missing"},
+           {R"({"version": 1, "device": "v100", "seconds": {}})", ": version: expected 2"},
+           {R"({"version": 2, "device": "a100", "seconds": {}})", ": device: \"a100\", expected v100"},
+           {R"({"version": 2, "device": "v100"})", ": seconds: is missing"},
+           {R"({"version": 2, "device": "v100", "seconds": {"x": -1}})", ": seconds.x: expected a number from 0"},
+           {R"({"version": 2, "device": "v100", "seconds": {"x": 1e308}})", ": seconds.x: expected a number from 0"},
+           {R"({"version": 2, "device": "v100", "seconds": {"x": "y"}})", ": seconds.x: expected a number from 0"},
+       }) {
+    SCOPED_TRACE(text);
     std::ofstream(path_) << text;
-    warning_ = "";
-    EXPECT_EQ(load().size(), 0u) << text;
-    EXPECT_THAT(warning_, testing::HasSubstr("are ignored")) << text;
+    expect_error(cause);
   }
+  std::filesystem::remove(path_);
+  std::filesystem::create_symlink("/dev/zero", path_);
+  expect_error(": no regular file");
 }
 
 }  // namespace

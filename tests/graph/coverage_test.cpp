@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <iostream>
 #include <numeric>
 
 #include "graph/passes/coverage_bounds.hpp"
@@ -59,18 +58,21 @@ TEST(Coverage, ExactSearchEqualsTryingEverything) {
   }
 }
 
+constexpr std::uint64_t kInstances = 300;
+
 /// Shares of the bound, over all instances.
 struct Shares {
   double sum = 0, worst = 1;
+  [[nodiscard]] double mean() const { return sum / kInstances; }
   void add(double share) {
     sum += share;
     worst = std::min(worst, share);
   }
 };
 
-TEST(Coverage, ExactSearchIsNeverWorseThanGreedyNorBetterThanTheBound) {
+TEST(Coverage, ExactSearchLiesBetweenGreedyAndTheBoundWhereTheDocsSay) {
   Shares by_greedy, by_search;
-  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+  for (std::uint64_t seed = 0; seed < kInstances; ++seed) {
     const CoverageProblem problem = random_problem(seed, 10, 30);
     const Coverage greedy = cover_greedily(problem);
     const ExactCoverage exact = cover_exactly(problem, 0.01);
@@ -84,8 +86,11 @@ TEST(Coverage, ExactSearchIsNeverWorseThanGreedyNorBetterThanTheBound) {
     by_greedy.add(greedy.covered_s / exact.bound_s);
     by_search.add(exact.best.covered_s / exact.bound_s);
   }
-  std::cout << "of the bound, on average and at worst: greedy " << by_greedy.sum / 300 << ", " << by_greedy.worst
-            << "; the search " << by_search.sum / 300 << ", " << by_search.worst << "\n";
+  // As docs/schedule.md says. The search stops at the same place on every machine.
+  EXPECT_NEAR(by_greedy.mean(), 0.962, 0.001);
+  EXPECT_NEAR(by_greedy.worst, 0.830, 0.001);
+  EXPECT_NEAR(by_search.mean(), 0.994, 0.001);
+  EXPECT_NEAR(by_search.worst, 0.958, 0.001);
 }
 
 TEST(Coverage, OneLongItemFillsOneShortGapOnly) {

@@ -32,7 +32,7 @@ TEST(Simulation, CountsCommunicationAsExposedOnlyWhileComputeIdles) {
   const Graph graph = step(
       "%a = opaque(%x) {cost_us=1.0, name=\"a\"} : f32[B,M] @backward\n"
       "%r = all_reduce(%a) : f32[B,M] @backward\n"
-      "%b = opaque(%a) {cost_us=3.0, name=\"b\"} : f32[B,M] @backward\n"
+      "%b = opaque(%x) {cost_us=3.0, name=\"b\"} : f32[B,M] @backward\n"
       "%c = opaque(%r, %b) {cost_us=2.0, name=\"c\"} : f32[B,M] @backward\nreturn %c\n");
   const Timeline timeline = simulate(make_program(graph, CostModel(plain_cluster())), plain_cluster());
   EXPECT_NEAR(timeline.step_s, 7 * kUs, 1e-12);
@@ -46,7 +46,7 @@ TEST(Simulation, SlowsComputeDownBesideCommunication) {
   Cluster cluster = plain_cluster();
   cluster.compute_slowdown = 2;
   const Graph graph = step(
-      "%r = all_reduce(%x) : f32[B,M] @backward\n"
+      "%u = input() : f32[B,M] @forward\n%r = all_reduce(%u) : f32[B,M] @backward\n"
       "%b = opaque(%x) {cost_us=3.0, name=\"b\"} : f32[B,M] @backward\nreturn %r, %b\n");
   const Timeline timeline = simulate(make_program(graph, CostModel(cluster)), cluster);
   EXPECT_NEAR(timeline.step_s, 5 * kUs, 1e-12);  // 4 us at half speed, then 1 us alone
@@ -55,8 +55,9 @@ TEST(Simulation, SlowsComputeDownBesideCommunication) {
 
 TEST(Simulation, TransfersShareALinkEvenly) {
   const Graph graph = step(
-      "%r = all_reduce(%x) : f32[B,M] @backward\n%s = all_reduce(%x) : f32[B,M] @backward\n"
-      "%t = all_reduce(%x) : f32[B,M] @backward\nreturn %r, %s, %t\n");
+      "%u = input() : f32[B,M] @forward\n%v = input() : f32[B,M] @forward\n%w = input() : f32[B,M] @forward\n"
+      "%r = all_reduce(%u) : f32[B,M] @backward\n%s = all_reduce(%v) : f32[B,M] @backward\n"
+      "%t = all_reduce(%w) : f32[B,M] @backward\nreturn %r, %s, %t\n");
   const Program program = make_program(graph, CostModel(plain_cluster()));
   const Timeline timeline = simulate(program, plain_cluster());
   EXPECT_NEAR(timeline.spans[0].end_s, 8 * kUs, 1e-12);
@@ -70,8 +71,8 @@ TEST(Simulation, TransfersShareALinkEvenly) {
 
 TEST(Simulation, LanesRunInProgramOrder) {
   const Graph graph = step(
-      "%a = opaque(%x) {cost_us=2.0, name=\"a\"} : f32[B,M] @backward\n"
-      "%r = all_reduce(%a) : f32[B,M] @backward\n%s = all_reduce(%x) : f32[B,M] @backward\nreturn %r, %s\n");
+      "%u = input() : f32[B,M] @forward\n%a = opaque(%x) {cost_us=2.0, name=\"a\"} : f32[B,M] @backward\n"
+      "%r = all_reduce(%a) : f32[B,M] @backward\n%s = all_reduce(%u) : f32[B,M] @backward\nreturn %r, %s\n");
   const Timeline timeline = simulate(make_program(graph, CostModel(plain_cluster())), plain_cluster());
   EXPECT_NEAR(timeline.spans[2].begin_s, 2 * kUs, 1e-12) << "posted behind the first, though ready at once";
 }

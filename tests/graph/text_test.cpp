@@ -90,6 +90,34 @@ TEST(Verify, RefusesAParameterReadAfterItsUpdate) {
               testing::HasSubstr("matmul reads %w, which an update has overwritten"));
 }
 
+TEST(Verify, RefusesAReadOfWhatAnAllReduceHasOverwritten) {
+  const std::string reduced = "%y = scale(%x) {by=2.0} : f32[B,M] @forward\n";
+  const std::string reduce = "%r = all_reduce(%y) : f32[B,M] @forward\n";
+  const auto reads = [](const std::string& value) {
+    return "%z = scale(%" + value + ") {by=2.0} : f32[B,M] @forward\nreturn %r\n";
+  };
+  EXPECT_EQ(error_of(kHead + reduced + reads("y").substr(0, reads("y").find("return")) + reduce + "return %r\n"), "");
+  EXPECT_EQ(error_of(kHead + reduced + reduce + reads("r")), "");
+  EXPECT_THAT(error_of(kHead + reduced + reduce + reads("y")),
+              testing::HasSubstr("scale reads %y, which an all_reduce has overwritten"));
+  EXPECT_THAT(error_of(kHead + reduced + reduce + "return %y\n"), testing::HasSubstr("return reads %y"));
+}
+
+TEST(Verify, KnowsThatViewsAreOverwrittenWithWhatTheyShow) {
+  const std::string renamed =
+      "dim C = 4 batch\n%y = scale(%x) {by=2.0} : f32[B,M] @forward\n"
+      "%v = rename(%y) {from=[B], to=[C]} : f32[C,M] @forward\n";
+  EXPECT_THAT(error_of(kHead + renamed + "%r = all_reduce(%v) : f32[C,M] @forward\nreturn %r, %y\n"),
+              testing::HasSubstr("return reads %y, which an all_reduce has overwritten"));
+  EXPECT_THAT(error_of(kHead + renamed + "%r = all_reduce(%y) : f32[B,M] @forward\nreturn %r, %v\n"),
+              testing::HasSubstr("return reads %v, which an all_reduce has overwritten"));
+}
+
+TEST(Verify, RefusesAnAllReduceOfWhatTheNextStepNeeds) {
+  EXPECT_THAT(error_of(kHead + "%r = all_reduce(%w) : f32[M,N] @forward\nreturn %r\n"),
+              testing::HasSubstr("all_reduce overwrites %w, which the next step needs"));
+}
+
 TEST(Verify, RefusesRowsOfTwoPlans) {
   const std::string head =
       "graph g ranks 2\ndim B = 4 batch\ndim X = 1 local_expert\ndim E = 2 expert\n"

@@ -98,7 +98,7 @@ void MeddlingProxy::run() {
 
 void MeddlingProxy::connect_through(Descriptor guest) {
   // Hangs up on the guest while rank 0 is not there, as if nobody listened here.
-  auto [host, why_not] = net::connect_to(host_, std::chrono::steady_clock::now() + 1s);
+  Descriptor host = net::connect_to(host_, std::chrono::steady_clock::now() + 1s).socket;
   if (!guest.valid() || !host.valid()) return;
   const std::lock_guard lock(mutex_);
   lines_.push_back({std::move(guest), std::move(host), recorded_.size()});

@@ -40,7 +40,7 @@ class TextTrace final : public RoutingModel {
  public:
   TextTrace(const std::string& path, const ShuffleConfig& config) : topk_(static_cast<std::size_t>(config.topk)) {
     std::ifstream file(path);
-    if (!file) fail(ErrorCode::invalid_argument, "--routing trace: {} can't be opened", path);
+    if (!file) fail(ErrorCode::invalid_argument, "--routing trace: {} can't be opened: {}", path, std::strerror(errno));
     std::string line;
     for (int number = 1; std::getline(file, line); ++number) {
       if (file.eof()) fail(ErrorCode::invalid_argument, "{}:{}: the line has no end, is the file whole?", path, number);

@@ -87,9 +87,12 @@ void Guest::expect_more_patience(const std::string& setback) const {
 }
 
 std::vector<Meeting::Guest> Guest::visit() {
-  auto [socket, why_not] = connect_to(options_.place, return_by_.value_or(find_by_));
-  if (!socket.valid()) throw Setback(why_not);
-  FrameStream frames = shake_hands(Stream(std::move(socket)));
+  Connected connected = connect_to(options_.place, return_by_.value_or(find_by_));
+  if (connected.is_unknown)
+    fail(ErrorCode::invalid_argument, "rank {} can't find rank {} of {} at {}: {}", options_.rank, options_.host,
+         options_.size, describe(options_.place), connected.why_not);
+  if (!connected.socket.valid()) throw Setback(connected.why_not);
+  FrameStream frames = shake_hands(Stream(std::move(connected.socket)));
   if (!hear_by_) hear_by_ = Clock::now() + options_.limit + kPatienceWithHost;
   try {
     return attend(frames);

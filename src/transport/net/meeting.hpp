@@ -77,9 +77,10 @@ class Meeting {
 };
 
 /// Collective, blocking; the card has at most 1 MiB. Throws Error(deadline) that names who is missing,
-/// Error(invalid_argument) for a token that is empty or that the host does not accept, Error(mismatch) for ranks that
-/// disagree about the job, Error(peer_lost) for a rank that came but ended before all had met, Error(system). All that
-/// the host has accepted throw the same; whom it does not accept delays nobody.
+/// Error(invalid_argument) for a token that is empty or that the host does not accept, and for a place whose names do
+/// not exist, Error(mismatch) for ranks that disagree about the job, Error(peer_lost) for a rank that came but ended
+/// before all had met, Error(system). All that the host has accepted throw the same; whom it does not accept delays
+/// nobody.
 Meeting meet(const MeetingOptions& options, std::span<const std::byte> card);
 
 }  // namespace shunt::net

@@ -93,6 +93,7 @@ std::optional<Address> end_of(const Descriptor& socket, decltype(getpeername)& w
 struct Resolved {
   std::vector<Address> addresses;
   std::string why_not;
+  bool is_unknown = false;
 };
 
 Resolved resolve(const std::string& name, int flags) {
@@ -102,7 +103,8 @@ Resolved resolve(const std::string& name, int flags) {
   hints.ai_flags = flags;
   addrinfo* found = nullptr;
   if (const int code = getaddrinfo(name.c_str(), nullptr, &hints, &found); code != 0)
-    return {{}, code == EAI_SYSTEM ? std::strerror(errno) : gai_strerror(code)};
+    return {
+        {}, code == EAI_SYSTEM ? std::strerror(errno) : gai_strerror(code), code == EAI_NONAME || code == EAI_NODATA};
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, &freeaddrinfo);
   Resolved resolved;
   for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next)
@@ -317,9 +319,9 @@ std::vector<std::string> own_addresses(const std::string& interface) {
 }
 
 Connected begin_to_connect(const MeetingPlace& place, const std::string& from) {
-  const auto [addresses, why_not] = resolve(place.address, AI_NUMERICHOST);
-  if (addresses.empty()) return {{}, why_not};
-  const Address address = addresses.front().with_port(place.port);
+  const Resolved resolved = resolve(place.address, AI_NUMERICHOST);
+  if (resolved.addresses.empty()) return {{}, resolved.why_not, resolved.is_unknown};
+  const Address address = resolved.addresses.front().with_port(place.port);
   return begin_to_connect(address,
                           from.empty() ? std::nullopt : like(address, resolve(from, AI_NUMERICHOST).addresses));
 }
@@ -335,14 +337,17 @@ std::string why_not_connected(const Descriptor& socket) {
 
 Connected connect_to(const MeetingPlace& place, Deadline deadline) {
   Connected last;
+  bool is_unknown = true;
   for (const std::string& name : items_of(place.address)) {
-    const auto [addresses, why_not] = resolve(name, 0);
-    if (addresses.empty()) last.why_not = why_not;
-    for (const Address& address : addresses) {
+    const Resolved resolved = resolve(name, 0);
+    is_unknown = is_unknown && resolved.is_unknown;
+    if (resolved.addresses.empty()) last.why_not = resolved.why_not;
+    for (const Address& address : resolved.addresses) {
       last = connect_to_address(address.with_port(place.port), place.interface, deadline);
       if (last.socket.valid()) return last;
     }
   }
+  last.is_unknown = is_unknown;
   return last;
 }
 

@@ -48,6 +48,8 @@ void expect_visitors(const Seat& seat);
 struct Connected {
   Descriptor socket;    ///< none: could not connect
   std::string why_not;  ///< of the last address tried
+  /// The resolver knows none of the place's names, and would say so again; its own failures don't count.
+  bool is_unknown = false;
 };
 /// Tries each address of each name once, from the place's interface, if it has one. Looking a name up takes as long as
 /// the system's resolver takes.

@@ -100,10 +100,10 @@ void Carrier::begin_to_connect(Channel& channel) {
   const Peer& peer = *channel.peer;
   const auto rail = static_cast<std::size_t>(std::max(channel.index - 1, 0));
   const net::MeetingPlace& to = peer.places[rail % peer.places.size()];
-  auto [socket, why_not] = net::begin_to_connect(to, places_[rail % places_.size()].address);
-  if (!socket.valid())
-    fail(ErrorCode::system, "rank {} can't connect to rank {} at {}", self_, peer.contact.rank, why_not);
-  channel.introduction = Introduction(std::move(socket));
+  net::Connected connected = net::begin_to_connect(to, places_[rail % places_.size()].address);
+  if (!connected.socket.valid())
+    fail(ErrorCode::system, "rank {} can't connect to rank {} at {}", self_, peer.contact.rank, connected.why_not);
+  channel.introduction = Introduction(std::move(connected.socket));
   channel.state = Channel::State::connecting;
   channels_.emplace(channel.fd(), &channel);
   watch(channel.fd(), EPOLLOUT, true);
