@@ -1,6 +1,7 @@
 // Starts threads, with an Error that says which one could not be started.
 #pragma once
 
+#include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -9,9 +10,9 @@
 
 namespace shunt {
 
-/// Throws Error(system) that names the purpose, such as "the progress thread".
+/// Throws Error(system) that names the purpose, such as "the progress thread of rank 3".
 template <class Thread = std::thread, class Run>
-Thread start_thread(const char* purpose, Run&& run) {
+Thread start_thread(const std::string& purpose, Run&& run) {
   try {
     return Thread(std::forward<Run>(run));
   } catch (const std::system_error& error) {

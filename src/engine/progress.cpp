@@ -23,7 +23,7 @@ Progress::Progress(std::shared_ptr<Transport> transport, const StreamLimits& lim
       limits_(limits),
       backlog_(static_cast<std::size_t>(transport_->size())),
       arrivals_(transport_->size()) {
-  server_ = start_thread("the progress thread", [this] { serve(); });
+  server_ = start_thread(fmt::format("the progress thread of rank {}", transport_->rank()), [this] { serve(); });
 }
 
 Progress::~Progress() {

@@ -70,9 +70,9 @@ void spawn_threads(const std::function<Ends()>& join, const RankRun::Body& body,
     std::vector<std::jthread> threads;
     Ends ends = join();
     for (std::size_t rank = 0; rank < runs.size(); ++rank)
-      threads.push_back(start_thread<std::jthread>("the thread of a rank", [&, rank, end = std::move(ends[rank])] {
-        runs[rank](body, end, topology, environment);
-      }));
+      threads.push_back(start_thread<std::jthread>(
+          fmt::format("the thread of rank {}", rank),
+          [&, rank, end = std::move(ends[rank])] { runs[rank](body, end, topology, environment); }));
   }
 
   for (const RankRun& run : runs)

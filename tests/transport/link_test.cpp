@@ -243,7 +243,7 @@ TEST(LinkWithoutAThread, IsAnErrorAndNotTheEnd) {
     FAIL() << "made a link";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::system);
-    EXPECT_THAT(error.what(), HasSubstr("rank 0 can't start the thread of its network"));
+    EXPECT_THAT(error.what(), HasSubstr("can't start the network thread of rank 0"));
   }
 }
 

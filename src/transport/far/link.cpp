@@ -35,7 +35,7 @@ Link::Link(std::unique_ptr<Carrier> carrier, LinkOptions options, Listener liste
     peer->session_here = contact.session_here;
   }
   carrier_->connect(options_.rank, options_.contacts, *this, wake_);
-  thread_ = start_thread("the network thread", [this] { run(); });
+  thread_ = start_thread(fmt::format("the network thread of rank {}", options_.rank), [this] { run(); });
 }
 
 Link::~Link() {

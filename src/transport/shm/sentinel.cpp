@@ -25,7 +25,8 @@ Sentinel::Sentinel(LocalTransport& transport, std::vector<Descriptor> sockets, s
     : transport_(transport), limit_(limit), peers_(sockets.size()) {
   for (std::size_t rank = 0; rank < sockets.size(); ++rank) peers_[rank].socket = std::move(sockets[rank]);
   std::tie(stop_, stop_seen_) = socket_pair();
-  thread_ = start_thread("the thread that watches other ranks", [this] { run(); });
+  thread_ =
+      start_thread(fmt::format("the thread of rank {} that watches others", transport_.rank()), [this] { run(); });
 }
 
 Sentinel::~Sentinel() {
