@@ -1,13 +1,12 @@
 // shunt: measures, plans and explains the shuffle of Mixture-of-Experts tokens.
 #include <CLI/CLI.hpp>
-#include <csignal>
 #include <exception>
 #include <string>
 #include <vector>
 
 #include "cli/flush_stdout.hpp"
-#include "cli/hangup.hpp"
 #include "cli/number_options.hpp"
+#include "cli/signals.hpp"
 #include "cli/verbs.hpp"
 #include "core/diagnostic.hpp"
 #include "shunt/error.hpp"
@@ -37,7 +36,7 @@ int run(CLI::App& app, int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  shunt::cli::restore_hangup();
+  shunt::cli::set_up_signals();
   CLI::App app(
       "shunt moves Mixture-of-Experts tokens to their experts and back.\n"
       "Start with `shunt info`, then `shunt bench shuffle --help`.",
@@ -53,7 +52,6 @@ int main(int argc, char** argv) {
   shunt::cli::add_schedule(app);
   shunt::cli::add_report(app);
   shunt::cli::check_numbers(app);
-  signal(SIGXFSZ, SIG_IGN);  // a file beyond the limit becomes an Error that names it
   try {
     const int status = run(app, argc, argv);
     shunt::cli::flush_stdout();

@@ -5,8 +5,9 @@
 
 namespace shunt::cli {
 
-/// Of all verbs below: an option's value must be a whole number that its type holds, or a finite one. CLI11 takes ''
-/// for 0, -1 for the largest number without a sign, 010 for 8, and the nearest number for one that is too large.
+/// Checks the number options of all verbs: a value must be a whole number that the option's type holds, or a finite
+/// real one. CLI11 alone reads '' as 0, -1 as the largest unsigned number, 010 as 8, and too large a number as the
+/// largest.
 void check_numbers(CLI::App& app);
 
 }  // namespace shunt::cli

@@ -23,7 +23,7 @@ class BatchCopies {
   static constexpr std::uint32_t kMaxTokens = 256;  // few enough to stay in the cache
   static constexpr std::uint32_t kNone = 0xffff'ffffu;
 
-  /// Of an entry: its token and itself, both counted from the first that is not forgotten, in one word.
+  /// An entry and its token in one word, both counted from the first of the batch.
   using Place = std::uint32_t;
   static constexpr int kEntryBits = 16;
   static_assert(kMaxTokens * Routing::kMaxTopK <= 1u << kEntryBits && kMaxTokens <= 1u << (32 - kEntryBits));
@@ -66,7 +66,7 @@ class BatchCopies {
     return expert;
   }
 
-  /// Takes tokens until it is full. A value without owner, so that it stays in registers.
+  /// Takes tokens until it is full. Owns nothing, so that it can stay in registers.
   class Batch {
    public:
     void begin_token() { token_ = new_token_; }

@@ -193,7 +193,7 @@ class LayerBenchmark {
     return bytes;
   }
 
-  /// Leaves what the workload has, too.
+  /// Writes the routing that the workload has pruned on the host; see check_routing().
   void prune() {
     if (pruned_) pruned_->run(experts_of_tokens_.get(), weights_of_tokens_.get(), stream_.get());
   }

@@ -2,17 +2,16 @@
 
 #include <fcntl.h>
 #include <sys/prctl.h>
-#include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <cstdio>
-#include <cstdlib>
 
 #include "core/diagnostic.hpp"
 #include "core/fail.hpp"
+#include "transport/wait_ready.hpp"
 
 namespace shunt::cli {
 namespace {
@@ -116,27 +115,6 @@ class Program {
 
 }  // namespace
 
-EndingSignals::EndingSignals() {
-  sigset_t taken;
-  sigemptyset(&taken);
-  for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGTERM}) {
-    struct sigaction action = {};
-    if (sigaction(number, nullptr, &action) == 0 && action.sa_handler != SIG_IGN) sigaddset(&taken, number);
-  }
-  descriptor_ = Descriptor(signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK));
-  if (!descriptor_.valid()) fail_errno("can't watch for signals");
-  sigprocmask(SIG_BLOCK, &taken, &before_);
-}
-
-EndingSignals::~EndingSignals() { release(); }
-
-int EndingSignals::take() const {
-  signalfd_siginfo info = {};
-  return read(descriptor_.get(), &info, sizeof(info)) == sizeof(info) ? static_cast<int>(info.ssi_signo) : 0;
-}
-
-void EndingSignals::release() const { sigprocmask(SIG_SETMASK, &before_, nullptr); }
-
 ProgramEnd supervise(std::vector<std::string> command, const EndingSignals& signals,
                      const std::function<void()>& prepare) {
   std::array<int, 2> ends{};
@@ -165,16 +143,6 @@ ProgramEnd supervise(std::vector<std::string> command, const EndingSignals& sign
   errno = output.error();
   if (errno != 0 && result.signal == 0) fail_errno("can't write to standard output");
   return result;
-}
-
-void end_by_signal(int number) {
-  signal(number, SIG_DFL);
-  sigset_t only;
-  sigemptyset(&only);
-  sigaddset(&only, number);
-  sigprocmask(SIG_UNBLOCK, &only, nullptr);
-  raise(number);
-  std::abort();  // never: the line above does not return
 }
 
 }  // namespace shunt::cli
