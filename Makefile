@@ -1,7 +1,7 @@
 # The front door: short names for what the CMake presets and tools/ do.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: run build test bench lint format asan tsan clang install setup clean help
+.PHONY: run build test bench lint format asan tsan clang install python setup clean help
 
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
@@ -17,7 +17,7 @@ run: build/release/build.ninja ## build the command line and show a verified, ti
 build: build/release/build.ninja ## build everything; the command line is build/release/bin/shunt
 	$(call compile,release)
 
-test: build ## build, run every test, close with the counts
+test: build python ## build, run every test, close with the counts
 	@tools/run_tests release
 
 bench: build ## run the micro benchmarks, then a shuffle against its baselines
@@ -43,6 +43,9 @@ format: setup ## rewrite the C++ files as .clang-format says
 
 install: build ## install below PREFIX (/usr/local)
 	cmake --install build/release --prefix $(PREFIX)
+
+python: ## install the Python packages that tests use into build/python
+	@tools/setup_python
 
 setup: ## install the Debian packages that are missing
 	@tools/setup

@@ -31,10 +31,12 @@ struct Environment {
   /// How ranks of several hosts find each other and prove that they belong together. Address, port and token may be
   /// left open where the launcher offers PMIx.
   struct Network {
-    /// MASTER_ADDR, MASTER_PORT: where rank 0 listens, under every launcher; of several addresses, separated by commas,
-    /// the first that answers. Brackets, as in "[::1]", are left out.
+    /// MASTER_ADDR, and SHUNT_MASTER_PORT or else MASTER_PORT: where rank 0 listens, under every launcher; of several
+    /// addresses, separated by commas, the first that answers. Brackets, as in "[::1]", are left out. Torchrun's own
+    /// store holds MASTER_PORT; there rank 0 takes the first free one of the 16 ports after it.
     std::string master_address;
     std::int32_t master_port = 0;
+    bool has_own_port = false;  ///< SHUNT_MASTER_PORT is set
     /// SHUNT_JOB_TOKEN: a secret of the job's ranks. It is never sent. Traffic is not encrypted.
     std::string token;
     /// SHUNT_INTERFACE: listen at, and connect from, the address of this interface only (by name, or the address). Of
@@ -44,6 +46,8 @@ struct Environment {
     std::string port_range;
     /// SHUNT_NETWORK: "tcp", or "ucx"; by default UCX where the host has RDMA, and TCP elsewhere. All ranks the same.
     std::string kind;
+    /// UCX_TLS is set, which says by which means UCX moves bytes; without it by all but shared memory.
+    bool has_ucx_transports = false;
     /// SHUNT_NET_DEVICES: the interfaces (over TCP) or devices (as UCX names them) that every rank uses at once; by
     /// default the one of SHUNT_INTERFACE.
     std::string devices;
@@ -59,12 +63,14 @@ struct Environment {
   struct Launch {
     std::int32_t rank = 0;
     std::int32_t size = 1;
-    std::int32_t local_size = 1;  ///< ranks on this host; where the launcher does not say: equal to size, or with
-                                  ///< SHUNT_JOB_TOKEN unknown, then 1
-    std::int32_t local_rank = 0;  ///< among them; 0 where the launcher does not say
-    std::string job;              ///< the same for all ranks of the job and for no other job on this host
-    std::string convention;       ///< "shunt", "mpirun", "srun" or "env", for messages
-    bool has_pmix = false;        ///< the launcher passes on what a rank publishes (PMIX_NAMESPACE, PMIX_RANK)
+    std::int32_t local_size = 1;     ///< ranks on this host; where the launcher does not say: equal to size, or with
+                                     ///< SHUNT_JOB_TOKEN unknown, then 1
+    std::int32_t local_rank = 0;     ///< among them; 0 where the launcher does not say
+    std::string job;                 ///< the same for all ranks of the job and for no other job on this host; under
+                                     ///< torchrun another one after each restart
+    std::string convention;          ///< "shunt", "mpirun", "srun" or "env", for messages
+    bool has_pmix = false;           ///< the launcher passes on what a rank publishes (PMIX_NAMESPACE, PMIX_RANK)
+    bool holds_master_port = false;  ///< the launcher itself listens there, as torchrun does (TORCHELASTIC_RUN_ID)
   };
   std::optional<Launch> launch;
 

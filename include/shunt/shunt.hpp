@@ -1,12 +1,14 @@
 // All of shunt, but for what runs on GPUs: those headers are named device_*.
 #pragma once
 
+#include "shunt/bootstrap.hpp"
 #include "shunt/engine.hpp"
 #include "shunt/environment.hpp"
 #include "shunt/error.hpp"
 #include "shunt/expert_map.hpp"
 #include "shunt/expert_map_file.hpp"
 #include "shunt/float_formats.hpp"
+#include "shunt/log.hpp"
 #include "shunt/machine.hpp"
 #include "shunt/plan.hpp"
 #include "shunt/pruning.hpp"

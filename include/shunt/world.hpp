@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "shunt/bootstrap.hpp"
 #include "shunt/environment.hpp"
 #include "shunt/ids.hpp"
 #include "shunt/tensor.hpp"
@@ -27,9 +28,16 @@ std::string_view to_string(WorldKind kind);
 
 struct Rebuilt;
 
+struct WorldOptions {
+  /// Which ranks form a node, the same on all ranks; by default what SHUNT_TOPOLOGY says. Without it every machine is a
+  /// node, or, where all ranks are on one, SHUNT_VIRTUAL_NODES runs of ranks are.
+  std::optional<Topology> topology = std::nullopt;
+  Environment environment = Environment::read();
+};
+
 struct SpawnOptions {
   WorldKind kind = WorldKind::inproc;
-  /// Nodes of the ranks; by default those of SHUNT_TOPOLOGY or, without it, SHUNT_VIRTUAL_NODES runs of ranks.
+  /// As in WorldOptions.
   std::optional<Topology> topology = std::nullopt;
   Environment environment = Environment::read();
 };
@@ -41,8 +49,11 @@ class World {
  public:
   struct Impl;
 
-  /// Joins the world that the launcher describes (see Environment::Launch); without one, a world of one rank.
-  /// Collective over the ranks of the job; blocks until all have come or SHUNT_JOIN_MS have passed.
+  /// Joins the ranks of a bootstrap, which is not used afterwards. Collective; blocks until all have come or
+  /// SHUNT_JOIN_MS have passed. What fails on one rank is thrown on all.
+  static World create(Bootstrap& bootstrap, const WorldOptions& options = {});
+
+  /// The same for the job that the launcher describes (see Environment::Launch); without one, a world of one rank.
   static World from_environment();
 
   /// Runs body(world) on num_ranks new ranks and returns when all have returned. If some throw, throws the error of the
@@ -81,8 +92,8 @@ class World {
   /// Collective over the ranks that are left after a fault: makes a new world of them, in the order of their ranks
   /// here, with fresh memory and connections that a lost rank knows nothing of, should it wake up. Waits up to
   /// SHUNT_JOIN_MS for ranks that live but have not called it. Needs more than half of the ranks, or a half with rank 0
-  /// in it; throws Error(minority) to all others. Afterwards this world can only be left. For ranks that were launched
-  /// as processes, by a launcher that lets the others live when one dies.
+  /// in it; throws Error(minority) to all others. Afterwards this world can only be left. For ranks that are processes,
+  /// under a launcher that lets the others live when one dies.
   [[nodiscard]] Rebuilt rebuild();
 
   /// What this process holds for blocks that peers can address, and how much of it is in use: at most the recent peak

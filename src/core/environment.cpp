@@ -58,6 +58,10 @@ constexpr Convention kConventions[] = {
     {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", nullptr, "SLURM_LOCALID", {"SLURM_JOB_ID", "SLURM_STEP_ID"}},
 };
 
+// Set by torchrun.
+constexpr const char* kElasticRun = "TORCHELASTIC_RUN_ID";
+constexpr const char* kElasticRestart = "TORCHELASTIC_RESTART_COUNT";
+
 std::string job_of(const Convention& convention) {
   std::string job;
   for (const char* name : convention.job_id) {
@@ -69,6 +73,8 @@ std::string job_of(const Convention& convention) {
            convention.rank, convention.size, name);
     job += std::string(job.empty() ? "" : ":") + value;
   }
+  for (const char* name : {kElasticRun, kElasticRestart})
+    if (const char* value = text(name)) job += std::string(":") + value;
   return job;
 }
 
@@ -97,6 +103,7 @@ std::optional<Environment::Launch> find_launch() {
     // A rank of another launcher inside may have another number, or share PMIx's with others.
     launch.has_pmix = (launch.convention == "mpirun" || launch.convention == "srun") && text("PMIX_NAMESPACE") &&
                       int32("PMIX_RANK", -1, 0) == launch.rank;
+    launch.holds_master_port = launch.convention == "env" && text(kElasticRun);
     return launch;
   }
   return std::nullopt;
@@ -120,12 +127,14 @@ Environment::Network read_network(std::int32_t local_rank) {
   const auto string = [](const char* name) { return std::string(text(name) ? text(name) : ""); };
   Environment::Network network;
   network.master_address = without_brackets(string("MASTER_ADDR"));
-  network.master_port = int32("MASTER_PORT", 0, 1, 65535);
+  network.has_own_port = text("SHUNT_MASTER_PORT") != nullptr;
+  network.master_port = int32(network.has_own_port ? "SHUNT_MASTER_PORT" : "MASTER_PORT", 0, 1, 65535);
   network.token = string("SHUNT_JOB_TOKEN");
   network.interface = nth_of(without_brackets(string("SHUNT_INTERFACE")), local_rank);
   network.port_range = string("SHUNT_PORT_RANGE");
   network.kind = string("SHUNT_NETWORK");
   network.send_buffer_bytes = int32("SHUNT_SEND_BUFFER_BYTES", network.send_buffer_bytes, 0);
+  network.has_ucx_transports = text("UCX_TLS") != nullptr;
   network.devices = text("SHUNT_NET_DEVICES") ? string("SHUNT_NET_DEVICES") : network.interface;
   return network;
 }

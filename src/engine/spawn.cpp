@@ -5,13 +5,11 @@
 
 #include "core/fail.hpp"
 #include "core/start_thread.hpp"
-#include "engine/nodes.hpp"
 #include "engine/world_impl.hpp"
-#include "engine/world_make.hpp"
 #include "shunt/world.hpp"
+#include "transport/bootstrap/rendezvous.hpp"
 #include "transport/inproc/islands.hpp"
 #include "transport/inproc/join.hpp"
-#include "transport/shm/join.hpp"
 #include "transport/shm/launch.hpp"
 
 namespace shunt {
@@ -26,12 +24,12 @@ class RankRun {
  public:
   using Body = std::function<void(World&)>;
 
-  void operator()(const Body& body, const std::shared_ptr<Transport>& transport, const Topology& topology,
-                  const Environment& environment) {
+  void operator()(const Body& body, Joined joined, const Environment& environment) {
+    const auto transport = joined.transport;
     // Outside of the try block: a world that is destroyed by an exception reports it without its text.
     std::optional<World> world;
     try {
-      world = World(make_world(transport, topology, environment));
+      world = World(make_world(std::move(joined), environment));
       body(*world);
     } catch (const std::exception& thrown) {
       fail_with(*transport, thrown.what());
@@ -70,9 +68,10 @@ void spawn_threads(const std::function<Ends()>& join, const RankRun::Body& body,
     std::vector<std::jthread> threads;
     Ends ends = join();
     for (std::size_t rank = 0; rank < runs.size(); ++rank)
-      threads.push_back(start_thread<std::jthread>(
-          fmt::format("the thread of rank {}", rank),
-          [&, rank, end = std::move(ends[rank])] { runs[rank](body, end, topology, environment); }));
+      threads.push_back(start_thread<std::jthread>(fmt::format("the thread of rank {}", rank),
+                                                   [&, rank, end = std::move(ends[rank])] {
+                                                     runs[rank](body, {end, topology, nullptr}, environment);
+                                                   }));
   }
 
   for (const RankRun& run : runs)
@@ -93,15 +92,26 @@ shm::Failure describe(RankId rank, const RankRun& run) {
   }
 }
 
-std::optional<shm::Failure> run_process(const shm::JoinOptions& options, const std::function<void()>& joined,
+Joined join_processes(RankId rank, const std::string& job, const Topology& topology, const Environment& environment) {
+  bootstrap::RendezvousOptions options;
+  options.rank = rank;
+  options.size = topology.num_ranks();
+  options.endpoint.address = "@shunt/" + job;
+  options.token = job;
+  options.limit = environment.join;
+  bootstrap::Rendezvous bootstrap(options);
+  return join(bootstrap, environment, topology);
+}
+
+std::optional<shm::Failure> run_process(RankId rank, const std::string& job, const std::function<void()>& joined,
                                         const RankRun::Body& body, const Topology& topology,
                                         const Environment& environment) {
-  const RankId rank = options.rank;
   try {
-    const auto transport = shm::join(options);
+    Joined world = join_processes(rank, job, topology, environment);
+    const auto transport = world.transport;
     joined();
     RankRun run;
-    run(body, transport, topology, environment);
+    run(body, std::move(world), environment);
     if (run.error()) return describe(rank, run);
     if (const auto fault = transport->fault())
       return shm::Failure{.rank = rank, .code = fault->code, .text = fault->text, .is_handled = true};
@@ -116,12 +126,7 @@ void spawn_processes(std::int32_t num_ranks, const RankRun::Body& body, const To
   const auto failures = shm::launch(
       num_ranks,
       [&](RankId rank, const std::string& job, const std::function<void()>& joined) {
-        const shm::JoinOptions options{.rank = rank,
-                                       .size = num_ranks,
-                                       .job = job,
-                                       .join_limit = environment.join,
-                                       .liveness_limit = environment.liveness};
-        return run_process(options, joined, body, topology, environment);
+        return run_process(rank, job, joined, body, topology, environment);
       },
       environment.liveness + std::chrono::seconds(2));
   for (const shm::Failure& failure : failures)
@@ -138,10 +143,7 @@ void World::spawn(std::int32_t num_ranks, const std::function<void(World&)>& bod
   if (topology.num_ranks() != num_ranks)
     fail(ErrorCode::invalid_argument, "the topology has {} ranks, {} were to be spawned", topology.num_ranks(),
          num_ranks);
-  Environment environment = options.environment;
-  environment.liveness = Environment::checked("spawn: liveness", environment.liveness);
-  environment.deadline = Environment::checked("spawn: deadline", environment.deadline);
-  environment.join = Environment::checked("spawn: join", environment.join);
+  const Environment environment = checked(options.environment);
   switch (options.kind) {
     case WorldKind::inproc: return spawn_threads([&] { return inproc::join(num_ranks); }, body, topology, environment);
     case WorldKind::islands:

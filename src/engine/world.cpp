@@ -1,20 +1,13 @@
 #include "shunt/world.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <exception>
 
 #include "core/fail.hpp"
 #include "core/hash.hpp"
 #include "engine/exchange.hpp"
-#include "engine/nodes.hpp"
 #include "engine/world_impl.hpp"
-#include "engine/world_make.hpp"
-#include "transport/far/join.hpp"
-#include "transport/inproc/join.hpp"
-#include "transport/pmix/appointment.hpp"
-#include "transport/shm/reunion.hpp"
 
 namespace shunt {
 
@@ -27,8 +20,8 @@ std::string_view to_string(WorldKind kind) {
   return "unknown";
 }
 
-std::shared_ptr<World::Impl> make_world(std::shared_ptr<Transport> transport, const Topology& topology,
-                                        const Environment& environment) {
+std::shared_ptr<World::Impl> make_world(Joined joined, const Environment& environment) {
+  auto& [transport, topology, rebuilder] = joined;
   auto group = std::make_shared<Group>();
   for (std::int32_t rank = 0; rank < transport->size(); ++rank) {
     group->members.emplace_back(rank);
@@ -36,62 +29,28 @@ std::shared_ptr<World::Impl> make_world(std::shared_ptr<Transport> transport, co
   }
   group->self = transport->rank();
   auto fabric = std::make_shared<Fabric>(std::move(transport), environment);
-  return std::make_shared<World::Impl>(World::Impl{std::move(fabric), std::move(group), topology});
+  return std::make_shared<World::Impl>(
+      World::Impl{std::move(fabric), std::move(group), std::move(topology), 0, 0, 0, std::move(rebuilder)});
 }
 
-namespace {
-
-std::shared_ptr<World::Impl> make_world(Joined joined, const Topology& topology, const Environment& environment) {
-  auto world = make_world(std::move(joined.transport), topology, environment);
-  world->reunion = std::move(joined.reunion);
-  return world;
+Environment checked(Environment environment) {
+  environment.liveness = Environment::checked("world: liveness", environment.liveness);
+  environment.deadline = Environment::checked("world: deadline", environment.deadline);
+  environment.join = Environment::checked("world: join", environment.join);
+  return environment;
 }
 
-std::shared_ptr<World::Impl> join_hosts(const Environment& environment, std::uint32_t number) {
-  const Environment::Launch& launch = *environment.launch;
-  const Environment::Network network = pmix::agree_where_to_meet(environment);
-  far::JoinOptions options;
-  options.meeting.rank = RankId(launch.rank);
-  options.meeting.size = launch.size;
-  options.meeting.place = {network.master_address, static_cast<std::uint16_t>(network.master_port), network.interface};
-  options.meeting.token = network.token;
-  options.meeting.number = number;
-  options.meeting.limit = environment.join;
-  options.carrier = {network.kind, network.devices, network.port_range, network.send_buffer_bytes};
-  options.liveness_limit = environment.liveness;
-  Joined joined = far::join(options);
-  std::vector<NodeId> nodes;
-  for (std::int32_t rank = 0; rank < launch.size; ++rank)
-    nodes.emplace_back(joined.transport->host(RankId(rank)).value);
-  return make_world(std::move(joined), Topology::from_nodes(std::move(nodes)), environment);
+World World::create(Bootstrap& bootstrap, const WorldOptions& options) {
+  if (options.topology && options.topology->num_ranks() != bootstrap.size())
+    fail(ErrorCode::invalid_argument, "rank {}: the topology has {} ranks, the bootstrap {}", bootstrap.rank(),
+         options.topology->num_ranks(), bootstrap.size());
+  const Environment environment = checked(options.environment);
+  return World(make_world(join(bootstrap, environment, options.topology), environment));
 }
-
-std::shared_ptr<World::Impl> join_processes(const Environment& environment, std::uint32_t number) {
-  const Environment::Launch& launch = *environment.launch;
-  shm::JoinOptions options;
-  options.rank = RankId(launch.rank);
-  options.size = launch.size;
-  options.job = fmt::format("{}/{}/{}", launch.convention, launch.job, number);
-  options.join_limit = environment.join;
-  options.liveness_limit = environment.liveness;
-  return make_world(shm::join_and_keep_seat(options), Topology::single_node(launch.size), environment);
-}
-
-}  // namespace
 
 World World::from_environment() {
   const Environment environment = Environment::read();
-  if (!environment.launch)
-    return World(make_world(inproc::join(1).front(), declared_nodes(environment, 1), environment));
-
-  // All ranks make their worlds in the same order, so the n-th one of each meets the n-th of the others.
-  static std::atomic<std::uint32_t> num_worlds{0};
-  const std::uint32_t number = num_worlds++;
-  const Environment::Launch& launch = *environment.launch;
-  const auto world =
-      launch.local_size != launch.size ? join_hosts(environment, number) : join_processes(environment, number);
-  settle_nodes(*world);
-  return World(world);
+  return create(*Bootstrap::from_environment(environment), {.environment = environment});
 }
 
 World::World(std::shared_ptr<Impl> impl) : impl_(std::move(impl)), exceptions_at_birth_(std::uncaught_exceptions()) {}
@@ -180,14 +139,13 @@ Rebuilt World::rebuild() {
   Transport& transport = impl_->fabric->transport();
   if (impl_->group->size() != transport.size())
     fail(ErrorCode::invalid_argument, "rank {}: this world was split off; rebuild the one that it came from", rank());
-  if (!impl_->reunion)
-    fail(ErrorCode::unsupported, "rank {}: only worlds whose ranks were launched as processes can be rebuilt", rank());
+  if (!impl_->rebuilder && size() > 1)
+    fail(ErrorCode::unsupported, "rank {}: only worlds whose ranks are processes can be rebuilt", rank());
   if (!transport.fault())
     fail(ErrorCode::invalid_argument, "rank {}: nobody is lost, so there is nothing to rebuild", rank());
-  const Environment& environment = impl_->fabric->environment();
-  Reunion::Outcome outcome = impl_->reunion->hold(transport, environment.join);
-  const Topology topology = impl_->topology.subset(outcome.survivors);
-  return {World(make_world(std::move(outcome.joined), topology, environment)), std::move(outcome.survivors)};
+  SHUNT_CHECK(impl_->rebuilder);
+  auto [joined, survivors] = impl_->rebuilder->rebuild(transport, impl_->topology);
+  return {World(make_world(std::move(joined), impl_->fabric->environment())), std::move(survivors)};
 }
 
 }  // namespace shunt

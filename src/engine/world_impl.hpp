@@ -7,7 +7,7 @@
 #include "engine/fabric.hpp"
 #include "engine/operation.hpp"
 #include "shunt/world.hpp"
-#include "transport/reunion.hpp"
+#include "transport/join.hpp"
 
 namespace shunt {
 
@@ -19,7 +19,12 @@ struct World::Impl {
   std::uint32_t next_sequence = 0;  // of the world's own collectives
   std::uint32_t num_engines = 0;    // made so far; gives engines their identity
   std::uint32_t num_splits = 0;
-  std::unique_ptr<Reunion> reunion = nullptr;  // none: can't be rebuilt
+  std::unique_ptr<Rebuilder> rebuilder = nullptr;  // none: can't be rebuilt
 };
+
+/// How ranks that have joined become a world.
+std::shared_ptr<World::Impl> make_world(Joined joined, const Environment& environment);
+/// With its limits checked.
+Environment checked(Environment environment);
 
 }  // namespace shunt

@@ -6,12 +6,12 @@
 #include <string_view>
 
 #include "shunt/error.hpp"
+#include "shunt/mpi_bootstrap.hpp"
 #include "shunt/world.hpp"
 
 namespace {
 
-void meet() {
-  shunt::World world = shunt::World::from_environment();
+void say_where(shunt::World world) {
   world.barrier();
   fmt::print("rank {} of {} on node {}\n", world.rank().value, world.size(), world.topology().node(world.rank()).value);
 }
@@ -19,13 +19,28 @@ void meet() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const bool is_mpi_first = argc > 1 && std::string_view(argv[1]) == "mpi-first";
+  const bool has_bootstrap = argc > 1 && std::string_view(argv[1]) == "mpi-bootstrap";
+  const bool is_mpi_first = has_bootstrap || (argc > 1 && std::string_view(argv[1]) == "mpi-first");
   if (is_mpi_first) MPI_Init(&argc, &argv);
   try {
-    meet();
-    meet();
-    if (!is_mpi_first) MPI_Init(&argc, &argv);
-    meet();
+    if (has_bootstrap) {
+      // Every other rank, in reverse.
+      int rank = 0, size = 0;
+      MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+      MPI_Comm_size(MPI_COMM_WORLD, &size);
+      MPI_Comm half = MPI_COMM_NULL;
+      MPI_Comm_split(MPI_COMM_WORLD, rank % 2, size - rank, &half);
+      for (MPI_Comm communicator : {MPI_COMM_WORLD, half}) {
+        shunt::MpiBootstrap bootstrap(communicator);
+        say_where(shunt::World::create(bootstrap));
+      }
+      MPI_Comm_free(&half);
+    } else {
+      say_where(shunt::World::from_environment());
+      say_where(shunt::World::from_environment());
+      if (!is_mpi_first) MPI_Init(&argc, &argv);
+      say_where(shunt::World::from_environment());
+    }
   } catch (const shunt::Error& error) {
     fmt::print("{}: {}\n", shunt::to_string(error.code()), error.what());
     return 3;

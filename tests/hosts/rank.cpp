@@ -193,14 +193,16 @@ void run(std::string_view what, std::uint64_t first, std::uint64_t second) {
   if (what == "forever") shuffle_for_ever(world);
   if (what == "dispatches") dispatch_for_ever(world);
   if (what == "survive") return survive(world, first);
-  if (what == "meet") {
+  if (what == "meet" || what == "meet-twice") {
     world.barrier();
+    if (what == "meet-twice") (void)World::from_environment();
     fmt::print("rank {} of {} on node {}\n", world.rank().value, world.size(),
                world.topology().node(world.rank()).value);
     return;
   }
   throw std::runtime_error(
-      "expected meet, cases FIRST COUNT, soak COUNT, bytes COUNT, slowly COUNT, forever, dispatches or survive COUNT");
+      "expected meet, meet-twice, cases FIRST COUNT, soak COUNT, bytes COUNT, slowly COUNT, forever, dispatches or "
+      "survive COUNT");
 }
 
 }  // namespace

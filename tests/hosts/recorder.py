@@ -1,6 +1,6 @@
 """Records how every TCP connection to this host begins, as JSON: [[port, hex bytes], …]. Usage: recorder.py FILE
 
-Listens on the wire, so it hears what nobody tells a test: real handshakes of the meeting and of ranks.
+Listens on the wire, so it hears what nobody tells a test: real handshakes with rank 0 and between ranks.
 """
 import json
 import os

@@ -10,7 +10,7 @@ import struct
 import sys
 
 LISTENING = "0A"
-MEETING_PORT = int(os.environ["MASTER_PORT"])
+RENDEZVOUS_PORT = int(os.environ["MASTER_PORT"])
 CLAIM_BYTES, PROOF_BYTES = 56, 32
 REFUSED = b"\2"
 MOST_FAILURES = 8
@@ -30,7 +30,7 @@ def garbage():
 
 
 def recordings(path):
-    """Whole, and cut off at the edges of what a meeting's handshake consists of, and elsewhere."""
+    """Whole, and cut off at the edges of what a handshake consists of, and elsewhere."""
     for _, text in json.load(open(path)):
         data = bytes.fromhex(text)
         edges = (CLAIM_BYTES, CLAIM_BYTES + PROOF_BYTES, len(data))
@@ -70,7 +70,7 @@ def main(recording=None):
             if not (stranger := call(address, port, data)):
                 num_failed += 1
                 continue
-            if port == MEETING_PORT and data.startswith(b"shunt/mt") and len(data) >= CLAIM_BYTES + PROOF_BYTES:
+            if port == RENDEZVOUS_PORT and data.startswith(b"shunt/bs") and len(data) >= CLAIM_BYTES + PROOF_BYTES:
                 num_refused += is_refused(stranger)
             held.append(stranger)  # half-open until the end
             if len(held) % 2:

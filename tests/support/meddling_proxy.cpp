@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "transport/net/frames.hpp"
+#include "transport/bootstrap/connection.hpp"
 
 namespace shunt::test {
 namespace {
@@ -14,12 +14,12 @@ namespace {
 using namespace std::chrono_literals;
 
 /// Right in all but the MAC.
-net::Bytes forge(net::FrameKind kind, const std::string& body) {
+net::Bytes forge(bootstrap::FrameKind kind, const std::string& body) {
   net::Bytes bytes;
   net::append(bytes, static_cast<std::uint32_t>(kind));
   net::append(bytes, static_cast<std::uint32_t>(body.size()));
   net::append(bytes, net::bytes_of(body));
-  net::append(bytes, net::Digest{});
+  net::append(bytes, bootstrap::Digest{});
   return bytes;
 }
 
@@ -48,9 +48,9 @@ Heard hear(const Descriptor& from, std::size_t most_bytes) {
 
 }  // namespace
 
-MeddlingProxy::MeddlingProxy(const net::MeetingPlace& own, net::MeetingPlace host, Mishap mishap,
+MeddlingProxy::MeddlingProxy(const net::Endpoint& own, net::Endpoint coordinator, Mishap mishap,
                              std::size_t after_bytes)
-    : host_(std::move(host)),
+    : coordinator_(std::move(coordinator)),
       mishap_(mishap),
       after_bytes_(after_bytes),
       listeners_(net::listen_at(own)),
@@ -73,22 +73,23 @@ net::Bytes MeddlingProxy::await_recording(std::size_t num_bytes) {
       if (bytes.size() >= num_bytes) return std::move(bytes);
     std::this_thread::sleep_for(1ms);
   }
-  throw std::runtime_error("the guest did not say so much");
+  throw std::runtime_error("the participant did not say so much");
 }
 
 void MeddlingProxy::run() {
   while (!stop_) {
     std::vector<pollfd> entries;
     for (const Line& line : lines_)
-      for (const Descriptor* end : {&line.guest, &line.host}) entries.push_back({end->get(), POLLIN, 0});
+      for (const Descriptor* end : {&line.participant, &line.coordinator}) entries.push_back({end->get(), POLLIN, 0});
     for (const Descriptor& listener : listeners_) entries.push_back({listener.get(), POLLIN, 0});
     if (!wait_ready(entries, std::chrono::steady_clock::now() + 10ms)) continue;
     auto entry = entries.begin();
     for (auto line = lines_.begin(); line != lines_.end();) {
-      const bool guest_spoke = entry++->revents != 0;
-      const bool host_spoke = entry++->revents != 0;
-      // Rank 0's last word first: the guest may have hung up because of it.
-      const bool lives = (!host_spoke || carry_to_guest(*line)) && (!guest_spoke || carry_to_host(*line));
+      const bool participant_spoke = entry++->revents != 0;
+      const bool coordinator_spoke = entry++->revents != 0;
+      // Rank 0's last word first: the participant may have hung up because of it.
+      const bool lives =
+          (!coordinator_spoke || carry_to_participant(*line)) && (!participant_spoke || carry_to_coordinator(*line));
       line = lives ? std::next(line) : lines_.erase(line);
     }
     for (const Descriptor& listener : listeners_)
@@ -96,20 +97,20 @@ void MeddlingProxy::run() {
   }
 }
 
-void MeddlingProxy::connect_through(Descriptor guest) {
-  // Hangs up on the guest while rank 0 is not there, as if nobody listened here.
-  Descriptor host = net::connect_to(host_, std::chrono::steady_clock::now() + 1s).socket;
-  if (!guest.valid() || !host.valid()) return;
+void MeddlingProxy::connect_through(Descriptor participant) {
+  // Hangs up on the participant while rank 0 is not there, as if nobody listened here.
+  Descriptor coordinator = net::connect_to(coordinator_, std::chrono::steady_clock::now() + 1s).socket;
+  if (!participant.valid() || !coordinator.valid()) return;
   const std::lock_guard lock(mutex_);
-  lines_.push_back({std::move(guest), std::move(host), recorded_.size()});
+  lines_.push_back({std::move(participant), std::move(coordinator), recorded_.size()});
   recorded_.emplace_back();
 }
 
-bool MeddlingProxy::carry_to_host(Line& line) {
+bool MeddlingProxy::carry_to_coordinator(Line& line) {
   // Not beyond the byte after which the mishap happens.
   const std::size_t most = line.num_bytes < after_bytes_ ? after_bytes_ - line.num_bytes : 65536;
-  const auto [bytes, is_over] = hear(line.guest, most);
-  if (!line.is_hijacked) send_all(line.host, bytes);
+  const auto [bytes, is_over] = hear(line.participant, most);
+  if (!line.is_hijacked) send_all(line.coordinator, bytes);
   line.num_bytes += bytes.size();
   {
     const std::lock_guard lock(mutex_);
@@ -119,9 +120,9 @@ bool MeddlingProxy::carry_to_host(Line& line) {
   return !is_over;
 }
 
-bool MeddlingProxy::carry_to_guest(Line& line) {
-  const auto [bytes, is_over] = hear(line.host, 65536);
-  if (line.guest.valid()) send_all(line.guest, bytes);
+bool MeddlingProxy::carry_to_participant(Line& line) {
+  const auto [bytes, is_over] = hear(line.coordinator, 65536);
+  if (line.participant.valid()) send_all(line.participant, bytes);
   return !is_over;
 }
 
@@ -129,13 +130,13 @@ bool MeddlingProxy::befall(Line& line) {
   switch (mishap_) {
     case Mishap::none: break;
     case Mishap::cut: return false;
-    case Mishap::cut_unnoticed: line.guest = Descriptor(); break;
-    case Mishap::forgery_to_host:
+    case Mishap::cut_unnoticed: line.participant = Descriptor(); break;
+    case Mishap::forgery_to_coordinator:
       line.is_hijacked = true;
-      send_all(line.host, forge(net::FrameKind::card, "forged"));
+      send_all(line.coordinator, forge(bootstrap::FrameKind::contribution, "forged"));
       break;
-    case Mishap::forgery_to_guest:
-      send_all(line.guest, forge(net::FrameKind::failure, std::string(4, '\0') + "forged"));
+    case Mishap::forgery_to_participant:
+      send_all(line.participant, forge(bootstrap::FrameKind::failure, std::string(4, '\0') + "forged"));
       break;
   }
   return true;

@@ -1,4 +1,4 @@
-// A network between a guest and rank 0 that listens, and does harm once.
+// A network between a participant and rank 0 that listens, and does harm once.
 #pragma once
 
 #include <atomic>
@@ -8,49 +8,50 @@
 #include <thread>
 
 #include "transport/net/bytes.hpp"
-#include "transport/net/tcp.hpp"
+#include "transport/net/sockets.hpp"
 #include "transport/wait_ready.hpp"
 
 namespace shunt::test {
 
 enum class Mishap {
   none,
-  cut,               ///< both sides lose the connection
-  cut_unnoticed,     ///< the guest does, rank 0 does not notice
-  forgery_to_host,   ///< rank 0 gets somebody else's card, and from then on nothing that the guest sends
-  forgery_to_guest,  ///< the guest hears that the meeting has failed, which rank 0 has not said
+  cut,                     ///< both sides lose the connection
+  cut_unnoticed,           ///< the participant does, rank 0 does not notice
+  forgery_to_coordinator,  ///< rank 0 gets somebody else's contribution, and from then on nothing that the participant
+                           ///< sends
+  forgery_to_participant,  ///< the participant hears that joining has failed, which rank 0 has not said
 };
 
 class MeddlingProxy {
  public:
-  /// Listens at its own place and connects to rank 0's. The mishap happens to the first connection, once the guest has
-  /// sent so many bytes on it.
-  MeddlingProxy(const net::MeetingPlace& own, net::MeetingPlace host, Mishap mishap = Mishap::none,
+  /// Listens at its own place and connects to rank 0's. The mishap happens to the first connection, once the
+  /// participant has sent so many bytes on it.
+  MeddlingProxy(const net::Endpoint& own, net::Endpoint coordinator, Mishap mishap = Mishap::none,
                 std::size_t after_bytes = 0);
   ~MeddlingProxy();
 
-  /// What guests have sent on their connections, in the order of these.
+  /// What participants have sent on their connections, in the order of these.
   [[nodiscard]] std::vector<net::Bytes> recorded();
   /// The bytes of the first connection on which so many have come; waits for it.
   [[nodiscard]] net::Bytes await_recording(std::size_t num_bytes);
 
  private:
   struct Line {
-    Descriptor guest;
-    Descriptor host;
+    Descriptor participant;
+    Descriptor coordinator;
     std::size_t index;
     std::size_t num_bytes = 0;
     bool is_hijacked = false;
   };
 
   void run();
-  void connect_through(Descriptor guest);
+  void connect_through(Descriptor participant);
   /// Both return false once the line is dead.
-  bool carry_to_host(Line& line);
-  bool carry_to_guest(Line& line);
+  bool carry_to_coordinator(Line& line);
+  bool carry_to_participant(Line& line);
   bool befall(Line& line);
 
-  net::MeetingPlace host_;
+  net::Endpoint coordinator_;
   Mishap mishap_;
   std::size_t after_bytes_;
   std::vector<Descriptor> listeners_;

@@ -35,8 +35,8 @@ void add_files(const char* folder, std::set<std::string>& traces) {
     if (entry.path().filename().string().find("shunt") != std::string::npos) traces.insert(entry.path().string());
 }
 
-/// By inode: the names of the abstract sockets on which shunt's ranks meet.
-std::map<std::string, std::string> meeting_places() {
+/// By inode: the names of the abstract sockets of shunt.
+std::map<std::string, std::string> local_listeners() {
   std::map<std::string, std::string> names;
   std::ifstream table("/proc/net/unix");
   for (std::string line; std::getline(table, line);) {
@@ -49,8 +49,8 @@ std::map<std::string, std::string> meeting_places() {
 
 }  // namespace
 
-std::string meeting_place_of(pid_t process) {
-  for (const auto& [inode, name] : meeting_places()) {
+std::string local_listener_of(pid_t process) {
+  for (const auto& [inode, name] : local_listeners()) {
     std::error_code ignored;  // descriptors come and go
     for (const auto& entry : std::filesystem::directory_iterator(fmt::format("/proc/{}/fd", process), ignored))
       if (std::filesystem::read_symlink(entry.path(), ignored) == fmt::format("socket:[{}]", inode)) return name;
@@ -64,7 +64,8 @@ std::set<std::string> find_traces() {
   add_descriptors(traces);
   add_files("/dev/shm", traces);
   add_files("/tmp", traces);
-  for (const auto& [inode, name] : meeting_places()) traces.insert(fmt::format("abstract socket {} ({})", name, inode));
+  for (const auto& [inode, name] : local_listeners())
+    traces.insert(fmt::format("abstract socket {} ({})", name, inode));
   return traces;
 }
 

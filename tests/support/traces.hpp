@@ -13,8 +13,8 @@ namespace shunt::test {
 /// /dev/shm and /tmp, abstract sockets.
 std::set<std::string> find_traces();
 
-/// The name of the abstract socket on which this process waits for other ranks; empty while there is none.
-std::string meeting_place_of(pid_t process);
+/// The name of an abstract socket of shunt that this process listens at; empty while there is none.
+std::string local_listener_of(pid_t process);
 
 /// Fails the test if there is a new trace that does not vanish within some seconds. Other jobs on the machine may come
 /// and go meanwhile.

@@ -7,8 +7,9 @@
 #include <thread>
 #include <vector>
 
+#include "transport/bootstrap/rendezvous.hpp"
 #include "transport/inproc/join.hpp"
-#include "transport/shm/join.hpp"
+#include "transport/join.hpp"
 #include "transport/shm/launch.hpp"
 
 namespace shunt::test {
@@ -36,11 +37,25 @@ void run_threads(const std::vector<std::shared_ptr<Transport>>& ends, const Tran
     });
 }
 
+std::shared_ptr<Transport> join_process(RankId rank, std::int32_t num_ranks, const std::string& job,
+                                        const Environment& environment) {
+  bootstrap::RendezvousOptions options;
+  options.rank = rank;
+  options.size = num_ranks;
+  options.endpoint.address = "@shunt/" + job;
+  options.token = job;
+  options.limit = environment.join;
+  bootstrap::Rendezvous rendezvous(options);
+  return join(rendezvous, environment, Topology::single_node(num_ranks)).transport;
+}
+
 void run_processes(std::int32_t num_ranks, const TransportBody& body, const RankOptions& options) {
   const auto run_process = [&](RankId rank, const std::string& job,
                                const std::function<void()>& joined) -> std::optional<shm::Failure> {
-    const auto end = shm::join(
-        {.rank = rank, .size = num_ranks, .job = job, .join_limit = kGuard, .liveness_limit = options.liveness});
+    Environment environment;
+    environment.join = kGuard;
+    environment.liveness = options.liveness;
+    const auto end = join_process(rank, num_ranks, job, environment);
     joined();
     if (auto text = run_rank(*end, body)) return shm::Failure{rank, ErrorCode::peer_failed, *text, true};
     return std::nullopt;

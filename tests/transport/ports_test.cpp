@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "shunt/error.hpp"
-#include "support/meeting_ranks.hpp"
+#include "support/rendezvous_ranks.hpp"
 
 namespace shunt::test {
 namespace {
@@ -36,11 +36,11 @@ TEST(Ports, OfARangeAreInIt) {
   EXPECT_EQ(net::port_of(net::reserve_port(range_of(port)).get()), port);
 }
 
-TEST(Seats, SayThatThisHostHasNoSuchAddress) {
+TEST(Listeners, SayThatThisMachineHasNoSuchAddress) {
   for (const char* interface : {"no-such0", "192.0.2.1"}) {
     try {
-      (void)net::take_seat(interface, "");
-      FAIL() << "sits at " << interface;
+      (void)net::open_listener(interface, "");
+      FAIL() << "listens at " << interface;
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << error.what();
       EXPECT_NE(std::string_view(error.what()).find(interface), std::string_view::npos) << error.what();

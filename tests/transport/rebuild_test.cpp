@@ -169,7 +169,7 @@ TEST_F(Rebuild, NeedsProcessesAndAWholeWorld) {
     }
   };
   World::spawn(2, [&](World& world) {
-    expect_refused(world, ErrorCode::unsupported, "launched as processes");
+    expect_refused(world, ErrorCode::unsupported, "whose ranks are processes");
     if (world.rank() == RankId(0)) {
       World part = world.split(1);
       expect_refused(part, ErrorCode::invalid_argument, "split off");

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "shunt/error.hpp"
-#include "transport/shm/socket.hpp"
+#include "transport/shm/local_socket.hpp"
 
 namespace shunt::test {
 namespace {

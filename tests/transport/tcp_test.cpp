@@ -11,9 +11,8 @@
 
 #include "support/link_pair.hpp"
 #include "support/require.hpp"
-#include "transport/net/places.hpp"
-#include "transport/net/stream.hpp"
-#include "transport/net/tcp.hpp"
+#include "transport/bootstrap/connection.hpp"
+#include "transport/net/sockets.hpp"
 #include "transport/tcp/carrier.hpp"
 #include "transport/tcp/introduction.hpp"
 
@@ -22,13 +21,13 @@ namespace {
 
 using namespace std::chrono_literals;
 
-net::Connected knock_at(const net::MeetingPlace& door) {
+net::Connected knock_at(const net::Endpoint& door) {
   return net::connect_to(door, std::chrono::steady_clock::now() + 5s);
 }
 
 /// Says it at the door, and whether the other side hangs up.
-bool is_hung_up_on(const net::MeetingPlace& door, std::span<const std::byte> said) {
-  net::Stream stranger(knock_at(door).socket);
+bool is_hung_up_on(const net::Endpoint& door, std::span<const std::byte> said) {
+  bootstrap::Connection stranger(knock_at(door).socket);
   require(stranger.socket().valid(), "somebody listens");
   stranger.send(said);
   for (const auto guard = std::chrono::steady_clock::now() + 5s; std::chrono::steady_clock::now() < guard;) {
@@ -46,9 +45,9 @@ class TcpDoor : public ::testing::Test {
 
   void SetUp() override {
     auto carrier = carrier_on_loopback(far::Network::tcp);
-    door_ = tcp::places_of({RankId(1), carrier->address(), "", 0, 0}).front();
+    door_ = tcp::endpoints_of({RankId(1), carrier->address(), "", 0, 0}).front();
     net::Bytes address;
-    net::append(address, guest_.place);
+    net::append(address, guest_.endpoint);
     const far::Contact contact{RankId(0), address, "", kToGuest, kToHost};
     FarLink::Listener listener = heard_.listener();
     listener.on_arrival = [this] {
@@ -60,7 +59,7 @@ class TcpDoor : public ::testing::Test {
         std::move(listener));
   }
   // First, so that the link does not wait for it.
-  void TearDown() override { guest_.listener = {}; }
+  void TearDown() override { guest_.socket = {}; }
   [[nodiscard]] bool refuses(const tcp::Greeting& greeting) const {
     return is_hung_up_on(door_, std::as_bytes(std::span(&greeting, 1)));
   }
@@ -70,7 +69,7 @@ class TcpDoor : public ::testing::Test {
   }
   [[nodiscard]] tcp::Introduction receive_for_messages() const {
     net::Accepted accepted;
-    while (!accepted.socket.valid()) accepted = net::accept_from(guest_.listener);
+    while (!accepted.socket.valid()) accepted = net::accept_from(guest_.socket);
     tcp::Introduction link(std::move(accepted.socket));
     hear(link, kMessages);
     require(link.say({kToHost, 0, kMessages}), "the link listens");
@@ -92,8 +91,8 @@ class TcpDoor : public ::testing::Test {
   std::atomic<int> num_arrivals_ = 0;
   std::atomic<bool> is_held_ = false;  // the link's thread, at the next arrival
   LinkListener heard_;
-  net::Seat guest_ = net::take_seat("lo", "");
-  net::MeetingPlace door_;
+  net::Listener guest_ = net::open_listener("lo", "");
+  net::Endpoint door_;
   std::unique_ptr<far::Link> link_;
 };
 
@@ -168,7 +167,7 @@ TEST_F(TcpDoor, IsGoneOnceAllHaveCome) {
 TEST(TcpCarrier, DoesNotListenForNobody) {
   LinkListener heard;
   auto carrier = carrier_on_loopback(far::Network::tcp);
-  const net::MeetingPlace door = tcp::places_of({RankId(0), carrier->address(), "", 0, 0}).front();
+  const net::Endpoint door = tcp::endpoints_of({RankId(0), carrier->address(), "", 0, 0}).front();
   const far::Link link(std::move(carrier), far::LinkOptions{.rank = RankId(0), .size = 1, .contacts = {}},
                        heard.listener());
   EXPECT_FALSE(knock_at(door).socket.valid());

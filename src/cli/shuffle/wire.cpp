@@ -9,7 +9,7 @@
 
 #include "core/fail.hpp"
 #include "shunt/environment.hpp"
-#include "transport/net/tcp.hpp"
+#include "transport/net/sockets.hpp"
 
 namespace shunt::cli {
 namespace {

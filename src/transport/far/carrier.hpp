@@ -15,7 +15,7 @@ namespace shunt::far {
 struct Contact {
   RankId rank;
   std::vector<std::byte> address;  ///< what its carrier says of itself
-  std::string met_at;              ///< from where it came to the meeting
+  std::string known_as;            ///< from where it came to the meeting
   std::uint64_t session_there;     ///< of parcels to it
   std::uint64_t session_here;      ///< of parcels from it; without it they are dropped unread
 };

@@ -21,7 +21,8 @@ std::unique_ptr<Carrier> make_carrier(Network network, const CarrierOptions& opt
   if (network == Network::tcp)
     return std::make_unique<tcp::Carrier>(tcp::Options{options.devices, options.port_range, options.send_buffer_bytes});
   const std::string devices = rdma_devices(options.devices);
-  return ucx::make_carrier({devices.empty() ? options.devices : devices, options.port_range});
+  return ucx::make_carrier(
+      {devices.empty() ? options.devices : devices, options.port_range, options.has_ucx_transports});
 }
 
 }  // namespace shunt::far

@@ -17,6 +17,7 @@ struct CarrierOptions {
   std::string devices;     ///< interfaces, or UCX's names of devices, comma-separated; empty: any
   std::string port_range;  ///< "first-last" for connections between ranks; empty: any
   std::int32_t send_buffer_bytes = Environment::Network().send_buffer_bytes;  ///< as in tcp::Options
+  bool has_ucx_transports = false;                                            ///< UCX_TLS is set
 };
 
 /// Throws Error(invalid_argument) for a name that is none.

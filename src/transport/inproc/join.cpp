@@ -1,8 +1,29 @@
 #include "transport/inproc/join.hpp"
 
-#include "transport/local/local_transport.hpp"
+#include <algorithm>
+#include <map>
+#include <mutex>
 
 namespace shunt::inproc {
+namespace {
+
+/// The memory of the worlds that threads of this process are joining, or use.
+class Worlds {
+ public:
+  LocalTransport::Segments segments(const std::string& world, std::size_t num_ranks) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(segments_, [](const auto& entry) { return entry.second.expired(); });
+    auto known = segments_[world].lock();
+    if (!known) segments_[world] = known = LocalTransport::anonymous_segments(static_cast<std::int32_t>(num_ranks));
+    return known;
+  }
+
+ private:
+  std::mutex mutex_;  // guards what follows
+  std::map<std::string, std::weak_ptr<LocalTransport::Segments::element_type>> segments_;
+};
+
+}  // namespace
 
 std::vector<std::shared_ptr<Transport>> join(std::int32_t num_ranks) {
   const auto segments = LocalTransport::anonymous_segments(num_ranks);
@@ -10,6 +31,13 @@ std::vector<std::shared_ptr<Transport>> join(std::int32_t num_ranks) {
   for (std::int32_t rank = 0; rank < num_ranks; ++rank)
     ends.push_back(std::make_shared<LocalTransport>(RankId(rank), segments));
   return ends;
+}
+
+std::shared_ptr<LocalTransport> attach(const std::string& world, RankId self, std::vector<RankId> names) {
+  static Worlds worlds;
+  auto segments = worlds.segments(world, names.size());
+  const RankId local(static_cast<std::size_t>(std::ranges::find(names, self) - names.begin()));
+  return std::make_shared<LocalTransport>(local, std::move(segments), std::move(names));
 }
 
 }  // namespace shunt::inproc

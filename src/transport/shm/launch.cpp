@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/random.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,6 +14,7 @@
 #include <cstring>
 
 #include "core/fail.hpp"
+#include "transport/bootstrap/authentication.hpp"
 #include "transport/wait_ready.hpp"
 
 namespace shunt::shm {
@@ -29,14 +29,6 @@ struct Report {
   std::array<char, 1900> text = {};
 };
 static_assert(2 * sizeof(Report) <= PIPE_BUF);
-
-std::string random_job() {
-  std::array<unsigned char, 16> bytes{};
-  if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) fail_errno("getrandom");
-  std::string text;
-  for (const unsigned char byte : bytes) text += fmt::format("{:02x}", byte);
-  return text;
-}
 
 void send_report(const Descriptor& pipe, const Report& report) { (void)!write(pipe.get(), &report, sizeof(report)); }
 
@@ -184,7 +176,7 @@ bool await_end(Children& children, Deadline deadline, std::vector<Failure>& fail
 }  // namespace
 
 std::vector<Failure> launch(std::int32_t num_ranks, const RankBody& body, std::chrono::milliseconds grace) {
-  const std::string job = random_job();
+  const std::string job = bootstrap::hex(bootstrap::draw_nonce());
   Children children;
   children.reserve(static_cast<std::size_t>(num_ranks));
   for (std::int32_t rank = 0; rank < num_ranks; ++rank) children.push_back(Child::start(body, RankId(rank), job));

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "transport/local/local_transport.hpp"
-#include "transport/shm/socket.hpp"
+#include "transport/shm/local_socket.hpp"
 #include "transport/silence.hpp"
 
 namespace shunt::shm {

@@ -94,8 +94,8 @@ void Carrier::handle(int fd, std::uint32_t events) {
   } else if (const auto guest = std::ranges::find(guests_, fd, &Introduction::fd); guest != guests_.end()) {
     hear_guest(guest);
   } else {
-    for (const net::Seat& seat : seats_)
-      if (seat.listener.get() == fd) return accept_at(seat.listener);
+    for (const net::Listener& listener : listeners_)
+      if (listener.socket.get() == fd) return accept_at(listener.socket);
   }
 }
 

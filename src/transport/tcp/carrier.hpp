@@ -7,7 +7,7 @@
 #include <unordered_map>
 
 #include "transport/far/carrier.hpp"
-#include "transport/net/tcp.hpp"
+#include "transport/net/sockets.hpp"
 #include "transport/tcp/connection.hpp"
 #include "transport/tcp/introduction.hpp"
 
@@ -24,13 +24,13 @@ struct Options {
 
 /// Where the other one's rails end; an address that it does not know itself is the one from which it came to the
 /// meeting. Throws Error(mismatch).
-std::vector<net::MeetingPlace> places_of(const far::Contact& contact);
+std::vector<net::Endpoint> endpoints_of(const far::Contact& contact);
 
 /// Each pair of ranks has one connection for messages, which slices can't delay, and one per rail for slices. A rail
 /// takes the next slice when it has room, so a slow one gets fewer.
 class Carrier final : public far::Carrier {
  public:
-  /// Listens from now on. Throws as net::take_seat.
+  /// Listens from now on. Throws as net::open_listener.
   explicit Carrier(const Options& options);
   ~Carrier() override;
 
@@ -75,8 +75,8 @@ class Carrier final : public far::Carrier {
   void unwatch(int fd);
 
   Options options_;
-  std::vector<net::Seat> seats_;  // one per rail; nobody listens there once all have come
-  std::vector<net::MeetingPlace> places_;
+  std::vector<net::Listener> listeners_;  // one per rail; nobody listens there once all have come
+  std::vector<net::Endpoint> endpoints_;
   Descriptor events_;
   RankId self_;
   far::Receiver* receiver_ = nullptr;

@@ -7,7 +7,6 @@
 
 #include "core/comma_list.hpp"
 #include "core/fail.hpp"
-#include "transport/net/places.hpp"
 #include "transport/tcp/carrier.hpp"
 #include "transport/tcp/carrier_parts.hpp"
 
@@ -36,34 +35,34 @@ void make_room_for(std::size_t num_connections, RankId self) {
 Carrier::Carrier(const Options& options) : options_(options), events_(epoll_create1(EPOLL_CLOEXEC)) {
   if (!events_.valid()) fail_errno("can't watch connections");
   for (const std::string& name : items_of(options_.interfaces))
-    seats_.push_back(net::take_seat(name, options_.port_range));
-  if (seats_.empty()) seats_.push_back(net::take_seat("", options_.port_range));
-  if (seats_.size() > kMostRails)
+    listeners_.push_back(net::open_listener(name, options_.port_range));
+  if (listeners_.empty()) listeners_.push_back(net::open_listener("", options_.port_range));
+  if (listeners_.size() > kMostRails)
     fail(ErrorCode::invalid_argument, "SHUNT_NET_DEVICES='{}': expected at most {} interfaces", options_.interfaces,
          kMostRails);
-  for (const net::Seat& seat : seats_) {
-    net::expect_visitors(seat);
-    places_.push_back(seat.place);
+  for (const net::Listener& listener : listeners_) {
+    net::accept_many(listener);
+    endpoints_.push_back(listener.endpoint);
   }
 }
 
 std::vector<std::byte> Carrier::address() const {
   net::Bytes bytes;
-  for (const net::MeetingPlace& place : places_) net::append(bytes, place);
+  for (const net::Endpoint& endpoint : endpoints_) net::append(bytes, endpoint);
   return bytes;
 }
 
-std::vector<net::MeetingPlace> places_of(const far::Contact& contact) {
-  std::vector<net::MeetingPlace> places;
+std::vector<net::Endpoint> endpoints_of(const far::Contact& contact) {
+  std::vector<net::Endpoint> endpoints;
   net::ByteReader reader(contact.address);
-  while (!reader.at_end() && reader.ok() && places.size() <= kMostRails) {
-    places.push_back(net::take_place(reader));
-    if (places.back().address.empty()) places.back().address = contact.met_at;
+  while (!reader.at_end() && reader.ok() && endpoints.size() <= kMostRails) {
+    endpoints.push_back(net::take_endpoint(reader));
+    if (endpoints.back().address.empty()) endpoints.back().address = contact.known_as;
   }
-  if (!reader.ok() || places.empty() || places.size() > kMostRails)
-    fail(ErrorCode::mismatch, "rank {} does not say where it can be reached, or at more than {} places", contact.rank,
-         kMostRails);
-  return places;
+  if (!reader.ok() || endpoints.empty() || endpoints.size() > kMostRails)
+    fail(ErrorCode::mismatch, "rank {} does not say where it can be reached, or at more than {} endpoints",
+         contact.rank, kMostRails);
+  return endpoints;
 }
 
 void Carrier::connect(RankId self, std::vector<far::Contact> contacts, far::Receiver& receiver,
@@ -72,7 +71,7 @@ void Carrier::connect(RankId self, std::vector<far::Contact> contacts, far::Rece
   receiver_ = &receiver;
   wake_ = std::move(wake);
   watch(wake_->fd(), EPOLLIN, true);
-  for (const net::Seat& seat : seats_) watch(seat.listener.get(), EPOLLIN, true);
+  for (const net::Listener& listener : listeners_) watch(listener.socket.get(), EPOLLIN, true);
   for (far::Contact& contact : contacts) add_peer(std::move(contact));
   make_room_for(num_closed_, self_);
   for (const auto& [rank, peer] : peers_)
@@ -88,9 +87,9 @@ bool Carrier::is_initiator(const Channel& channel) const {
 
 void Carrier::add_peer(far::Contact contact) {
   auto& peer = peers_[contact.rank];
-  auto places = places_of(contact);
-  const std::size_t num_rails = std::max(places.size(), places_.size());
-  peer = std::make_unique<Peer>(Peer{std::move(contact), std::move(places)});
+  auto endpoints = endpoints_of(contact);
+  const std::size_t num_rails = std::max(endpoints.size(), endpoints_.size());
+  peer = std::make_unique<Peer>(Peer{std::move(contact), std::move(endpoints)});
   for (std::size_t i = 0; i <= num_rails; ++i)
     peer->channels.push_back({.peer = peer.get(), .index = static_cast<std::int32_t>(i)});
   num_closed_ += peer->channels.size();
@@ -99,8 +98,8 @@ void Carrier::add_peer(far::Contact contact) {
 void Carrier::begin_to_connect(Channel& channel) {
   const Peer& peer = *channel.peer;
   const auto rail = static_cast<std::size_t>(std::max(channel.index - 1, 0));
-  const net::MeetingPlace& to = peer.places[rail % peer.places.size()];
-  net::Connected connected = net::begin_to_connect(to, places_[rail % places_.size()].address);
+  const net::Endpoint& to = peer.endpoints[rail % peer.endpoints.size()];
+  net::Connected connected = net::begin_to_connect(to, endpoints_[rail % endpoints_.size()].address);
   if (!connected.socket.valid())
     fail(ErrorCode::system, "rank {} can't connect to rank {} at {}", self_, peer.contact.rank, connected.why_not);
   channel.introduction = Introduction(std::move(connected.socket));
@@ -125,7 +124,7 @@ void Carrier::hear_greeting(Channel& channel) {
   if (progress == Progress::blocked) return;
   if (progress != Progress::done) return lose(peer, "it hung up");
   if (channel.introduction.heard() != Greeting{peer.contact.session_here, peer.contact.rank.value, channel.index})
-    return lose(peer, "somebody else answers in its place");
+    return lose(peer, "somebody else answers in its endpoint");
   open(channel);
 }
 
@@ -179,9 +178,9 @@ void Carrier::open(Channel& channel) {
 
 void Carrier::close_doors() {
   for (const Introduction& guest : guests_) unwatch(guest.fd());
-  for (const net::Seat& seat : seats_) unwatch(seat.listener.get());
+  for (const net::Listener& listener : listeners_) unwatch(listener.socket.get());
   guests_.clear();
-  seats_.clear();
+  listeners_.clear();
 }
 
 }  // namespace shunt::tcp

@@ -25,7 +25,7 @@ struct Carrier::Channel {
 
 struct Carrier::Peer {
   far::Contact contact;
-  std::vector<net::MeetingPlace> places;
+  std::vector<net::Endpoint> endpoints;
   std::vector<Channel> channels{};
   std::size_t next_rail = 0;
   std::deque<std::unique_ptr<far::Parcel>> messages{};

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "transport/far/carrier.hpp"
-#include "transport/net/receive.hpp"
+#include "transport/net/sockets.hpp"
 #include "transport/wait_ready.hpp"
 
 namespace shunt::tcp {

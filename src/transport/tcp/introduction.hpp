@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "transport/net/receive.hpp"
+#include "transport/net/sockets.hpp"
 #include "transport/wait_ready.hpp"
 
 namespace shunt::tcp {

@@ -13,6 +13,8 @@ struct WorkerOptions {
   std::string devices;
   /// "first-last"; empty: any.
   std::string port_range;
+  /// The user says in UCX_TLS by which means UCX moves bytes.
+  bool has_ucx_transports = false;
 };
 
 [[nodiscard]] bool is_built_in();

@@ -73,7 +73,7 @@ Worker::Worker(const WorkerOptions& options) {
 void Worker::start(const WorkerOptions& options) {
   const Config config;
   // Which ranks share memory is decided here, not there.
-  if (!std::getenv("UCX_TLS")) config.set("TLS", "^sm");
+  if (!options.has_ucx_transports) config.set("TLS", "^sm");
   if (!options.devices.empty()) config.set("NET_DEVICES", options.devices);
   const ScopedVariable range("UCX_TCP_PORT_RANGE", fmt::format("{}-{}", port_, port_));
 

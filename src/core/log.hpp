@@ -1,0 +1,18 @@
+// How the library says what is no Error.
+#pragma once
+
+#include <fmt/format.h>
+
+#include "shunt/log.hpp"
+
+namespace shunt {
+
+/// Hands the line to the sink.
+void log_line(std::string_view line);
+
+template <class... Args>
+void log(fmt::format_string<Args...> text, Args&&... args) {
+  log_line(fmt::format(text, std::forward<Args>(args)...));
+}
+
+}  // namespace shunt

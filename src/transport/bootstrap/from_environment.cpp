@@ -1,0 +1,131 @@
+// Bootstrap::from_environment: where the ranks that a launcher started find each other, and by which token.
+#include <unistd.h>
+
+#include <atomic>
+#include <sstream>
+
+#include "core/fail.hpp"
+#include "core/hash.hpp"
+#include "transport/bootstrap/authentication.hpp"
+#include "transport/bootstrap/pmix_store.hpp"
+#include "transport/bootstrap/rendezvous.hpp"
+#include "transport/net/ports.hpp"
+
+namespace shunt {
+namespace bootstrap {
+namespace {
+
+constexpr const char* kKey = "shunt.rendezvous";
+// Where a launcher holds MASTER_PORT itself, as torchrun's store does, rank 0 takes the first free one of the next.
+constexpr std::uint16_t kNumSparePorts = 16;
+
+/// What rank 0 tells the others through the launcher.
+struct Published {
+  std::string addresses;
+  std::int32_t port = 0;
+  std::string token;
+
+  [[nodiscard]] std::string text() const { return fmt::format("{} {} {}", addresses, port, token); }
+  static Published read(const std::string& text) {
+    Published published;
+    std::istringstream words(text);
+    if (!(words >> published.addresses >> published.port >> published.token) || published.port < 1 ||
+        published.port > 65535)
+      fail(ErrorCode::mismatch, "rank 0 has published nothing that says where it listens");
+    return published;
+  }
+};
+
+Published choose(const Environment::Network& network) {
+  // Kept for the job's later worlds, whose rank 0 listens there too.
+  static const Descriptor port = net::reserve_port(network.port_range);
+  const auto addresses = net::own_addresses(network.interface);
+  if (addresses.empty() && network.master_address.empty())
+    fail(ErrorCode::invalid_argument, "rank 0 has no address that other machines reach{}{}; set MASTER_ADDR",
+         network.interface.empty() ? "" : " at SHUNT_INTERFACE=", network.interface);
+  return {network.master_address.empty() ? fmt::format("{}", fmt::join(addresses, ",")) : network.master_address,
+          network.master_port != 0 ? network.master_port : net::port_of(port.get()), hex(draw_nonce())};
+}
+
+Published choose_and_publish(const Environment::Network& network) {
+  const Published chosen = choose(network);
+  publish(kKey, chosen.text());
+  return chosen;
+}
+
+Published read_published(const Environment& environment) {
+  const auto text = read_from_rank_0(kKey, std::chrono::steady_clock::now() + environment.join);
+  if (!text)
+    fail(ErrorCode::deadline,
+         "rank {} waited {} ms in vain for rank 0 to say by PMIx where it listens; if MASTER_ADDR, MASTER_PORT and "
+         "SHUNT_JOB_TOKEN are set for rank 0, set them for all ranks (mpirun -x)",
+         environment.launch->rank, environment.join.count());
+  return Published::read(*text);
+}
+
+void expect_pmix(const Environment::Launch& launch) {
+  if (launch.has_pmix && has_pmix()) return;
+  fail(ErrorCode::invalid_argument,
+       "{} started {} of {} ranks on this host: set MASTER_ADDR and MASTER_PORT to where rank 0 can be met, and "
+       "SHUNT_JOB_TOKEN to a secret, the same for all ranks ({} PMIx, which would pass them on)",
+       launch.convention, launch.local_size, launch.size,
+       has_pmix() ? "the launcher does not offer" : "this build is without");
+}
+
+/// environment.network with nothing left open: what no variable says is chosen by rank 0, its token at random, and
+/// published through the launcher. Every world of a job gets the same.
+Environment::Network complete(const Environment& environment) {
+  Environment::Network network = environment.network;
+  if (!network.master_address.empty() && network.master_port != 0 && !network.token.empty()) return network;
+  expect_pmix(*environment.launch);
+  static const Published published =
+      environment.launch->rank == 0 ? choose_and_publish(network) : read_published(environment);
+  if (network.master_address.empty()) network.master_address = published.addresses;
+  if (network.master_port == 0) network.master_port = published.port;
+  if (network.token.empty()) network.token = published.token;
+  return network;
+}
+
+/// At a socket of this machine. The user is part of its name: equal jobs of two users are two jobs.
+void join_on_one_machine(RendezvousOptions& options, const Environment::Launch& launch) {
+  options.token = fmt::format("{}/{}/{}", launch.convention, launch.job, options.number);
+  const auto hash = Hasher().add(std::uint64_t{geteuid()}).add_all<char>(std::span<const char>(options.token)).value();
+  options.endpoint.address = fmt::format("@shunt/{:016x}", hash);
+}
+
+void join_machines(RendezvousOptions& options, const Environment& environment) {
+  const Environment::Network network = complete(environment);
+  options.endpoint = {network.master_address, static_cast<std::uint16_t>(network.master_port), network.interface};
+  options.token = network.token;
+  if (!environment.launch->holds_master_port || network.has_own_port) return;
+  // Ranks from before an elastic restart don't belong to the job any more.
+  options.token += "/" + environment.launch->job;
+  ++options.endpoint.port;
+  options.num_ports = kNumSparePorts;
+}
+
+}  // namespace
+}  // namespace bootstrap
+
+std::unique_ptr<Bootstrap> Bootstrap::from_environment(const Environment& environment) {
+  // All ranks make their worlds in the same order, so the n-th one of each meets the n-th of the others.
+  static std::atomic<std::uint32_t> num_worlds{0};
+  bootstrap::RendezvousOptions options{.limit = environment.join};
+  if (!environment.launch) {
+    options.rank = RankId(0);
+    options.size = 1;
+    options.token = "alone";
+    return std::make_unique<bootstrap::Rendezvous>(options);
+  }
+  const Environment::Launch& launch = *environment.launch;
+  options.rank = RankId(launch.rank);
+  options.size = launch.size;
+  options.number = num_worlds++;
+  if (launch.local_size == launch.size)
+    bootstrap::join_on_one_machine(options, launch);
+  else
+    bootstrap::join_machines(options, environment);
+  return std::make_unique<bootstrap::Rendezvous>(options);
+}
+
+}  // namespace shunt

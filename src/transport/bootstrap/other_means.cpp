@@ -1,0 +1,122 @@
+// Bootstraps whose all-gather needs no rendezvous: threads of one process, and a function of the caller's.
+#include <condition_variable>
+#include <mutex>
+
+#include "core/fail.hpp"
+#include "transport/bootstrap/rendezvous.hpp"
+
+namespace shunt {
+namespace {
+
+/// Where the threads of one job leave their bytes. A rank that is destroyed has ended.
+class Board {
+ public:
+  explicit Board(std::int32_t size) : contributions_(static_cast<std::size_t>(size)) {}
+
+  [[nodiscard]] std::int32_t size() const { return static_cast<std::int32_t>(contributions_.size()); }
+
+  std::vector<Bootstrap::Bytes> exchange(RankId self, std::span<const std::byte> mine,
+                                         std::chrono::milliseconds limit) {
+    std::unique_lock lock(mutex_);
+    // The last to come completes the round; nobody overwrites bytes of a round that others have not read.
+    auto& own = contributions_[self.index()];
+    own = Bootstrap::Bytes(mine.begin(), mine.end());
+    const std::uint64_t round = round_;
+    if (++num_here_ == contributions_.size()) {
+      results_.clear();
+      for (auto& each : contributions_) results_.push_back(std::move(*std::exchange(each, std::nullopt)));
+      num_here_ = 0;
+      ++round_;
+      changed_.notify_all();
+    }
+    const bool is_over = changed_.wait_for(lock, limit, [&] { return round_ > round || failure_; });
+    if (round_ > round) return results_;
+    if (!is_over)
+      fail_all(ErrorCode::deadline, fmt::format("rank {} waited {} ms in vain for these of {} ranks: {}", self,
+                                                limit.count(), size(), bootstrap::list_some(missing())));
+    throw *failure_;
+  }
+
+  /// Others may still wait for it.
+  void end(RankId rank) {
+    const std::lock_guard lock(mutex_);
+    fail_all(ErrorCode::peer_lost, fmt::format("rank {} ended while the ranks were joining", rank));
+  }
+
+ private:
+  /// The first failure is everybody's.
+  void fail_all(ErrorCode code, const std::string& text) {
+    if (!failure_) failure_.emplace(code, text);
+    changed_.notify_all();
+  }
+  [[nodiscard]] std::vector<std::int32_t> missing() const {
+    std::vector<std::int32_t> missing;
+    for (std::size_t rank = 0; rank < contributions_.size(); ++rank)
+      if (!contributions_[rank]) missing.push_back(static_cast<std::int32_t>(rank));
+    return missing;
+  }
+
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  std::vector<std::optional<Bootstrap::Bytes>> contributions_;  // of this round
+  std::size_t num_here_ = 0;
+  std::uint64_t round_ = 0;
+  std::vector<Bootstrap::Bytes> results_;  // of the last round
+  std::optional<Error> failure_;
+};
+
+class ThreadBootstrap final : public Bootstrap {
+ public:
+  ThreadBootstrap(RankId rank, std::shared_ptr<Board> board) : rank_(rank), board_(std::move(board)) {}
+  ~ThreadBootstrap() override { board_->end(rank_); }
+
+  [[nodiscard]] RankId rank() const override { return rank_; }
+  [[nodiscard]] std::int32_t size() const override { return board_->size(); }
+  std::vector<Bytes> all_gather(std::span<const std::byte> mine, std::chrono::milliseconds limit) override {
+    return board_->exchange(rank_, mine, limit);
+  }
+
+ private:
+  RankId rank_;
+  std::shared_ptr<Board> board_;
+};
+
+class CallbackBootstrap final : public Bootstrap {
+ public:
+  CallbackBootstrap(RankId rank, std::int32_t size, AllGather all_gather)
+      : rank_(rank), size_(size), all_gather_(std::move(all_gather)) {}
+
+  [[nodiscard]] RankId rank() const override { return rank_; }
+  [[nodiscard]] std::int32_t size() const override { return size_; }
+  std::vector<Bytes> all_gather(std::span<const std::byte> mine, std::chrono::milliseconds limit) override {
+    auto gathered = all_gather_(mine, limit);
+    if (gathered.size() != static_cast<std::size_t>(size_))
+      fail(ErrorCode::mismatch, "rank {}: the bootstrap's all_gather returned the bytes of {} ranks, not of {}", rank_,
+           gathered.size(), size_);
+    return gathered;
+  }
+
+ private:
+  RankId rank_;
+  std::int32_t size_;
+  AllGather all_gather_;
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Bootstrap>> Bootstrap::threads(std::int32_t num_ranks) {
+  if (num_ranks < 1) fail(ErrorCode::invalid_argument, "can't join {} threads", num_ranks);
+  const auto board = std::make_shared<Board>(num_ranks);
+  std::vector<std::unique_ptr<Bootstrap>> ends;
+  for (std::int32_t rank = 0; rank < num_ranks; ++rank)
+    ends.push_back(std::make_unique<ThreadBootstrap>(RankId(rank), board));
+  return ends;
+}
+
+std::unique_ptr<Bootstrap> Bootstrap::callback(RankId rank, std::int32_t size, AllGather all_gather) {
+  if (rank.value < 0 || rank.value >= size || !all_gather)
+    fail(ErrorCode::invalid_argument, "rank {} can't join {} ranks{}", rank, size, all_gather ? "" : " by no function");
+  return std::make_unique<CallbackBootstrap>(rank, size, std::move(all_gather));
+}
+
+}  // namespace shunt

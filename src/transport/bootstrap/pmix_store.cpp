@@ -1,0 +1,113 @@
+#include "transport/bootstrap/pmix_store.hpp"
+
+#include <pmix.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <future>
+#include <memory>
+#include <thread>
+
+#include "core/fail.hpp"
+
+namespace shunt::bootstrap {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kTimeoutSeconds = 1;
+constexpr std::chrono::milliseconds kPause{20};
+
+void check(pmix_status_t status, const char* what) {
+  if (status != PMIX_SUCCESS) fail(ErrorCode::system, "PMIx can't {}: {}", what, PMIx_Error_string(status));
+}
+
+/// This process as its launcher knows it. PMIx counts who uses it, so MPI in the same process keeps its own use.
+const pmix_proc_t& self() {
+  static pid_t user = 0;
+  static const pmix_proc_t process = [] {
+    pmix_proc_t started{};
+    check(PMIx_Init(&started, nullptr, 0), "start");
+    user = getpid();
+    // A launcher takes a rank that ends without this for a failed one. Not in a child that was forked meanwhile: the
+    // connection is its parent's.
+    std::atexit([] {
+      if (getpid() == user) PMIx_Finalize(nullptr, 0);
+    });
+    return started;
+  }();
+  return process;
+}
+
+struct Answer {
+  pmix_status_t status = PMIX_SUCCESS;
+  std::string text;
+};
+
+/// Belongs to PMIx until it has answered, which may be long after nobody waits any more.
+struct Question {
+  std::promise<Answer> answer;
+  pmix_info_t options[2] = {};
+
+  Question() {
+    PMIX_INFO_LOAD(&options[0], PMIX_TIMEOUT, &kTimeoutSeconds, PMIX_INT);
+    // What rank 0 has published before, as MPI_Init does, must not count as all that it will publish.
+    constexpr bool kYes = true;
+    PMIX_INFO_LOAD(&options[1], PMIX_GET_REFRESH_CACHE, &kYes, PMIX_BOOL);
+  }
+  ~Question() {
+    for (pmix_info_t& option : options) PMIX_INFO_DESTRUCT(&option);
+  }
+  Question(const Question&) = delete;
+  Question& operator=(const Question&) = delete;
+};
+
+void hear(pmix_status_t status, pmix_value_t* value, void* asked) {
+  const std::unique_ptr<Question> question(static_cast<Question*>(asked));
+  const bool is_text = status == PMIX_SUCCESS && value != nullptr && value->type == PMIX_STRING;
+  question->answer.set_value({is_text || status != PMIX_SUCCESS ? status : PMIX_ERR_TYPE_MISMATCH,
+                              is_text ? value->data.string : std::string()});
+}
+
+/// Empty after the deadline. The blocking call has none when rank 0 is on another host and has published nothing yet.
+std::optional<Answer> ask_rank_0(const std::string& key, Deadline deadline) {
+  pmix_proc_t rank_0 = self();
+  rank_0.rank = 0;
+  auto question = std::make_unique<Question>();
+  auto answer = question->answer.get_future();
+  check(PMIx_Get_nb(&rank_0, key.c_str(), question->options, std::size(question->options), hear, question.get()),
+        "ask for what rank 0 has published");
+  (void)question.release();
+  if (answer.wait_until(deadline) != std::future_status::ready) return std::nullopt;
+  return answer.get();
+}
+
+}  // namespace
+
+bool has_pmix() { return true; }
+
+void publish(const std::string& key, const std::string& text) {
+  (void)self();
+  pmix_value_t value{};
+  std::string copy = text;
+  value.type = PMIX_STRING;
+  value.data.string = copy.data();
+  check(PMIx_Put(PMIX_GLOBAL, key.c_str(), &value), "publish");
+  check(PMIx_Commit(), "publish");
+}
+
+std::optional<std::string> read_from_rank_0(const std::string& key, Deadline deadline) {
+  while (Clock::now() < deadline) {
+    const auto answer = ask_rank_0(key, deadline);
+    if (!answer) return std::nullopt;
+    if (answer->status == PMIX_SUCCESS) return answer->text;
+    // Not yet.
+    if (answer->status != PMIX_ERR_NOT_FOUND && answer->status != PMIX_ERR_TIMEOUT)
+      check(answer->status, "read what rank 0 has published");
+    std::this_thread::sleep_for(std::min<Clock::duration>(kPause, deadline - Clock::now()));
+  }
+  return std::nullopt;
+}
+
+}  // namespace shunt::bootstrap

@@ -1,0 +1,89 @@
+#include "transport/bootstrap/rendezvous.hpp"
+
+#include <algorithm>
+
+#include "core/fail.hpp"
+#include "transport/bootstrap/coordinator.hpp"
+#include "transport/bootstrap/participant.hpp"
+
+namespace shunt::bootstrap {
+namespace {
+
+void check(const RendezvousOptions& options) {
+  if (options.token.empty()) fail(ErrorCode::invalid_argument, "ranks join by a token, and it is empty");
+  if (options.rank.value < 0 || options.rank.value >= options.size)
+    fail(ErrorCode::invalid_argument, "rank {} can't join {} ranks", options.rank, options.size);
+  if (options.size > 1 && options.endpoint.port == 0 && !options.endpoint.address.starts_with('@'))
+    fail(ErrorCode::invalid_argument, "rank {} can't join the others at port 0", options.rank);
+}
+
+std::unique_ptr<Side> make_side(const RendezvousOptions& options, std::vector<Descriptor> listeners) {
+  if (options.size == 1) return nullptr;
+  if (options.rank == options.coordinator) return std::make_unique<Coordinator>(options, std::move(listeners));
+  return std::make_unique<Participant>(options);
+}
+
+}  // namespace
+
+net::Bytes encode(std::span<const Contribution> contributions) {
+  net::Bytes bytes;
+  for (const Contribution& each : contributions) {
+    net::append(bytes, each.rank.value);
+    net::append(bytes, static_cast<std::uint32_t>(each.bytes.size()));
+    net::append(bytes, each.bytes);
+  }
+  return bytes;
+}
+
+std::optional<std::vector<Contribution>> decode_contributions(std::span<const std::byte> bytes, std::int32_t size) {
+  net::ByteReader reader(bytes);
+  std::vector<Contribution> contributions;
+  while (reader.ok() && !reader.at_end()) {
+    const RankId rank(reader.take<std::int32_t>());
+    const auto theirs = reader.take(reader.take<std::uint32_t>());
+    if (rank.value >= size || (contributions.empty() ? !rank.valid() : rank <= contributions.back().rank))
+      return std::nullopt;
+    contributions.push_back({rank, {theirs.begin(), theirs.end()}});
+  }
+  if (!reader.ok()) return std::nullopt;
+  return contributions;
+}
+
+Rendezvous::Rendezvous(const RendezvousOptions& options, std::vector<Descriptor> listeners)
+    : self_(options.rank), token_(options.token) {
+  check(options);
+  side_ = make_side(options, std::move(listeners));
+  if (!side_) members_.push_back(self_);
+  if (!side_) return;
+  for (const Contribution& member : side_->exchange({}, options.limit)) members_.push_back(member.rank);
+}
+
+RankId Rendezvous::rank() const {
+  return RankId(static_cast<std::size_t>(std::ranges::find(members_, self_) - members_.begin()));
+}
+
+std::vector<Bootstrap::Bytes> Rendezvous::all_gather(std::span<const std::byte> mine, std::chrono::milliseconds limit) {
+  if (mine.size() > kMaxBytes)
+    fail(ErrorCode::invalid_argument, "rank {} contributes {} bytes, at most {} are allowed", self_, mine.size(),
+         kMaxBytes);
+  if (!side_) return {{mine.begin(), mine.end()}};
+  std::vector<Bytes> gathered;
+  for (Contribution& each : side_->exchange(mine, limit)) gathered.push_back(std::move(each.bytes));
+  if (gathered.size() != members_.size())
+    fail(ErrorCode::mismatch, "rank {} was given the bytes of {} ranks, not of {}", self_, gathered.size(),
+         members_.size());
+  return gathered;
+}
+
+std::chrono::milliseconds hand_out_limit(std::chrono::milliseconds limit) {
+  return std::max(limit, std::chrono::milliseconds(5000));
+}
+
+std::string list_some(const std::vector<std::int32_t>& ranks) {
+  constexpr std::size_t kMost = 16;
+  const auto some = std::span(ranks).first(std::min(kMost, ranks.size()));
+  return fmt::format("{}{}", fmt::join(some, ", "),
+                     ranks.size() > kMost ? fmt::format(" and {} more", ranks.size() - kMost) : "");
+}
+
+}  // namespace shunt::bootstrap

@@ -1,0 +1,422 @@
+#include "transport/join.hpp"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <fstream>
+#include <random>
+
+#include "core/build.hpp"
+#include "core/fail.hpp"
+#include "core/hash.hpp"
+#include "core/host_name.hpp"
+#include "core/process_id.hpp"
+#include "core/wiring.hpp"
+#include "transport/bootstrap/authentication.hpp"
+#include "transport/bootstrap/survivors.hpp"
+#include "transport/far/link.hpp"
+#include "transport/far/make_carrier.hpp"
+#include "transport/hybrid/hybrid_transport.hpp"
+#include "transport/inproc/join.hpp"
+#include "transport/shm/attach.hpp"
+
+namespace shunt {
+namespace {
+
+using net::Bytes;
+using Clock = std::chrono::steady_clock;
+
+// The others may find out at the last moment what went wrong.
+constexpr std::chrono::milliseconds kPatience{2000};
+
+std::chrono::milliseconds until(Clock::time_point deadline) {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(std::max(deadline - Clock::now(), Clock::duration(0)));
+}
+
+/// Errors that may follow from what happened to another rank explain less than others.
+int suspicion(ErrorCode code) { return code == ErrorCode::peer_lost ? 2 : code == ErrorCode::deadline ? 1 : 0; }
+
+/// What make() returns on each rank, by rank. Where it throws, all ranks throw the error that explains the others.
+template <class Make>
+std::vector<Bytes> gather(Bootstrap& bootstrap, Clock::time_point deadline, Make make) {
+  constexpr std::uint8_t kMade = 0xff;
+  constexpr std::size_t kMostText = 1000;
+  Bytes mine;
+  try {
+    net::append(mine, kMade);
+    net::append(mine, std::span<const std::byte>(make()));
+  } catch (const Error& error) {
+    std::string text = error.what();
+    if (!text.starts_with("rank ")) text = fmt::format("rank {} on {}: {}", bootstrap.rank(), host_name(), text);
+    mine.clear();
+    net::append(mine, static_cast<std::uint8_t>(error.code()));
+    net::append(mine, net::bytes_of(std::string_view(text).substr(0, kMostText)));
+  }
+  std::vector<Bytes> all = bootstrap.all_gather(mine, until(deadline) + kPatience);
+  std::optional<Error> root;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    net::ByteReader reader(all[rank]);
+    const auto code = reader.take<std::uint8_t>();
+    const auto rest = reader.take_rest();
+    if (!reader.ok() || (code != kMade && code > static_cast<std::uint8_t>(ErrorCode::internal)))
+      fail(ErrorCode::mismatch, "rank {} joins with bytes that make no sense: it is another build of shunt", rank);
+    if (code != kMade) {
+      const Error told(static_cast<ErrorCode>(code),
+                       std::string(reinterpret_cast<const char*>(rest.data()), rest.size()));
+      if (!root || suspicion(told.code()) < suspicion(root->code())) root = told;
+    }
+    all[rank] = {rest.begin(), rest.end()};
+  }
+  if (root) throw *root;
+  return all;
+}
+
+/// Equal for ranks that can share memory: one running system, and one network, as sockets pass the memory on.
+std::uint64_t machine_identity() {
+  std::string boot;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+  Hasher hasher;
+  for (const std::string& text : {boot, host_name()}) hasher.add_all<char>(text);
+  for (const char* space : {"/proc/self/ns/net", "/proc/self/ns/ipc"}) {
+    struct stat status {};
+    if (stat(space, &status) == 0) hasher.add(status.st_ino);
+  }
+  return hasher.value();
+}
+
+/// Equal for ranks that are threads of one process.
+std::uint64_t process_identity() {
+  // A forked child has the same number, but another process id.
+  static const std::uint64_t drawn = std::random_device()() | std::uint64_t{std::random_device()()} << 32;
+  const ProcessId process = ProcessId::own();
+  return Hasher().add(drawn).add(process.name_space).add(static_cast<std::uint64_t>(process.number)).value();
+}
+
+void append_text(Bytes& bytes, std::string_view text) {
+  net::append(bytes, static_cast<std::uint32_t>(text.size()));
+  net::append(bytes, net::bytes_of(text));
+}
+
+std::string take_text(net::ByteReader& reader) {
+  const auto text = reader.take(reader.take<std::uint32_t>());
+  return {reinterpret_cast<const char*>(text.data()), text.size()};
+}
+
+/// Who a rank is.
+struct Identity {
+  std::string build;
+  std::string host;  // its name, for messages
+  std::uint64_t machine = 0;
+  std::uint64_t process = 0;
+  std::uint64_t nic = 0;
+  far::Network network{};
+  std::uint64_t nodes = 0;         // the hash of a topology that was given, 0 for none
+  std::int32_t virtual_nodes = 1;  // without one, on one machine
+  bootstrap::Nonce nonce{};
+
+  [[nodiscard]] Bytes bytes() const {
+    Bytes all;
+    append_text(all, build);
+    append_text(all, host);
+    for (const std::uint64_t number : {machine, process, nic, nodes}) net::append(all, number);
+    net::append(all, static_cast<std::uint8_t>(network));
+    net::append(all, virtual_nodes);
+    net::append(all, nonce);
+    return all;
+  }
+  static Identity read(const Bytes& bytes) {
+    net::ByteReader reader(bytes);
+    Identity identity;
+    identity.build = take_text(reader);
+    identity.host = take_text(reader);
+    for (std::uint64_t* number : {&identity.machine, &identity.process, &identity.nic, &identity.nodes})
+      *number = reader.take<std::uint64_t>();
+    identity.network = static_cast<far::Network>(reader.take<std::uint8_t>());
+    identity.virtual_nodes = reader.take<std::int32_t>();
+    identity.nonce = reader.take<bootstrap::Nonce>();
+    return identity;  // of another build it may make no sense
+  }
+};
+
+/// Where a rank can be reached.
+struct Contacts {
+  std::string near;         // the name of the socket for ranks of its machine
+  std::string address;      // for those of others
+  Bytes carrier;            // what its carrier says of itself
+  net::Endpoint survivors;  // where it listens after a fault
+
+  [[nodiscard]] Bytes bytes() const {
+    Bytes all;
+    append_text(all, near);
+    append_text(all, address);
+    net::append(all, survivors);
+    net::append(all, carrier);
+    return all;
+  }
+  static Contacts read(const Bytes& bytes, RankId rank) {
+    net::ByteReader reader(bytes);
+    Contacts contacts;
+    contacts.near = take_text(reader);
+    contacts.address = take_text(reader);
+    contacts.survivors = net::take_endpoint(reader);
+    const auto carrier = reader.take_rest();
+    contacts.carrier.assign(carrier.begin(), carrier.end());
+    if (!reader.ok()) fail(ErrorCode::mismatch, "rank {} says in {} bytes where it can be reached", rank, bytes.size());
+    return contacts;
+  }
+};
+
+/// Numbers what is the same, by its first rank.
+template <class Id>
+class Numbers {
+ public:
+  Id of(std::uint64_t identity) {
+    const auto found = std::ranges::find(known_, identity);
+    const Id number(static_cast<std::size_t>(found - known_.begin()));
+    if (found == known_.end()) known_.push_back(identity);
+    return number;
+  }
+
+ private:
+  std::vector<std::uint64_t> known_;
+};
+
+Wiring wiring_of(const std::vector<Identity>& identities) {
+  Wiring wiring;
+  Numbers<HostId> hosts;
+  Numbers<NicId> nics;
+  for (const Identity& each : identities) wiring.add(hosts.of(each.machine), nics.of(each.nic));
+  return wiring;
+}
+
+void expect_one_build(const std::vector<Identity>& identities) {
+  for (std::size_t rank = 0; rank < identities.size(); ++rank)
+    if (identities[rank].build != identities[0].build)
+      fail(ErrorCode::mismatch, "rank {} on {} runs shunt {}, rank 0 on {} shunt {}: all ranks need the same build",
+           rank, identities[rank].host, identities[rank].build, identities[0].host, identities[0].build);
+}
+
+void expect_one_network(const std::vector<Identity>& identities) {
+  for (std::size_t rank = 0; rank < identities.size(); ++rank)
+    if (identities[rank].network != identities[0].network)
+      fail(ErrorCode::mismatch, "rank {} on {} would use {}, rank 0 on {} {}; SHUNT_NETWORK can say which", rank,
+           identities[rank].host, name_of(identities[rank].network), identities[0].host,
+           name_of(identities[0].network));
+}
+
+void expect_nodes_within_machines(const Topology& topology, const Wiring& wiring,
+                                  const std::vector<Identity>& identities) {
+  for (std::int32_t node = 0; node < topology.num_nodes(); ++node) {
+    const auto ranks = topology.ranks(NodeId(node));
+    for (const RankId rank : ranks)
+      if (!wiring.are_near(rank, ranks.front()))
+        fail(ErrorCode::invalid_argument,
+             "SHUNT_TOPOLOGY: node {} has rank {} on {} and rank {} on {}; a node's ranks share memory, so they must "
+             "be on one host",
+             node, ranks.front(), identities[ranks.front().index()].host, rank, identities[rank.index()].host);
+  }
+}
+
+/// All ranks come to the same one.
+Topology agree_on_nodes(const std::optional<Topology>& given, const Wiring& wiring,
+                        const std::vector<Identity>& identities) {
+  const bool is_one_machine = wiring.is_one_host();
+  for (std::size_t rank = 0; rank < identities.size(); ++rank) {
+    const Identity& each = identities[rank];
+    if (each.nodes != identities[0].nodes || (is_one_machine && each.virtual_nodes != identities[0].virtual_nodes))
+      fail(ErrorCode::mismatch,
+           "rank {} on {} has other nodes than rank 0 on {}: compare their SHUNT_TOPOLOGY and SHUNT_VIRTUAL_NODES",
+           rank, each.host, identities[0].host);
+  }
+  if (given) {
+    expect_nodes_within_machines(*given, wiring, identities);
+    return *given;
+  }
+  const auto num_ranks = static_cast<std::int32_t>(identities.size());
+  if (is_one_machine) return Topology::virtual_nodes(num_ranks, identities[0].virtual_nodes);
+  std::vector<NodeId> nodes;
+  for (const HostId host : wiring.hosts) nodes.emplace_back(host.value);
+  return Topology::from_nodes(std::move(nodes));
+}
+
+class KeptContacts final : public Rebuilder {
+ public:
+  KeptContacts(const Environment& environment, bootstrap::SurvivorContacts contacts)
+      : environment_(environment), contacts_(std::move(contacts)) {}
+
+  Rebuilt rebuild(Transport& old, const Topology& topology) override {
+    const auto survivors = join_survivors(contacts_, bootstrap::losses_of(old), environment_.join);
+    Rebuilt rebuilt{join(*survivors, environment_, topology.subset(survivors->members())), survivors->members()};
+    // Until the new world stands, another loss makes survivors join again.
+    contacts_.own = {};
+    old.leave();
+    return rebuilt;
+  }
+
+ private:
+  Environment environment_;
+  bootstrap::SurvivorContacts contacts_;
+};
+
+/// One rank that joins a world, step by step.
+class Joining {
+ public:
+  Joining(Bootstrap& bootstrap, const Environment& environment, const std::optional<Topology>& topology)
+      : bootstrap_(bootstrap),
+        environment_(environment),
+        carrier_options_{environment.network.kind, environment.network.devices, environment.network.port_range,
+                         environment.network.send_buffer_bytes, environment.network.has_ucx_transports},
+        self_(bootstrap.rank()),
+        deadline_(Clock::now() + environment.join),
+        given_nodes_(topology) {}
+
+  Joined run() {
+    for (const Bytes& bytes : gather(bootstrap_, deadline_, [&] { return identify().bytes(); }))
+      identities_.push_back(Identity::read(bytes));
+    expect_one_build(identities_);
+    wiring_ = wiring_of(identities_);
+    Topology topology = agree_on_nodes(given_nodes_, wiring_, identities_);
+    if (has_far()) expect_one_network(identities_);
+    std::vector<bootstrap::Nonce> nonces;
+    for (const Identity& each : identities_) nonces.push_back(each.nonce);
+    key_.emplace(bootstrap_.secret(), nonces);
+
+    deadline_ = Clock::now() + environment_.join;
+    const auto contacts = gather(bootstrap_, deadline_, [&] { return open_for_others().bytes(); });
+    for (std::size_t rank = 0; rank < contacts.size(); ++rank)
+      contacts_.push_back(Contacts::read(contacts[rank], RankId(rank)));
+
+    std::shared_ptr<Transport> transport;
+    (void)gather(bootstrap_, deadline_, [&] {
+      try {
+        transport = connect();
+      } catch (const Error&) {
+        // Others that wait for this rank find out at once.
+        near_.reset();
+        carrier_.reset();
+        throw;
+      }
+      return Bytes();
+    });
+    return {std::move(transport), std::move(topology), make_rebuilder()};
+  }
+
+ private:
+  [[nodiscard]] bool has_far() const { return !wiring_.is_one_host(); }
+  [[nodiscard]] bool is_near(std::size_t rank) const { return wiring_.are_near(RankId(rank), self_); }
+  /// Ranks of this machine that are other processes.
+  [[nodiscard]] bool has_other_processes() const {
+    for (std::size_t rank = 0; rank < identities_.size(); ++rank)
+      if (is_near(rank) && identities_[rank].process != identities_[self_.index()].process) return true;
+    return false;
+  }
+
+  Identity identify() {
+    if (!given_nodes_ && !environment_.topology_file.empty())
+      given_nodes_ = declared_nodes(environment_, bootstrap_.size());
+    Identity mine;
+    mine.build = build_id();
+    mine.host = host_name();
+    mine.machine = machine_identity();
+    mine.process = process_identity();
+    mine.nic = Hasher().add(mine.machine).add_all<char>(carrier_options_.devices).value();
+    mine.network = choose_network(carrier_options_);
+    mine.nodes = given_nodes_ ? given_nodes_->hash() : 0;
+    mine.virtual_nodes = environment_.virtual_nodes;
+    mine.nonce = bootstrap::draw_nonce();
+    return mine;
+  }
+
+  /// For ranks of other machines.
+  [[nodiscard]] std::string own_address() const {
+    if (const std::string known = bootstrap_.address(); !known.empty() && !net::is_loopback(known)) return known;
+    const std::vector<std::string> addresses = net::own_addresses(environment_.network.interface);
+    return addresses.empty() ? "127.0.0.1" : addresses.front();
+  }
+
+  Contacts open_for_others() {
+    Contacts mine;
+    if (has_other_processes()) mine.near = near_.emplace().name();
+    if (has_far()) {
+      mine.address = own_address();
+      carrier_ = far::make_carrier(choose_network(carrier_options_), carrier_options_);
+      mine.carrier = carrier_->address();
+      survivors_ = net::open_listener(environment_.network.interface, environment_.network.port_range);
+    } else if (near_) {
+      survivors_ = net::open_local_listener(near_->name() + "/survivors");
+    }
+    mine.survivors = survivors_.endpoint;
+    if (mine.survivors.address.empty()) mine.survivors.address = mine.address;
+    return mine;
+  }
+
+  std::shared_ptr<LocalTransport> connect_near() {
+    shm::AttachOptions options{
+        .self = self_, .ranks = {}, .limit = until(deadline_), .liveness = environment_.liveness};
+    for (std::size_t r = 0; r < identities_.size(); ++r)
+      if (const RankId rank(r); is_near(r))
+        options.ranks.push_back({rank, contacts_[r].near, key_->session(self_, rank), key_->session(rank, self_)});
+    if (near_) return shm::attach(options, *near_);
+    std::vector<RankId> names;
+    for (const shm::NearPeer& peer : options.ranks) names.push_back(peer.rank);
+    return inproc::attach(key_->token(), self_, std::move(names));
+  }
+
+  std::shared_ptr<Transport> connect() {
+    auto local = connect_near();
+    if (!has_far()) return local;
+    far::LinkOptions options{
+        .rank = self_, .size = bootstrap_.size(), .contacts = {}, .liveness = environment_.liveness};
+    for (std::size_t r = 0; r < identities_.size(); ++r)
+      if (const RankId rank(r); !is_near(r))
+        options.contacts.push_back({rank, std::move(contacts_[r].carrier), contacts_[r].address,
+                                    key_->session(self_, rank), key_->session(rank, self_)});
+    far::Link* link = nullptr;
+    auto transport = std::make_shared<HybridTransport>(self_, wiring_, local, [&](FarLink::Listener listener) {
+      auto made = std::make_unique<far::Link>(std::move(carrier_), std::move(options), std::move(listener));
+      link = made.get();
+      return made;
+    });
+    link->greet_all(until(deadline_), [&] { return local->fault(); });
+    return transport;
+  }
+
+  std::unique_ptr<Rebuilder> make_rebuilder() {
+    if (!survivors_.socket.valid()) return nullptr;
+    bootstrap::SurvivorContacts kept{
+        .rank = self_, .own = std::move(survivors_), .endpoints = {}, .token = key_->token()};
+    for (const Contacts& each : contacts_) kept.endpoints.push_back(each.survivors);
+    return std::make_unique<KeptContacts>(environment_, std::move(kept));
+  }
+
+  Bootstrap& bootstrap_;
+  const Environment& environment_;
+  far::CarrierOptions carrier_options_;
+  RankId self_;
+  Clock::time_point deadline_;
+  std::optional<Topology> given_nodes_;
+  std::vector<Identity> identities_;  // by rank
+  Wiring wiring_;
+  std::optional<bootstrap::WorldKey> key_;
+  std::optional<shm::AttachListener> near_;  // none where no other process is near
+  std::unique_ptr<far::Carrier> carrier_;    // none where no rank is far
+  net::Listener survivors_;
+  std::vector<Contacts> contacts_;  // by rank
+};
+
+}  // namespace
+
+Topology declared_nodes(const Environment& environment, std::int32_t num_ranks) {
+  if (environment.topology_file.empty()) return Topology::virtual_nodes(num_ranks, environment.virtual_nodes);
+  Topology topology = Topology::from_file(environment.topology_file);
+  if (topology.num_ranks() != num_ranks)
+    fail(ErrorCode::invalid_argument, "{}: nodes: {} ranks, but the world has {}", environment.topology_file,
+         topology.num_ranks(), num_ranks);
+  return topology;
+}
+
+Joined join(Bootstrap& bootstrap, const Environment& environment, const std::optional<Topology>& topology) {
+  return Joining(bootstrap, environment, topology).run();
+}
+
+}  // namespace shunt

@@ -1,0 +1,155 @@
+// Processes of one machine map each other's memory, whatever else connects to their sockets.
+#include "transport/shm/attach.hpp"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <future>
+#include <thread>
+
+#include "support/child_process.hpp"
+#include "support/require_error.hpp"
+#include "support/traces.hpp"
+#include "transport/shm/local_socket.hpp"
+
+namespace shunt::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// Ranks that attach as threads, each with a listener of its own. They are called 10, 11 … as parts of a larger world.
+class Attach : public LeavesNoTrace {
+ protected:
+  static constexpr std::int32_t kFirst = 10;
+
+  void prepare(std::int32_t size) {
+    listeners_ = std::vector<std::optional<shm::AttachListener>>(RankId(size).index());
+  }
+  void listen(std::int32_t index) { listeners_[RankId(index).index()].emplace(); }
+  void listen_all() {
+    for (std::size_t i = 0; i < listeners_.size(); ++i) listen(static_cast<std::int32_t>(i));
+  }
+  void TearDown() override {
+    listeners_.clear();
+    LeavesNoTrace::TearDown();
+  }
+
+  static std::uint64_t session(std::int32_t from, std::int32_t to) {
+    return 1000 + 100 * static_cast<std::uint64_t>(from) + static_cast<std::uint64_t>(to);
+  }
+  [[nodiscard]] const shm::AttachListener& listener(std::int32_t index) const {
+    return *listeners_[RankId(index).index()];
+  }
+
+  [[nodiscard]] shm::AttachOptions options(std::int32_t index) const {
+    shm::AttachOptions options{.self = RankId(kFirst + index), .ranks = {}, .limit = limit_};
+    for (std::int32_t i = 0; i < static_cast<std::int32_t>(listeners_.size()); ++i)
+      options.ranks.push_back({RankId(kFirst + i), listener(i).name(), session(index, i), session(i, index)});
+    return options;
+  }
+
+  std::future<std::shared_ptr<LocalTransport>> start(std::int32_t index) {
+    return std::async(std::launch::async,
+                      [this, index, mine = options(index)] { return shm::attach(mine, listener(index)); });
+  }
+
+  std::vector<std::optional<shm::AttachListener>> listeners_;
+  std::chrono::milliseconds limit_{20'000};
+};
+
+void expect_same_memory(const std::vector<std::shared_ptr<LocalTransport>>& ends) {
+  for (const auto& end : ends) {
+    const Block block = end->allocate(64);
+    *block.data = std::byte{42};
+    const auto offset = end->offset_of(block.data, 64);
+    ASSERT_TRUE(offset);
+    for (const auto& peer : ends) EXPECT_EQ(*peer->peer_pointer(end->rank(), *offset, 64), std::byte{42});
+  }
+}
+
+TEST_F(Attach, MapsEverybodysMemoryInWhateverOrderRanksCome) {
+  for (const auto& order : {std::vector{0, 1, 2, 3, 4, 5, 6}, std::vector{6, 2, 0, 5, 1, 4, 3}}) {
+    prepare(7);
+    listen_all();
+    std::vector<std::future<std::shared_ptr<LocalTransport>>> starting(7);
+    for (const int index : order) {
+      starting[RankId(index).index()] = start(index);
+      std::this_thread::sleep_for(5ms);
+    }
+    std::vector<std::shared_ptr<LocalTransport>> ends;
+    for (auto& end : starting) ends.push_back(end.get());
+    expect_same_memory(ends);
+  }
+}
+
+TEST_F(Attach, IsNotDisturbedByStrangers) {
+  prepare(3);
+  listen_all();
+  std::vector<Descriptor> strangers;
+  const auto connect = [&](std::int32_t index) -> Descriptor& {
+    return strangers.emplace_back(shm::connect_to(listener(index).name()).socket);
+  };
+  for (const std::int32_t index : {0, 1, 2}) {
+    for (const std::size_t bytes : {0, 1, 16, 512, 5000}) {
+      const std::string garbage(bytes, '\xff');
+      (void)!::send(connect(index).get(), garbage.data(), garbage.size(), MSG_NOSIGNAL);
+    }
+    EXPECT_EQ(shm::send_hello(connect(index), {.session = 1, .rank = kFirst + 2}, STDERR_FILENO), shm::Sent::done);
+    (void)shm::connect_to(listener(index).name());  // and one that hangs up at once
+  }
+  std::vector<std::future<std::shared_ptr<LocalTransport>>> starting;
+  for (const std::int32_t index : {0, 1, 2}) starting.push_back(start(index));
+  std::vector<std::shared_ptr<LocalTransport>> ends;
+  for (auto& end : starting) ends.push_back(end.get());
+  expect_same_memory(ends);
+}
+
+TEST_F(Attach, NamesARankThatHasEndedWhetherItWouldConnectOrBeConnectedTo) {
+  for (const std::int32_t victim : {0, 1, 2}) {
+    prepare(3);
+    listen_all();
+    std::vector<shm::AttachOptions> known;
+    for (const std::int32_t index : {0, 1, 2}) known.push_back(options(index));
+    listeners_[RankId(victim).index()].reset();
+    for (const std::int32_t witness : {0, 1, 2})
+      if (witness != victim)
+        require_error([&] { (void)shm::attach(known[RankId(witness).index()], listener(witness)); },
+                      ErrorCode::peer_lost, fmt::format("rank {} ended while the ranks were joining", kFirst + victim));
+  }
+}
+
+TEST_F(Attach, NamesARankThatEndsInTheMiddle) {
+  prepare(2);
+  listen_all();
+  auto waiting = start(0);
+  {
+    const Descriptor mortal = shm::connect_to(listener(0).name()).socket;
+    ASSERT_EQ(shm::send_hello(mortal, {.session = session(1, 0), .rank = kFirst + 1}, STDERR_FILENO), shm::Sent::done);
+    pollfd entry = {mortal.get(), POLLIN, 0};
+    ASSERT_TRUE(wait_ready(std::span(&entry, 1), std::chrono::steady_clock::now() + 20s));
+    const auto answer = shm::receive_hello(mortal);
+    ASSERT_TRUE(answer);
+    EXPECT_EQ(answer->hello.session, session(0, 1));
+  }
+  // What it sent is no segment.
+  require_error([&] { (void)waiting.get(); }, ErrorCode::mismatch,
+                "can't map the segment of rank 11: a peer's segment is not a sealed memfd");
+}
+
+TEST_F(Attach, NamesWhoDidNotCome) {
+  limit_ = 300ms;
+  prepare(4);
+  listen_all();
+  auto first = start(0);
+  limit_ = 600ms;
+  auto third = start(2);
+  require_error([&] { (void)first.get(); }, ErrorCode::deadline,
+                "rank 10 waited 300 ms in vain for these ranks of its machine to share their memory: 11, 13");
+  EXPECT_THROW((void)third.get(), Error);
+}
+
+}  // namespace
+}  // namespace shunt::test

@@ -1,0 +1,353 @@
+// Ranks find each other at rank 0 and exchange bytes there, or learn why not.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <set>
+#include <thread>
+
+#include "shunt/log.hpp"
+#include "support/child_process.hpp"
+#include "support/meddling_proxy.hpp"
+#include "support/rendezvous_ranks.hpp"
+
+namespace shunt::test {
+namespace {
+
+using namespace std::chrono_literals;
+using bootstrap::FrameKind;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::string text_of(std::int32_t rank) { return fmt::format("text of rank {}", rank); }
+
+class Rendezvous : public RendezvousTest {
+ protected:
+  /// Starts all ranks in this order, and expects that each gathers all texts.
+  void expect_all_gather(const std::vector<std::int32_t>& order) {
+    const auto size = static_cast<std::int32_t>(order.size());
+    std::vector<RendezvousRank> ranks;
+    std::vector<std::string> texts;
+    for (const std::int32_t rank : order) ranks.emplace_back(options(rank, size), text_of(rank));
+    for (std::int32_t rank = 0; rank < size; ++rank) texts.push_back(text_of(rank));
+    for (auto& rank : ranks) EXPECT_EQ(rank.expect_joined().texts, texts);
+  }
+};
+
+class RendezvousOfSize : public Rendezvous,
+                         public ::testing::WithParamInterface<std::tuple<const char*, std::int32_t>> {
+ protected:
+  void SetUp() override {
+    address_ = std::get<0>(GetParam());
+    port_ = FreePort(address_);
+    Rendezvous::SetUp();
+  }
+};
+
+TEST_P(RendezvousOfSize, GivesEverybodysBytesToAll) {
+  if (!port_.valid()) GTEST_SKIP() << "this machine does not have the address " << address_;
+  std::vector<std::int32_t> order;
+  for (std::int32_t rank = 0; rank < std::get<1>(GetParam()); ++rank) order.push_back(rank);
+  expect_all_gather(order);
+}
+
+std::string name_of(const ::testing::TestParamInfo<std::tuple<const char*, std::int32_t>>& info) {
+  return fmt::format("{}Ranks{}", std::get<1>(info.param), std::get<0>(info.param)[0] == ':' ? "V6" : "V4");
+}
+
+INSTANTIATE_TEST_SUITE_P(AtEveryAddress, RendezvousOfSize,
+                         ::testing::Combine(::testing::Values("127.0.0.1", "::1"), ::testing::Values(1, 2, 7, 64)),
+                         name_of);
+
+TEST_F(Rendezvous, IsFoundAtTheFirstOfSeveralAddressesThatAnswers) {
+  RendezvousRank coordinator = start(0, 2);
+  auto searching = options(1, 2);
+  searching.endpoint.address = "no.such.host.invalid,127.0.0.77,127.0.0.1";
+  (void)RendezvousRank(searching).expect_joined();
+  (void)coordinator.expect_joined();
+}
+
+// As where a launcher's own store holds the first.
+TEST_F(Rendezvous, TakesTheFirstFreeOneOfSeveralPorts) {
+  const auto taken = net::listen_at(options(0, 3).endpoint);
+  ASSERT_FALSE(taken.empty());
+  std::vector<RendezvousRank> ranks;
+  for (const std::int32_t rank : {2, 0, 1}) {
+    auto mine = options(rank, 3);
+    mine.num_ports = 8;
+    mine.limit = 20'000ms;
+    ranks.emplace_back(mine);
+  }
+  // What holds the first port says nothing for a while, then hangs up.
+  std::this_thread::sleep_for(100ms);
+  for (int i = 0; i < 4; ++i) (void)net::accept_from(taken.front());
+  for (RendezvousRank& rank : ranks) (void)rank.expect_joined();
+}
+
+TEST_F(Rendezvous, SaysThatThePortIsTaken) {
+  const auto taken = net::listen_at(options(0, 2).endpoint);
+  start(0, 2).expect_error(ErrorCode::system, "rank 0 can't listen at 127.0.0.1:");
+}
+
+TEST_F(Rendezvous, BringsRanksTogetherInWhateverOrderTheyCome) {
+  for (const auto& order : {std::vector{0, 1, 2, 3}, std::vector{3, 1, 0, 2}, std::vector{1, 2, 3, 0}})
+    expect_all_gather(order);
+}
+
+TEST_F(Rendezvous, BringsProcessesTogether) {
+  std::vector<ChildProcess> ranks;
+  for (std::int32_t rank = 6; rank >= 0; --rank)
+    ranks.emplace_back([&] { (void)bootstrap::Rendezvous(options(rank, 7)).all_gather({}, limit_); });
+  for (ChildProcess& rank : ranks) {
+    const auto end = rank.wait();
+    ASSERT_TRUE(end) << "hangs";
+    EXPECT_TRUE(end->returned) << end->error;
+  }
+}
+
+TEST_F(Rendezvous, CarriesBytesOfEveryAllowedLength) {
+  const std::string longest(std::size_t{1} << 20, 'x');
+  const std::vector<std::string> texts = {"", longest, "x", longest};
+  std::vector<RendezvousRank> ranks;
+  for (std::int32_t rank = 0; rank < 4; ++rank) ranks.emplace_back(options(rank, 4), texts[RankId(rank).index()]);
+  for (RendezvousRank& rank : ranks) EXPECT_TRUE(rank.expect_joined().texts == texts);
+  RendezvousRank(options(0, 1), longest + "y").expect_error(ErrorCode::invalid_argument, "1048577 bytes");
+}
+
+TEST_F(Rendezvous, FollowsAnotherAtOnceAtTheSamePort) {
+  constexpr std::int32_t kSize = 5;
+  constexpr std::uint32_t kNumWorlds = 20;
+  const auto join_again_and_again = [&](std::int32_t rank) {
+    auto mine = options(rank, kSize);
+    for (mine.number = 0; mine.number < kNumWorlds; ++mine.number)
+      (void)bootstrap::Rendezvous(mine).all_gather({}, limit_);
+  };
+  std::vector<std::future<void>> ranks;
+  for (std::int32_t rank = 0; rank < kSize; ++rank)
+    ranks.push_back(std::async(std::launch::async, join_again_and_again, rank));
+  for (auto& rank : ranks) EXPECT_NO_THROW(rank.get());
+}
+
+TEST_F(Rendezvous, RefusesAnEmptyToken) {
+  token_ = "";
+  for (const std::int32_t rank : {0, 1}) start(rank, 2).expect_error(ErrorCode::invalid_argument, "token");
+  start(0, 1).expect_error(ErrorCode::invalid_argument, "token");
+}
+
+TEST_F(Rendezvous, RefusesARankOutsideTheWorld) {
+  for (const std::int32_t rank : {-1, 2}) start(rank, 2).expect_error(ErrorCode::invalid_argument, "2 ranks");
+}
+
+TEST_F(Rendezvous, RefusesAWrongTokenInOneLineWithoutItWhileTheOthersJoin) {
+  testing::internal::CaptureStderr();
+  RendezvousRank coordinator = start(0, 3);
+  RendezvousRank first = start(1, 3);
+  auto mistaken = options(2, 3);
+  mistaken.token = "open barley";
+  RendezvousRank(mistaken).expect_error(ErrorCode::invalid_argument, "does not accept the token of rank 2");
+  RendezvousRank second = start(2, 3);
+  for (RendezvousRank* rank : {&coordinator, &first, &second}) (void)rank->expect_joined();
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 1) << log;
+  EXPECT_THAT(log, HasSubstr("rank 2"));
+  EXPECT_THAT(log, HasSubstr("127.0.0.1:"));
+  EXPECT_THAT(log, Not(HasSubstr("open")));
+}
+
+TEST_F(Rendezvous, LogsFewLinesAboutManyWrongTokens) {
+  std::vector<std::string> log;
+  set_log_sink([&](std::string_view line) { log.emplace_back(line); });
+  RendezvousRank coordinator = start(0, 2);
+  auto mistaken = options(1, 2);
+  mistaken.token = "open barley";
+  for (int i = 0; i < 30; ++i) RendezvousRank(mistaken).expect_error(ErrorCode::invalid_argument, "does not accept");
+  RendezvousRank participant = start(1, 2);
+  for (RendezvousRank* rank : {&coordinator, &participant}) (void)rank->expect_joined();
+  set_log_sink(nullptr);
+  ASSERT_EQ(log.size(), 8u);
+  EXPECT_THAT(log.front(), ::testing::StartsWith("rank 0 refuses 127.0.0.1:"));
+  EXPECT_THAT(log.back(), HasSubstr("further ones are refused silently"));
+}
+
+TEST_F(Rendezvous, RefusesAnotherJobAtTheSamePortAndGoesOn) {
+  testing::internal::CaptureStderr();
+  RendezvousRank coordinator = start(0, 2);
+  (void)Caller(options(1, 2).endpoint);  // it listens
+  token_ = "another job's";
+  start(0, 2).expect_error(ErrorCode::system, "can't listen");
+  start(1, 2).expect_error(ErrorCode::invalid_argument, "rank 0 at 127.0.0.1:");
+  token_ = "open sesame";
+  RendezvousRank participant = start(1, 2);
+  for (RendezvousRank* rank : {&coordinator, &participant}) (void)rank->expect_joined();
+  testing::internal::GetCapturedStderr();
+}
+
+TEST_F(Rendezvous, NamesTheMissingRanksToAllThatCame) {
+  limit_ = 2'000ms;
+  RendezvousRank coordinator = start(0, 4);
+  RendezvousRank participant = start(2, 4);
+  for (RendezvousRank* rank : {&coordinator, &participant}) rank->expect_error(ErrorCode::deadline, "of 4 ranks: 1, 3");
+}
+
+TEST_F(Rendezvous, NamesAFewOfManyMissingRanks) {
+  limit_ = 50ms;
+  start(0, 4000).expect_error(ErrorCode::deadline,
+                              "ranks: 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16 and 3983 more");
+}
+
+TEST_F(Rendezvous, NamesAMissingRankZeroAndWhatHappensThere) {
+  limit_ = 200ms;
+  start(1, 2).expect_error(ErrorCode::deadline, "rank 0 of 2 at 127.0.0.1:");
+}
+
+// Unlike a rank 0 that is not there yet, which ends with the deadline.
+TEST_F(Rendezvous, DoesNotWaitForANameThatDoesNotExist) {
+  address_ = "no such host,nor this one";
+  start(1, 2).expect_error(ErrorCode::invalid_argument, "rank 1 can't find rank 0 of 2 at no such host,nor this one:");
+}
+
+/// What one participant claims wrongly, and what all are told of it.
+struct Mistake {
+  std::string words;
+  std::function<void(bootstrap::RendezvousOptions&)> make;
+  std::uint32_t version = bootstrap::kProtocolVersion;
+};
+
+TEST_F(Rendezvous, NamesAParticipantThatDisagreesToAll) {
+  const std::vector<Mistake> mistakes = {
+      {"rank 2 believes in 4 ranks, rank 0 in 3", [](auto& mine) { mine.size = 4; }},
+      {"rank 2 joins world 1 of the job, rank 0 world 0", [](auto& mine) { mine.number = 1; }},
+      {"rank 2 speaks version 3 of the protocol, rank 0 version 2", [](auto&) {}, bootstrap::kProtocolVersion + 1},
+      {"a participant says that it is rank -1 of 3", [](auto& mine) { mine.rank = RankId(-1); }},
+      {"a participant says that it is rank 0 of 3", [](auto& mine) { mine.rank = RankId(0); }},
+      {"a participant says that it is rank 3 of 3", [](auto& mine) { mine.rank = RankId(3); }},
+  };
+  for (const Mistake& mistake : mistakes) {
+    RendezvousRank coordinator = start(0, 3);
+    PuppetParticipant first(options(1, 3));
+    auto mine = options(2, 3);
+    mistake.make(mine);
+    PuppetParticipant mistaken(mine, mistake.version);
+    coordinator.expect_error(ErrorCode::mismatch, mistake.words);
+    for (PuppetParticipant* participant : {&first, &mistaken})
+      EXPECT_TRUE(participant->receive_until(FrameKind::failure)) << mistake.words;
+  }
+}
+
+TEST_F(Rendezvous, NamesARankThatIsThereTwiceToAll) {
+  RendezvousRank coordinator = start(0, 3);
+  RendezvousRank first = start(1, 3);
+  RendezvousRank second = start(1, 3);
+  for (RendezvousRank* rank : {&coordinator, &first, &second})
+    rank->expect_error(ErrorCode::mismatch, "a second process says that it is rank 1");
+}
+
+TEST_F(Rendezvous, NamesARankThatEndsInAnyRoundToAll) {
+  for (const std::uint32_t last_round : {0u, 1u, 2u}) {
+    RendezvousRank coordinator = start(0, 3);
+    RendezvousRank witness = start(2, 3);
+    {
+      PuppetParticipant mortal(options(1, 3));
+      for (std::uint32_t round = 1; round <= last_round; ++round) {
+        mortal.contribute(round);
+        ASSERT_TRUE(mortal.receive_until(FrameKind::result_end));
+      }
+    }
+    for (RendezvousRank* rank : {&coordinator, &witness}) rank->expect_error(ErrorCode::peer_lost, "rank 1 ended");
+  }
+}
+
+TEST_F(Rendezvous, NamesARankThatFallsSilentToAll) {
+  limit_ = 2'000ms;
+  RendezvousRank coordinator = start(0, 3);
+  RendezvousRank witness = start(2, 3);
+  PuppetParticipant silent(options(1, 3));
+  silent.contribute();
+  for (RendezvousRank* rank : {&coordinator, &witness}) rank->expect_error(ErrorCode::deadline, "of 3 ranks: 1");
+}
+
+// It hears nothing of a result that it does not ask for, and gets the one that it has lost.
+TEST_F(Rendezvous, HandsTheLastResultOutAgain) {
+  RendezvousRank coordinator = start(0, 2);
+  std::optional<PuppetParticipant> participant(options(1, 2));
+  for (std::uint32_t round = 1; round <= 3; ++round) {
+    participant->contribute(round);
+    ASSERT_TRUE(participant->receive_until(FrameKind::result_end));
+    if (round == 3) break;
+    participant.emplace(options(1, 2));
+    participant->contribute(round);
+    ASSERT_TRUE(participant->receive_until(FrameKind::result_end));
+  }
+  (void)coordinator.expect_joined();
+}
+
+TEST_F(Rendezvous, TellsParticipantsThatRankZeroDied) {
+  ChildProcess coordinator([&] { (void)bootstrap::Rendezvous(options(0, 3)); });
+  const FreePort proxy_port;
+  auto through_proxy = options(1, 3);
+  through_proxy.endpoint.port = proxy_port.number();
+  MeddlingProxy proxy(through_proxy.endpoint, options(1, 3).endpoint);
+  RendezvousRank participant(through_proxy);
+  // It was accepted and has contributed.
+  (void)proxy.await_recording(bootstrap::kClaimBytes + sizeof(bootstrap::Digest) + 1);
+  coordinator.kill(SIGKILL);
+  participant.expect_error(ErrorCode::peer_lost, "rank 0 ended");
+}
+
+TEST_F(Rendezvous, TakesPlaceAtTheInterfaceThatItIsGivenOnly) {
+  for (const char* interface : {"127.0.0.1", "lo"}) {
+    auto mine = options(0, 2);
+    mine.endpoint.interface = interface;
+    RendezvousRank coordinator(mine);
+    (void)Caller(mine.endpoint);
+    net::Endpoint elsewhere = mine.endpoint;
+    elsewhere.address = "127.0.0.2";
+    EXPECT_FALSE(net::connect_to(elsewhere, std::chrono::steady_clock::now() + 10s).socket.valid()) << interface;
+    (void)start(1, 2).expect_joined();
+    (void)coordinator.expect_joined();
+  }
+}
+
+TEST_F(Rendezvous, TakesPlaceEverywhereIfItIsGivenNoInterface) {
+  auto mine = options(0, 4);
+  mine.endpoint.interface = "";
+  RendezvousRank coordinator(mine);
+  std::vector<RendezvousRank> participants;
+  for (const char* address : {"127.0.0.1", "127.0.0.2", "localhost"}) {
+    address_ = address;
+    participants.push_back(start(static_cast<std::int32_t>(participants.size()) + 1, 4));
+  }
+  for (RendezvousRank& participant : participants) (void)participant.expect_joined();
+  (void)coordinator.expect_joined();
+}
+
+TEST_F(Rendezvous, SaysThatThisMachineHasNoSuchInterface) {
+  for (const char* interface : {"no-such0", "192.0.2.1"}) {
+    auto mine = options(0, 2);
+    mine.endpoint.interface = interface;
+    RendezvousRank(mine).expect_error(ErrorCode::invalid_argument, interface);
+  }
+}
+
+TEST(WorldKey, GivesBothEndsTheSameSessionAndEachPairAndWorldAnother) {
+  std::set<std::uint64_t> sessions = {0};
+  std::set<std::string> tokens;
+  const auto draw = [] {
+    return std::vector{bootstrap::draw_nonce(), bootstrap::draw_nonce(), bootstrap::draw_nonce()};
+  };
+  const auto nonces = draw();
+  for (const auto& [secret, drawn] : {std::pair{"a", nonces}, {"b", nonces}, {"a", draw()}}) {
+    const bootstrap::WorldKey key(secret, drawn);
+    EXPECT_EQ(key.session(RankId(0), RankId(1)), bootstrap::WorldKey(secret, drawn).session(RankId(0), RankId(1)));
+    for (std::int32_t from = 0; from < 3; ++from)
+      for (std::int32_t to = 0; to < 3; ++to) sessions.insert(key.session(RankId(from), RankId(to)));
+    tokens.insert(key.token());
+  }
+  EXPECT_EQ(sessions.size(), 1u + 3u * 9u);
+  EXPECT_EQ(tokens.size(), 3u);
+}
+
+}  // namespace
+}  // namespace shunt::test
