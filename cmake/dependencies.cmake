@@ -3,11 +3,15 @@
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
+set(OPENSSL_USE_STATIC_LIBS ON)
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 find_package(PkgConfig REQUIRED)
-pkg_check_modules(hwloc REQUIRED IMPORTED_TARGET hwloc)
+pkg_check_modules(hwloc REQUIRED hwloc)  # its header only: src/core/machine.cpp loads the library
 pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)  # its header only: nothing links to it
+
+# Programs that may need a backend's library depend on it.
+add_custom_target(shunt_backends_built)
 
 # Who links shunt_backends sees SHUNT_HAVE_<NAME>=0|1 for every backend; `shunt info` prints them.
 add_library(shunt_backends INTERFACE)

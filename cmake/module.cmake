@@ -14,3 +14,16 @@ function(shunt_module name)
     set_property(GLOBAL APPEND PROPERTY SHUNT_MODULES shunt_${name})
   endif()
 endfunction()
+
+# shunt_backend_library(NAME SOURCES … LINK …): libshunt_NAME.so, which is loaded when it is used (src/core/backend.hpp). It holds what
+# it needs of shunt, and shows nothing but its entry.
+function(shunt_backend_library name)
+  cmake_parse_arguments(arg "" "" "SOURCES;LINK" ${ARGN})
+  add_library(shunt_${name}_backend MODULE ${arg_SOURCES})
+  set_target_properties(shunt_${name}_backend PROPERTIES OUTPUT_NAME shunt_${name} LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
+  target_include_directories(shunt_${name}_backend PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+  target_link_libraries(shunt_${name}_backend PRIVATE shunt_options ${arg_LINK})
+  target_link_options(shunt_${name}_backend PRIVATE -Wl,--exclude-libs,ALL)
+  set_property(GLOBAL APPEND PROPERTY SHUNT_BACKENDS shunt_${name}_backend)
+  add_dependencies(shunt_backends_built shunt_${name}_backend)
+endfunction()

@@ -1,4 +1,4 @@
-// What this host offers, as hwloc sees it.
+// What this machine offers, as far as hwloc sees it; without hwloc, what the C++ library knows.
 #pragma once
 
 #include <cstddef>

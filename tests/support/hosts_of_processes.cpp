@@ -66,7 +66,7 @@ void run_host(std::int32_t host, std::int32_t num_ranks, const std::function<voi
 }  // namespace
 
 std::string why_no_hosts(const std::string& network) {
-  if (network == "ucx" && !ucx::is_built_in()) return "this build has no UCX (SHUNT_UCX)";
+  if (network == "ucx" && !ucx::is_available()) return load_backend("ucx").why_not;
   ChildProcess child([] {
     if (unshare(CLONE_NEWIPC) != 0) throw std::runtime_error("no namespace to be had");
   });

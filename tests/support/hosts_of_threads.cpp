@@ -24,9 +24,7 @@ void greet(const std::vector<far::Link*>& links) {
 
 }  // namespace
 
-std::string why_not(far::Network network) {
-  return network == far::Network::ucx && !ucx::is_built_in() ? "this build has no UCX (SHUNT_UCX)" : "";
-}
+std::string why_not(far::Network network) { return network == far::Network::ucx ? load_backend("ucx").why_not : ""; }
 
 std::vector<std::shared_ptr<Transport>> join_hosts(far::Network network, std::int32_t num_ranks,
                                                    std::chrono::milliseconds liveness) {

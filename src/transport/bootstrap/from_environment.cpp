@@ -49,12 +49,13 @@ Published choose(const Environment::Network& network) {
 
 Published choose_and_publish(const Environment::Network& network) {
   const Published chosen = choose(network);
-  publish(kKey, chosen.text());
+  require_backend<PmixStore>("pmix").publish(kKey, chosen.text());
   return chosen;
 }
 
 Published read_published(const Environment& environment) {
-  const auto text = read_from_rank_0(kKey, std::chrono::steady_clock::now() + environment.join);
+  const auto text =
+      require_backend<PmixStore>("pmix").read_from_rank_0(kKey, std::chrono::steady_clock::now() + environment.join);
   if (!text)
     fail(ErrorCode::deadline,
          "rank {} waited {} ms in vain for rank 0 to say by PMIx where it listens; if MASTER_ADDR, MASTER_PORT and "
@@ -64,12 +65,13 @@ Published read_published(const Environment& environment) {
 }
 
 void expect_pmix(const Environment::Launch& launch) {
-  if (launch.has_pmix && has_pmix()) return;
+  const LoadedBackend* const pmix = launch.has_pmix ? &load_backend("pmix") : nullptr;
+  if (pmix && pmix->functions) return;
   fail(ErrorCode::invalid_argument,
        "{} started {} of {} ranks on this host: set MASTER_ADDR and MASTER_PORT to where rank 0 can be met, and "
-       "SHUNT_JOB_TOKEN to a secret, the same for all ranks ({} PMIx, which would pass them on)",
+       "SHUNT_JOB_TOKEN to a secret, the same for all ranks ({})",
        launch.convention, launch.local_size, launch.size,
-       has_pmix() ? "the launcher does not offer" : "this build is without");
+       pmix ? pmix->why_not : "the launcher does not offer PMIx, which would pass them on");
 }
 
 /// environment.network with nothing left open: what no variable says is chosen by rank 0, its token at random, and

@@ -9,6 +9,7 @@
 #include <memory>
 #include <thread>
 
+#include "core/build.hpp"
 #include "core/fail.hpp"
 
 namespace shunt::bootstrap {
@@ -83,10 +84,6 @@ std::optional<Answer> ask_rank_0(const std::string& key, Deadline deadline) {
   return answer.get();
 }
 
-}  // namespace
-
-bool has_pmix() { return true; }
-
 void publish(const std::string& key, const std::string& text) {
   (void)self();
   pmix_value_t value{};
@@ -110,4 +107,11 @@ std::optional<std::string> read_from_rank_0(const std::string& key, Deadline dea
   return std::nullopt;
 }
 
+}  // namespace
 }  // namespace shunt::bootstrap
+
+extern "C" shunt::Backend shunt_backend() {
+  static constexpr shunt::bootstrap::PmixStore store{.publish = shunt::bootstrap::publish,
+                                                     .read_from_rank_0 = shunt::bootstrap::read_from_rank_0};
+  return {shunt::build_id(), &store};
+}

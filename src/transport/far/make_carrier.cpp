@@ -11,7 +11,7 @@ const char* name_of(Network network) { return network == Network::tcp ? "tcp" : 
 
 Network choose_network(const CarrierOptions& options) {
   if (options.network.empty())
-    return ucx::is_built_in() && !rdma_devices(options.devices).empty() ? Network::ucx : Network::tcp;
+    return !rdma_devices(options.devices).empty() && ucx::is_available() ? Network::ucx : Network::tcp;
   for (const Network network : {Network::tcp, Network::ucx})
     if (options.network == name_of(network)) return network;
   fail(ErrorCode::invalid_argument, "SHUNT_NETWORK='{}': expected tcp or ucx", options.network);

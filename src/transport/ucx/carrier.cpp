@@ -7,6 +7,9 @@
 #include <thread>
 #include <type_traits>
 
+#include "core/build.hpp"
+#include "transport/ucx/make_carrier.hpp"
+
 namespace shunt::ucx {
 namespace {
 
@@ -33,10 +36,6 @@ bool is_of_peer(ucs_status_t status) {
 }
 
 }  // namespace
-
-bool is_built_in() { return true; }
-
-std::unique_ptr<far::Carrier> make_carrier(const WorkerOptions& options) { return std::make_unique<Carrier>(options); }
 
 struct Carrier::Peer {
   Carrier* carrier;
@@ -239,3 +238,11 @@ void Carrier::close(std::chrono::milliseconds limit) {
 }
 
 }  // namespace shunt::ucx
+
+extern "C" shunt::Backend shunt_backend() {
+  static constexpr shunt::ucx::Functions functions{
+      .make_carrier = [](const shunt::ucx::WorkerOptions& options) -> std::unique_ptr<shunt::far::Carrier> {
+        return std::make_unique<shunt::ucx::Carrier>(options);
+      }};
+  return {shunt::build_id(), &functions};
+}

@@ -1,9 +1,10 @@
-// The carrier over UCX, whether or not it was built in.
+// The carrier over UCX, which libshunt_ucx.so holds.
 #pragma once
 
 #include <memory>
 #include <string>
 
+#include "core/backend.hpp"
 #include "transport/far/carrier.hpp"
 
 namespace shunt::ucx {
@@ -17,8 +18,17 @@ struct WorkerOptions {
   bool has_ucx_transports = false;
 };
 
-[[nodiscard]] bool is_built_in();
-/// Throws Error(unsupported) where it was not built in, Error(system).
-std::unique_ptr<far::Carrier> make_carrier(const WorkerOptions& options);
+/// What the library offers.
+struct Functions {
+  std::unique_ptr<far::Carrier> (*make_carrier)(const WorkerOptions& options);
+};
+
+/// True where the library and UCX can be loaded; loads them.
+[[nodiscard]] inline bool is_available() { return load_backend("ucx").functions != nullptr; }
+
+/// Throws Error(unsupported) where it is not available, Error(system).
+inline std::unique_ptr<far::Carrier> make_carrier(const WorkerOptions& options) {
+  return require_backend<Functions>("ucx").make_carrier(options);
+}
 
 }  // namespace shunt::ucx
