@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "bench/machine_speed.hpp"
+#include "bench/reference/plan.hpp"
 #include "core/fail.hpp"
 #include "shunt/machine.hpp"
 
@@ -83,8 +84,8 @@ double room_in_groups(const fs::path& root) {
 // Code, stacks and what MPI keeps per process; a mailbox per pair of ranks.
 constexpr double kBytesPerRank = 24 << 20;
 constexpr double kBytesPerPair = 8 << 10;
-// Of one routed copy of a token, besides its rows: plans of all systems, and the verifier's lists.
-constexpr double kBytesPerCopy = 160;
+// Of one routed copy of a token, besides its rows: plans of all systems; and on every rank, what the verifier knows.
+constexpr double kBytesPerCopy = 160, kVerifiedBytesPerCopy = sizeof(ReferenceRow), kVerifiedBytesPerUniqueRow = 64;
 // Of one copy of an expert on one rank: maps, weights to draw by.
 constexpr double kBytesPerExpert = 256;
 
@@ -129,8 +130,11 @@ double estimate_memory_bytes(const ShuffleConfig& config) {
   if (is_on_host && config.wants("unfused")) rows += 6 * copies + 2 * tokens;
 
   // Every rank knows every rank's routing and counts.
-  const double routing =
-      ranks * copies * (sizeof(std::int32_t) + sizeof(float) + sizeof(PhysicalId)) + copies * kBytesPerCopy;
+  const double verified =
+      kVerifiedBytesPerCopy * copies +
+      (config.layout == Layout::token_unique ? kVerifiedBytesPerUniqueRow * rows_of_shunt(config) : 0);
+  const double routing = ranks * (copies * (sizeof(std::int32_t) + sizeof(float) + sizeof(PhysicalId)) + verified) +
+                         copies * kBytesPerCopy;
   const double experts = ranks * config.map().num_physical() * (kBytesPerExpert + ranks * 4 * sizeof(std::int32_t));
   const double ceilings = is_on_host ? ranks * static_cast<double>(Ceilings::bytes_per_rank(config.ranks)) : 0;
   return rows * row_bytes + routing + experts + ceilings + ranks * (kBytesPerRank + ranks * kBytesPerPair);

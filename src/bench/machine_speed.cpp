@@ -8,11 +8,9 @@
 #include <span>
 #include <vector>
 
-#include "bench/timings.hpp"
 #include "core/fail.hpp"
 #include "kernels/copy.hpp"
 #include "shunt/machine.hpp"
-#include "shunt/world.hpp"
 
 namespace shunt::bench {
 namespace {
@@ -34,23 +32,15 @@ constexpr int kBarriers = 200;
 MachineSpeed measure_rank(World& world) {
   Ceilings ceilings(world.size());
   Timings timings;
-  std::size_t copied = 0;
-  std::size_t written = 0;
-  std::size_t read = 0;
   for (int i = 0; i <= kRepetitions; ++i) {
     if (i == 1) timings.clear();  // the first touches the pages
-    timings.time_together(world, "memcpy", [&] { copied = ceilings.copy_with_memcpy(); });
-    timings.time_together(world, "streaming", [&] { ceilings.copy_streaming(); });
-    timings.time_together(world, "write", [&] { written = ceilings.write_streaming(); });
-    timings.time_together(world, "read", [&] { read = ceilings.read(); });
+    ceilings.measure_once(world, timings);
   }
   for (int i = 0; i < kBarriers; ++i) timings.time(world, "barrier", [&] { world.barrier(); });
   timings.take_slowest(world);
-  const auto gbps = [&](std::size_t bytes, const char* name) {
-    return static_cast<double>(bytes) * world.size() / timings.median(name) / 1e6;
-  };
-  return {gbps(copied, "memcpy"), gbps(copied, "streaming"), gbps(written, "write"), gbps(read, "read"),
-          timings.median("barrier") * 1e3};
+  MachineSpeed speed = ceilings.speed(timings);
+  speed.barrier_us = timings.median("barrier") * 1e3;
+  return speed;
 }
 
 constexpr double kMicrosecond = 1e-6, kGiga = 1e9;
@@ -77,32 +67,42 @@ double measure_flops() {
 }  // namespace
 
 Ceilings::Ceilings(std::int32_t num_ranks)
-    : bytes_(buffer_bytes(num_ranks)), from_(bytes_, std::byte{1}), to_(bytes_, std::byte{2}) {}
+    : num_ranks_(num_ranks), bytes_(buffer_bytes(num_ranks)), from_(bytes_, std::byte{1}), to_(bytes_, std::byte{2}) {}
 
 std::size_t Ceilings::bytes_per_rank(std::int32_t num_ranks) { return 2 * buffer_bytes(num_ranks); }
 
-std::size_t Ceilings::copy_with_memcpy() {
-  std::memcpy(to_.data(), from_.data(), bytes_);
-  return 2 * bytes_;
+void Ceilings::measure_once(World& world, Timings& timings) {
+  timings.time_together(world, "memcpy", [&] { std::memcpy(to_.data(), from_.data(), bytes_); });
+  timings.time_together(world, "streaming copy", [&] { copy_streaming(); });
+  timings.time_together(world, "write", [&] { write_streaming(); });
+  timings.time_together(world, "read", [&] { read(); });
 }
 
-std::size_t Ceilings::copy_streaming() {
+MachineSpeed Ceilings::speed(const Timings& timings) const {
+  const auto gbps = [&](std::size_t bytes_per_rank, const char* name) {
+    return static_cast<double>(bytes_per_rank) * num_ranks_ / timings.median(name) / 1e6;
+  };
+  return {.memcpy_gbps = gbps(2 * bytes_, "memcpy"),
+          .streaming_gbps = gbps(2 * bytes_, "streaming copy"),
+          .write_gbps = gbps(bytes_, "write"),
+          .read_gbps = gbps(bytes_, "read")};
+}
+
+void Ceilings::copy_streaming() {
   std::byte* target = to_.data();
   copy_row(from_.data(), bytes_, std::span(&target, 1), Store::streaming);
   flush_streaming();
-  return 2 * bytes_;
 }
 
-std::size_t Ceilings::write_streaming() {
+void Ceilings::write_streaming() {
   for (std::size_t offset = 0; offset < bytes_; offset += kRow) {
     std::byte* target = to_.data() + offset;
     copy_row(from_.data(), kRow, std::span(&target, 1), Store::streaming);
   }
   flush_streaming();
-  return bytes_;
 }
 
-std::size_t Ceilings::read() {
+void Ceilings::read() {
   // Several accumulators, so that the loads and not the additions are the limit.
   std::uint64_t sums[8] = {};
   std::uint64_t words[8];
@@ -111,7 +111,6 @@ std::size_t Ceilings::read() {
     for (std::size_t i = 0; i < 8; ++i) sums[i] += words[i];
   }
   for (const std::uint64_t sum : sums) sink_ += sum;
-  return bytes_;
 }
 
 MachineSpeed measure_machine(std::int32_t num_ranks) {

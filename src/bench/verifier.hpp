@@ -5,67 +5,79 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "bench/reference/expert.hpp"
+#include "bench/reference/plan.hpp"
+#include "bench/reference/shuffle.hpp"
 #include "bench/shuffle/config.hpp"
 #include "bench/shuffle/workload.hpp"
-#include "layer/reference_expert.hpp"
 #include "shunt/tensor.hpp"
 
 namespace shunt::bench {
 
-/// In which order a token's rows are summed.
-enum class SumOrder {
-  tree,     ///< experts ascending within a rank, ranks within a node, nodes
-  routing,  ///< as the router listed them
+/// How a system shuffles, as far as its output shows it.
+struct ShuffleKind {
+  Layout layout;
+  SumOrder order;
+  DType row_dtype;
+  std::int64_t max_tokens = 0;  ///< `padded` only: as in PlanOptions
 };
 
-/// Works on one rank's part with plain loops; throws Error(internal) that says what differs.
+/// What a system's dispatch left on a rank, in host memory.
+struct Delivered {
+  ConstTensor rows;               ///< may have room for more than came
+  std::int64_t num_rows;          ///< that came; in `padded` those that there is room for
+  std::span<const float> scales;  ///< of fp8 rows, else empty
+  /// [local experts], or in `padded` [local experts, ranks]: rows that came for each, as the system counts them.
+  std::vector<std::int64_t> row_counts;
+};
+
+/// Works on one rank's part with the reference, which shares no planner and no kernel with what is measured. Throws
+/// Error(internal) that says what differs.
 class Verifier {
  public:
-  Verifier(const ShuffleConfig& config, const Workload& workload, std::size_t rank)
-      : config_(config), workload_(workload), rank_(rank), map_(config.map()), topology_(config.topology()) {}
+  Verifier(const ShuffleConfig& config, const Workload& workload, std::size_t rank, const ShuffleKind& kind);
 
-  void check_dispatch(const std::string& system, Layout layout, const ConstTensor& rows,
-                      std::span<const float> scales) const;
+  /// How many rows came for every expert, and every bit of them.
+  void check_dispatch(const std::string& system, const Delivered& delivered) const;
   /// What the stand-in experts make of the rows that should have come.
-  void fill_expert_out(Layout layout, const Tensor& expert_out) const;
-  void check_combine(const std::string& system, Layout layout, SumOrder order, const ConstTensor& result) const;
+  void fill_expert_out(const Tensor& expert_out) const;
+  void check_combine(const std::string& system, const ConstTensor& result) const;
 
  private:
-  /// A row that this rank should receive.
-  struct Delivery {
-    std::size_t source;
-    std::int64_t token;
+  /// A token's row as it is sent, and as experts see it.
+  struct Sent {
+    std::vector<std::byte> bytes;
+    std::vector<float> scales;
+    std::vector<float> values;
+  };
+  /// A row that a token has on a rank.
+  struct Place {
+    RankId rank;
+    ExpertId expert;  ///< none in `token_unique`
+    std::int32_t choice;
     std::int64_t slot;
     float factor;  ///< what the stand-in expert, or the whole layer in `token_unique`, multiplies it with
-  };
-  /// A row that one of this rank's tokens gets back.
-  struct Answer {
-    RankId rank;
-    float factor;
-    float weight;
+    float weight;  ///< of the result in combine
   };
 
-  [[nodiscard]] std::vector<Delivery> deliveries(Layout layout) const;
-  [[nodiscard]] std::vector<Delivery> deliveries_to_experts(Layout layout) const;
-  [[nodiscard]] std::vector<Delivery> deliveries_to_rank() const;
-  [[nodiscard]] std::vector<Answer> answers(std::size_t source, std::int64_t token, Layout layout,
-                                            SumOrder order) const;
-  /// What the stand-in for an expert multiplies rows with; of all its copies.
-  [[nodiscard]] float factor_of(PhysicalId copy) const { return Workload::expert_factor(map_.logical(copy).value); }
-
-  void fill_sent_row(std::size_t source, std::int64_t token, std::vector<std::byte>& row,
-                     std::vector<float>& scales) const;
-  void fill_expert_row(std::size_t source, std::int64_t token, float factor, std::byte* row) const;
-  void sum(std::size_t source, std::int64_t token, std::span<const Answer> answers, SumOrder order,
-           std::span<float> result) const;
+  void check_counts(const std::string& system, const Delivered& delivered) const;
+  [[nodiscard]] std::vector<Place> places(std::size_t source, std::int64_t token) const;
+  [[nodiscard]] Sent sent(std::size_t source, std::int64_t token) const;
+  [[nodiscard]] std::vector<float> result_of(std::int64_t token) const;
+  /// visit(source, token, row, place) for every row that this rank should receive.
+  template <class Visit>
+  void for_each_delivery(const Visit& visit) const;
 
   const ShuffleConfig& config_;
   const Workload& workload_;
   std::size_t rank_;
+  ShuffleKind kind_;
   ExpertMap map_;
   Topology topology_;
+  ReferencePlan plan_;
 };
 
 /// For one rank's tokens.

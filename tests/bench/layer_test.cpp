@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "bench/layer/random_experts.hpp"
+#include "bench/reference/rows.hpp"
 #include "shunt/error.hpp"
 
 namespace shunt::bench {

@@ -15,7 +15,6 @@
 #include "bench/device/systems.hpp"
 #include "bench/device/unfused_system.hpp"
 #include "bench/shuffle/workload.hpp"
-#include "bench/verifier.hpp"
 #include "core/cuda/captured_graph.hpp"
 #include "core/cuda/stream.hpp"
 #include "core/fail.hpp"
@@ -67,7 +66,7 @@ class DeviceBenchmark {
         config_(config),
         streams_(world, config),
         workload_(config),
-        x_(upload_tokens()),
+        x_(upload(workload_.tokens(world.rank().index()))),
         clock_(world, stream()),
         clock_everywhere_(world, everywhere()),
         copied_bytes_(kCopiedBytes / 2 / static_cast<std::size_t>(config.ranks)),
@@ -104,13 +103,6 @@ class DeviceBenchmark {
   }
 
  private:
-  Tensor upload_tokens() {
-    const Tensor host = workload_.tokens(world_.rank().index());
-    const Tensor tensor = tensor_on_device(host.dtype, host.rows, host.cols);
-    device::check(cudaMemcpy(tensor.data, host.data, host.bytes(), cudaMemcpyHostToDevice), "upload");
-    return tensor;
-  }
-
   [[nodiscard]] cudaStream_t stream() const { return streams_.own.get(); }
   [[nodiscard]] cudaStream_t everywhere() const { return streams_.everywhere.get(); }
 
@@ -122,21 +114,16 @@ class DeviceBenchmark {
   }
 
   [[nodiscard]] std::vector<std::byte> download(const ConstTensor& tensor) const {
-    finish();
-    std::vector<std::byte> bytes(tensor.bytes());
-    device::check(cudaMemcpyAsync(bytes.data(), tensor.data, bytes.size(), cudaMemcpyDeviceToHost, stream()),
-                  "download");
-    finish();
-    return bytes;
+    return bench::download(tensor.data, tensor.bytes(), stream());
   }
 
   void verify(DeviceSystem& system) {
-    ShuffleConfig unquantised = config_;  // what the baseline moves
-    unquantised.dtype = config_.expert_dtype();
-    const Verifier verifier(system.rows().dtype == config_.dtype ? config_ : unquantised, workload_,
-                            world_.rank().index());
+    const Verifier verifier(config_, workload_, world_.rank().index(), system.kind());
     const auto poison = [&](const ConstTensor& tensor) {
       device::check(cudaMemsetAsync(const_cast<std::byte*>(tensor.data), 0xa5, tensor.bytes(), stream()), "poison");
+    };
+    const auto on_host = [](const std::vector<std::byte>& bytes, const ConstTensor& tensor) {
+      return borrow(static_cast<const void*>(bytes.data()), tensor.dtype, tensor.rows, tensor.cols);
     };
     poison(system.rows());
     poison(system.scales());
@@ -150,16 +137,16 @@ class DeviceBenchmark {
     {
       const auto rows = download(system.rows());
       const auto scales = download(system.scales());
-      verifier.check_dispatch(
-          system.name(), system.layout(),
-          borrow(static_cast<const void*>(rows.data()), system.rows().dtype, system.rows().rows, system.rows().cols),
-          {reinterpret_cast<const float*>(scales.data()), scales.size() / sizeof(float)});
+      verifier.check_dispatch(system.name(),
+                              {on_host(rows, system.rows()),
+                               system.num_rows(),
+                               {reinterpret_cast<const float*>(scales.data()), scales.size() / sizeof(float)},
+                               system.row_counts()});
     }
     {
       const Tensor expert_out = system.expert_out();
       std::vector<std::byte> host(expert_out.bytes());
-      verifier.fill_expert_out(system.layout(),
-                               borrow(host.data(), expert_out.dtype, expert_out.rows, expert_out.cols));
+      verifier.fill_expert_out(borrow(host.data(), expert_out.dtype, expert_out.rows, expert_out.cols));
       device::check(cudaMemcpyAsync(expert_out.data, host.data(), host.size(), cudaMemcpyHostToDevice, stream()),
                     "upload");
       finish();
@@ -167,9 +154,7 @@ class DeviceBenchmark {
     world_.barrier();
     system.combine();
     const auto result = download(system.result());
-    verifier.check_combine(system.name(), system.layout(), system.order(),
-                           borrow(static_cast<const void*>(result.data()), system.result().dtype, system.result().rows,
-                                  system.result().cols));
+    verifier.check_combine(system.name(), on_host(result, system.result()));
     world_.barrier();
   }
 
@@ -271,7 +256,7 @@ class DeviceBenchmark {
     const auto tokens = static_cast<std::uint64_t>(config_.tokens) * static_cast<std::uint64_t>(config_.ranks);
     std::uint64_t combined_bytes = 0;  // of shunt
     for (const auto& system : systems_) {
-      const auto counts = workload_.count_rows(system->layout() == Layout::token_unique);
+      const auto counts = workload_.count_rows(system->kind().layout == Layout::token_unique);
       SystemResult& result = result_.systems.emplace_back();
       result.name = system->name();
       const auto of_one = [&](const char* operation) {

@@ -33,6 +33,22 @@ std::shared_ptr<T> upload(std::span<const T> values) {
   return {memory, reinterpret_cast<T*>(memory.get())};
 }
 
+/// What so many values on the device are once the stream's work is done. Waits.
+template <class T>
+std::vector<T> download(const T* values, std::size_t count, cudaStream_t stream) {
+  std::vector<T> host(count);
+  device::check(cudaMemcpyAsync(host.data(), values, count * sizeof(T), cudaMemcpyDeviceToHost, stream), "download");
+  device::check(cudaStreamSynchronize(stream), "download");
+  return host;
+}
+
+/// A tensor of host memory as one of the device. Waits.
+inline Tensor upload(const Tensor& host) {
+  const Tensor tensor = tensor_on_device(host.dtype, host.rows, host.cols);
+  device::check(cudaMemcpy(tensor.data, host.data, host.bytes(), cudaMemcpyHostToDevice), "upload");
+  return tensor;
+}
+
 /// Bytes of a device's memory that a benchmark lends to a rank's shuffle: what any rank holds at most: its rows twice
 /// (scales included where they are fp8, and then narrower than experts' outputs), its result, a plan or two.
 inline std::size_t heap_bytes(const ShuffleConfig& config, std::int64_t rows) {

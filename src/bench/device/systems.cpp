@@ -1,9 +1,9 @@
 #include "bench/device/systems.hpp"
 
 #include <algorithm>
-#include <cstring>
 
 #include "bench/device/memory.hpp"
+#include "bench/ranks.hpp"
 #include "engine/cuda/engine_impl.hpp"
 #include "engine/cuda/row_kernels.hpp"
 #include "kernels/cuda/quantise_rows.hpp"
@@ -52,9 +52,7 @@ DeviceShuntSystem::DeviceShuntSystem(World& world, const ShuffleConfig& config, 
   expert_out_ = engine_.expert_out(plan_);
   result_ = heap_.allocate(config.expert_dtype(), config.tokens, config.hidden);
   const auto gather = [&](std::byte* mine) {
-    std::vector<std::byte*> pointers;
-    for (const auto& bytes : world.all_gather(std::as_bytes(std::span(&mine, 1))))
-      std::memcpy(&pointers.emplace_back(), bytes.data(), sizeof(std::byte*));
+    const std::vector<std::byte*> pointers = values_of_ranks(world, mine);
     return upload(std::span<std::byte* const>(pointers));
   };
   rows_of_ranks_ = gather(rows_.data);
@@ -105,11 +103,18 @@ void DeviceShuntSystem::combine_kernel() {
                      {config_.sms, engine_.stream()});
 }
 
+std::vector<std::int64_t> DeviceShuntSystem::row_counts() const {
+  const auto counts =
+      download(plan_.expert_counts(), static_cast<std::size_t>(plan_.num_local_experts()), engine_.stream());
+  return {counts.begin(), counts.end()};
+}
+
 void DeviceShuntSystem::check() { (void)plan_.sizes(); }
 
 DeviceDecodeSystem::DeviceDecodeSystem(World& world, const ShuffleConfig& config, const Workload& workload,
                                        const Tensor& x, Stream stream)
     : config_(config),
+      num_runs_(static_cast<std::size_t>(config.map().num_local(world.rank()) * config.ranks)),
       experts_(upload(std::span(workload.routing(world.rank().index()).experts))),
       weights_(upload(std::span(workload.routing(world.rank().index()).weights))),
       x_(x),
@@ -122,6 +127,11 @@ DeviceDecodeSystem::DeviceDecodeSystem(World& world, const ShuffleConfig& config
                 .stream = stream,
                 .deadline = std::chrono::seconds(30)}),
       result_(heap_.allocate(config.expert_dtype(), config.tokens, config.hidden)) {}
+
+std::vector<std::int64_t> DeviceDecodeSystem::row_counts() const {
+  const auto counts = download(decoder_.source_counts(), num_runs_, decoder_.stream());
+  return {counts.begin(), counts.end()};
+}
 
 void DeviceDecodeSystem::dispatch() {
   (void)decoder_.dispatch(

@@ -20,8 +20,7 @@ class DeviceSystem {
   virtual ~DeviceSystem() = default;
 
   [[nodiscard]] virtual std::string name() const = 0;
-  [[nodiscard]] virtual Layout layout() const = 0;
-  [[nodiscard]] virtual SumOrder order() const = 0;
+  [[nodiscard]] virtual ShuffleKind kind() const = 0;
 
   virtual void plan() = 0;
   virtual void dispatch() = 0;
@@ -36,6 +35,9 @@ class DeviceSystem {
   virtual void check() {}
 
   [[nodiscard]] virtual ConstTensor rows() const = 0;
+  /// Of what dispatch() delivered, once its work is done: as in Delivered.
+  [[nodiscard]] virtual std::int64_t num_rows() const = 0;
+  [[nodiscard]] virtual std::vector<std::int64_t> row_counts() const = 0;
   /// Of fp8 rows; else empty.
   [[nodiscard]] virtual ConstTensor scales() const { return {}; }
   [[nodiscard]] virtual Tensor expert_out() const = 0;
@@ -52,8 +54,7 @@ class DeviceShuntSystem final : public DeviceSystem {
                     Stream stream);
 
   [[nodiscard]] std::string name() const override { return "shunt"; }
-  [[nodiscard]] Layout layout() const override { return config_.layout; }
-  [[nodiscard]] SumOrder order() const override { return SumOrder::tree; }
+  [[nodiscard]] ShuffleKind kind() const override { return {config_.layout, SumOrder::tree, config_.dtype}; }
   void plan() override;
   void dispatch() override;
   void combine() override;
@@ -62,6 +63,8 @@ class DeviceShuntSystem final : public DeviceSystem {
   void combine_kernel() override;
   void check() override;
   [[nodiscard]] ConstTensor rows() const override { return rows_; }
+  [[nodiscard]] std::int64_t num_rows() const override { return plan_.sizes().num_rows; }
+  [[nodiscard]] std::vector<std::int64_t> row_counts() const override;
   [[nodiscard]] ConstTensor scales() const override { return scales_; }
   [[nodiscard]] Tensor expert_out() const override { return expert_out_; }
   [[nodiscard]] ConstTensor result() const override { return result_; }
@@ -96,13 +99,16 @@ class DeviceDecodeSystem final : public DeviceSystem {
                      Stream stream);
 
   [[nodiscard]] std::string name() const override { return "shunt"; }
-  [[nodiscard]] Layout layout() const override { return Layout::padded; }
-  [[nodiscard]] SumOrder order() const override { return SumOrder::tree; }
+  [[nodiscard]] ShuffleKind kind() const override {
+    return {Layout::padded, SumOrder::tree, config_.dtype, config_.tokens};
+  }
   void plan() override {}
   void dispatch() override;
   void combine() override { (void)decoder_.combine({.out = result_}); }
   [[nodiscard]] bool takes_turns() const override { return true; }
   [[nodiscard]] ConstTensor rows() const override { return decoder_.rows(); }
+  [[nodiscard]] std::int64_t num_rows() const override { return decoder_.rows().rows; }
+  [[nodiscard]] std::vector<std::int64_t> row_counts() const override;
   [[nodiscard]] ConstTensor scales() const override { return decoder_.row_scales(); }
   [[nodiscard]] Tensor expert_out() const override { return decoder_.expert_out(); }
   [[nodiscard]] ConstTensor result() const override { return result_; }
@@ -112,6 +118,7 @@ class DeviceDecodeSystem final : public DeviceSystem {
 
  private:
   const ShuffleConfig& config_;
+  std::size_t num_runs_;  // of local experts and ranks
   std::shared_ptr<std::int32_t> experts_;
   std::shared_ptr<float> weights_;
   Tensor x_;

@@ -1,10 +1,10 @@
 #include "bench/device/unfused_system.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 
 #include "bench/device/memory.hpp"
+#include "bench/ranks.hpp"
 #include "kernels/cuda/copy_rows.hpp"
 #include "kernels/cuda/reduce_rows.hpp"
 
@@ -29,11 +29,7 @@ DeviceUnfusedSystem::DeviceUnfusedSystem(World& world, const ShuffleConfig& conf
   const std::uint32_t zero = 0;
   never_ = upload(std::span(&zero, 1));
   device::check(cudaEventCreateWithFlags(&copied_, cudaEventDisableTiming), "make an event");
-  const Buffers mine{receive_.data, copied_};
-  for (const auto& bytes : world.all_gather(std::as_bytes(std::span(&mine, 1)))) {
-    peers_.emplace_back();
-    std::memcpy(&peers_.back(), bytes.data(), sizeof(Buffers));
-  }
+  peers_ = values_of_ranks(world, Buffers{receive_.data, copied_});
 }
 
 DeviceUnfusedSystem::~DeviceUnfusedSystem() { (void)cudaEventDestroy(copied_); }
@@ -91,12 +87,15 @@ void DeviceUnfusedSystem::find_runs(const Workload& workload) {
     arrival[source] = arrival[source - 1] + static_cast<std::int32_t>(rows_between(source - 1, rank_));
   const auto first = map.first_physical(RankId(rank_)).index();
   std::int32_t slot = 0;
-  for (std::size_t local = 0; local < static_cast<std::size_t>(map.num_local(RankId(rank_))); ++local)
+  for (std::size_t local = 0; local < static_cast<std::size_t>(map.num_local(RankId(rank_))); ++local) {
+    const std::int32_t begin = slot;
     for (std::size_t source = 0; source < num_ranks; ++source)
       for (std::int32_t i = 0; i < count_of(source, first + local); ++i, ++slot) {
         scatter_.push_back({arrival[source]++, 0, slot, 1.0f});
         unscatter_.push_back({slot, 0, scatter_.back().token, 1.0f});
       }
+    row_counts_.push_back(slot - begin);
+  }
 }
 
 void DeviceUnfusedSystem::permute(const ConstTensor& from, const Tensor& to,

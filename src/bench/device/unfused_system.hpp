@@ -22,12 +22,13 @@ class DeviceUnfusedSystem final : public DeviceSystem {
   ~DeviceUnfusedSystem() override;
 
   [[nodiscard]] std::string name() const override { return "unfused"; }
-  [[nodiscard]] Layout layout() const override { return Layout::expert_major; }
-  [[nodiscard]] SumOrder order() const override { return SumOrder::routing; }
+  [[nodiscard]] ShuffleKind kind() const override { return {Layout::expert_major, SumOrder::routing, x_.dtype}; }
   void plan() override {}
   void dispatch() override;
   void combine() override;
   [[nodiscard]] ConstTensor rows() const override { return rows_; }
+  [[nodiscard]] std::int64_t num_rows() const override { return rows_.rows; }
+  [[nodiscard]] std::vector<std::int64_t> row_counts() const override { return row_counts_; }
   [[nodiscard]] Tensor expert_out() const override { return expert_out_; }
   [[nodiscard]] ConstTensor result() const override { return result_; }
   [[nodiscard]] std::uint64_t rows_touched(std::uint64_t, std::uint64_t delivered) const override {
@@ -57,6 +58,7 @@ class DeviceUnfusedSystem final : public DeviceSystem {
   cudaStream_t stream_;
   Tensor x_;
   std::vector<Run> runs_;  // by peer
+  std::vector<std::int64_t> row_counts_;
   std::vector<device::Segment> gather_, scatter_, unscatter_;
   std::vector<device::Term> terms_;
   std::shared_ptr<device::Segment> gather_list_, scatter_list_, unscatter_list_;

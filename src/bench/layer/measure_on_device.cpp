@@ -98,7 +98,7 @@ class LayerBenchmark {
         map_(shuffle_.map()),
         max_rows_(is_unique() ? demand_.most_unique_rows : demand_.most_aligned_rows),
         weights_(make_weights()),
-        x_(upload_tokens()),
+        x_(upload(workload_.tokens(rank()))),
         experts_of_tokens_(upload(std::span(workload_.routing(rank()).experts))),
         weights_of_tokens_(upload(std::span(workload_.routing(rank()).weights))),
         heap_(world, {.bytes = heap_bytes(shuffle_, max_rows_)}),
@@ -173,22 +173,10 @@ class LayerBenchmark {
     return {make(2 * config_.ffn, shuffle_.hidden, 0), make(shuffle_.hidden, config_.ffn, 1)};
   }
 
-  Tensor upload_tokens() {
-    const Tensor host = workload_.tokens(rank());
-    const Tensor tensor = tensor_on_device(host.dtype, host.rows, host.cols);
-    device::check(cudaMemcpy(tensor.data, host.data, host.bytes(), cudaMemcpyHostToDevice), "upload");
-    return tensor;
-  }
-
   void finish() const { device::check(cudaStreamSynchronize(stream_.get()), "finish"); }
 
   [[nodiscard]] std::vector<std::byte> download(const Tensor& tensor) const {
-    finish();
-    std::vector<std::byte> bytes(tensor.bytes());
-    device::check(cudaMemcpyAsync(bytes.data(), tensor.data, bytes.size(), cudaMemcpyDeviceToHost, stream_.get()),
-                  "download");
-    finish();
-    return bytes;
+    return bench::download(tensor.data, tensor.bytes(), stream_.get());
   }
 
   /// Writes the routing that the workload has pruned on the host; see check_routing().
@@ -246,12 +234,8 @@ class LayerBenchmark {
   void check_routing() const {
     const RankRouting& expected = workload_.routing(rank());
     const auto is_same = [&](const auto& device, const auto& host) {
-      const auto bytes = std::as_bytes(std::span(host));
-      std::vector<std::byte> there(bytes.size());
-      device::check(cudaMemcpyAsync(there.data(), device.get(), there.size(), cudaMemcpyDeviceToHost, stream_.get()),
-                    "download the routing");
-      finish();
-      return std::equal(bytes.begin(), bytes.end(), there.begin());
+      const auto there = bench::download(device.get(), host.size(), stream_.get());
+      return std::ranges::equal(std::as_bytes(std::span(there)), std::as_bytes(std::span(host)));
     };
     if (!is_same(experts_of_tokens_, expected.experts) || !is_same(weights_of_tokens_, expected.weights))
       fail(ErrorCode::internal, "rank {}: the routing that the device pruned differs from the host's", rank());
@@ -263,12 +247,8 @@ class LayerBenchmark {
     const RankId owner = map_.rank(copy);
     const std::size_t local = copy.index() - map_.first_physical(owner).index();
     const auto download_matrix = [&](const std::byte* matrices, std::int64_t count) {
-      std::vector<std::byte> bytes(static_cast<std::size_t>(count) * size_of(shuffle_.dtype));
-      device::check(cudaMemcpyAsync(bytes.data(), matrices + local * bytes.size(), bytes.size(), cudaMemcpyDeviceToHost,
-                                    stream_.get()),
-                    "download weights");
-      finish();
-      return widened(bytes, shuffle_.dtype);
+      const auto matrix_bytes = static_cast<std::size_t>(count) * size_of(shuffle_.dtype);
+      return widened(bench::download(matrices + local * matrix_bytes, matrix_bytes, stream_.get()), shuffle_.dtype);
     };
     const device::ExpertWeights& weights = weights_of_ranks[owner.index()];
     return {shuffle_.hidden, config_.ffn, shuffle_.dtype,

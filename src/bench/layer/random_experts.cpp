@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "bench/reference/rows.hpp"
 #include "core/hash.hpp"
 #include "shunt/float_formats.hpp"
 

@@ -5,9 +5,9 @@
 #include <map>
 
 #include "bench/layer/config.hpp"
+#include "bench/reference/expert.hpp"
 #include "layer/aligned_buffer.hpp"
 #include "layer/experts.hpp"
-#include "layer/reference_expert.hpp"
 #include "shunt/expert_map.hpp"
 
 namespace shunt::bench {

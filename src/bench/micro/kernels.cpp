@@ -66,16 +66,18 @@ void memcpy_rows(benchmark::State& state) {
   set_rate(state, 2 * source.bytes());
 }
 
+void copy_all(Rows& source, Rows& target, Store store) {
+  for (std::size_t i = 0; i < source.num(); ++i) {
+    std::byte* const to = target.shuffled(i);
+    copy_row(source.row(i), kRowBytes, {&to, 1}, store);
+  }
+  flush_streaming();
+}
+
 void copy_rows(benchmark::State& state, Store store) {
   Rows source(mebibytes(state));
   Rows target(mebibytes(state));
-  for (auto _ : state) {
-    for (std::size_t i = 0; i < source.num(); ++i) {
-      std::byte* const to = target.shuffled(i);
-      copy_row(source.row(i), kRowBytes, {&to, 1}, store);
-    }
-    flush_streaming();
-  }
+  for (auto _ : state) copy_all(source, target, store);
   set_rate(state, 2 * source.bytes());
 }
 
@@ -83,11 +85,7 @@ void copy_then_read(benchmark::State& state, Store store) {
   Rows source(mebibytes(state));
   Rows target(mebibytes(state));
   for (auto _ : state) {
-    for (std::size_t i = 0; i < source.num(); ++i) {
-      std::byte* const to = target.shuffled(i);
-      copy_row(source.row(i), kRowBytes, {&to, 1}, store);
-    }
-    flush_streaming();
+    copy_all(source, target, store);
     for (std::size_t i = 0; i < target.num(); ++i) benchmark::DoNotOptimize(sum_words(target.row(i)));
   }
   set_rate(state, 3 * source.bytes());

@@ -9,7 +9,6 @@
 #include "bench/shuffle/wire.hpp"
 #include "bench/shuffle/workload.hpp"
 #include "bench/timings.hpp"
-#include "bench/verifier.hpp"
 #include "core/fail.hpp"
 #include "shunt/environment.hpp"
 
@@ -19,8 +18,6 @@ namespace {
 /// One system as it is timed; a baseline may have variants, of which the better one counts.
 struct Contestant {
   std::unique_ptr<System> system;
-  Layout layout;
-  SumOrder order;
   std::string key;  // unique
   ShuntSystem* shunt = nullptr;
 };
@@ -68,30 +65,21 @@ class Benchmark {
   ShuntSystem* add_shunt(Forwarders forwarders) {
     auto system = std::make_unique<ShuntSystem>(world_, config_, workload_, tokens_, forwarders);
     ShuntSystem* const shunt = system.get();
-    contestants_.push_back({std::move(system), config_.layout, SumOrder::tree, shunt->name(), shunt});
+    contestants_.push_back({std::move(system), shunt->name(), shunt});
     return shunt;
   }
 
   void add_staged(const std::shared_ptr<AllToAll>& all_to_all) {
     for (const Store store : {Store::cached, Store::streaming})
       contestants_.push_back({std::make_unique<StagedSystem>(world_, config_, workload_, tokens_, all_to_all, store),
-                              Layout::expert_major, SumOrder::routing,
                               all_to_all->name() + (store == Store::cached ? " cached" : " streaming")});
   }
 
   void verify() {
-    ShuffleConfig unquantised = config_;  // what the baselines move
-    unquantised.dtype = config_.expert_dtype();
     for (const Contestant& contestant : contestants_) {
-      const Verifier verifier(contestant.shunt ? config_ : unquantised, workload_, world_.rank().index());
       show_progress("verifying " + contestant.key);
-      System& system = *contestant.system;
-      system.plan();
-      const ConstTensor rows = system.dispatch();
-      verifier.check_dispatch(contestant.key, contestant.layout, rows,
-                              contestant.shunt ? contestant.shunt->rows().scales : std::span<const float>());
-      verifier.fill_expert_out(contestant.layout, system.expert_out());
-      verifier.check_combine(contestant.key, contestant.layout, contestant.order, system.combine());
+      const Verifier verifier(config_, workload_, world_.rank().index(), contestant.system->kind());
+      bench::verify(contestant.key, *contestant.system, verifier);
     }
   }
 
@@ -107,10 +95,7 @@ class Benchmark {
       timings_.time(world_, "wire dispatch", [&] { wire_->forward(); });
       timings_.time(world_, "wire combine", [&] { wire_->backward(); });
     }
-    timings_.time_together(world_, "memcpy", [&] { copied_bytes_ = ceilings_.copy_with_memcpy(); });
-    timings_.time_together(world_, "streaming copy", [&] { ceilings_.copy_streaming(); });
-    timings_.time_together(world_, "write", [&] { written_bytes_ = ceilings_.write_streaming(); });
-    timings_.time_together(world_, "read", [&] { read_bytes_ = ceilings_.read(); });
+    ceilings_.measure_once(world_, timings_);
   }
 
   void summarise() {
@@ -124,12 +109,10 @@ class Benchmark {
       wire.combine_ms = timings_.median("wire combine");
       wire.cross_node_bytes = wire.wire_bytes = wire.moved_bytes = result_.systems.front().cross_node_bytes;
     }
-    const auto gbps = [&](std::size_t bytes_per_rank, const std::string& name) {
-      return static_cast<double>(bytes_per_rank) * config_.ranks / timings_.median(name) / 1e6;
-    };
-    result_.copy_ceiling_gbps = std::max(gbps(copied_bytes_, "memcpy"), gbps(copied_bytes_, "streaming copy"));
-    result_.write_ceiling_gbps = gbps(written_bytes_, "write");
-    result_.read_ceiling_gbps = gbps(read_bytes_, "read");
+    const MachineSpeed speed = ceilings_.speed(timings_);
+    result_.copy_ceiling_gbps = std::max(speed.memcpy_gbps, speed.streaming_gbps);
+    result_.write_ceiling_gbps = speed.write_gbps;
+    result_.read_ceiling_gbps = speed.read_gbps;
 
     const SystemResult& shunt = result_.systems.front();
     const auto efficiency = [&](std::uint64_t bytes, double ms) {
@@ -144,7 +127,7 @@ class Benchmark {
   void summarise(const Contestant& contestant) {
     const System& system = *contestant.system;
     const auto row_bytes = contestant.shunt ? config_.row_bytes() : tokens_.row_bytes();
-    const auto counts = workload_.count_rows(system.sends_once_per_rank());
+    const auto counts = workload_.count_rows(system.kind().layout == Layout::token_unique);
     SystemResult result;
     result.name = system.name();
     result.plan_ms = timings_.median(contestant.key + " plan");
@@ -185,9 +168,6 @@ class Benchmark {
   bool has_hosts_ = false;
   std::optional<Wire> wire_;
   Timings timings_;
-  std::size_t copied_bytes_ = 0;
-  std::size_t written_bytes_ = 0;
-  std::size_t read_bytes_ = 0;
   ShuffleResult result_;
 };
 

@@ -5,6 +5,14 @@
 
 namespace shunt::bench {
 
+void verify(const std::string& name, System& system, const Verifier& verifier) {
+  system.plan();
+  const ConstTensor rows = system.dispatch();
+  verifier.check_dispatch(name, {rows, rows.rows, system.scales(), system.row_counts()});
+  verifier.fill_expert_out(system.expert_out());
+  verifier.check_combine(name, system.combine());
+}
+
 ShuntSystem::ShuntSystem(World& world, const ShuffleConfig& config, const Workload& workload, const Tensor& tokens,
                          Forwarders forwarders)
     : config_(config),
@@ -18,7 +26,7 @@ void ShuntSystem::plan() {
   PlanOptions options;
   options.layout = config_.layout;
   options.forwarders = forwarders_;
-  if (config_.layout == Layout::padded) options.max_tokens = std::max<std::int64_t>(config_.tokens, 1);
+  options.max_tokens = max_tokens();
   plan_ = engine_.plan(routing_, map_, options);
 }
 
@@ -27,6 +35,11 @@ ConstTensor ShuntSystem::dispatch() {
   rows_ = {};
   rows_ = engine_.dispatch(plan_, tokens_).wait();
   return rows_.rows;
+}
+
+std::vector<std::int64_t> ShuntSystem::row_counts() const {
+  if (config_.layout == Layout::padded) return {rows_.source_counts.begin(), rows_.source_counts.end()};
+  return {plan_.expert_counts().begin(), plan_.expert_counts().end()};
 }
 
 Tensor ShuntSystem::expert_out() {

@@ -1,12 +1,14 @@
 // Ways to shuffle on the host, as the benchmark drives them.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
 
 #include "bench/shuffle/config.hpp"
 #include "bench/shuffle/workload.hpp"
+#include "bench/verifier.hpp"
 #include "layer/all_to_all.hpp"
 #include "layer/conventional_exchange.hpp"
 #include "shunt/engine.hpp"
@@ -21,11 +23,15 @@ class System {
   virtual ~System() = default;
 
   [[nodiscard]] virtual std::string name() const = 0;
+  [[nodiscard]] virtual ShuffleKind kind() const = 0;
 
   /// All that depends on the routing alone.
   virtual void plan() = 0;
   /// This rank's rows; valid until the next call.
   virtual ConstTensor dispatch() = 0;
+  /// Of what dispatch() delivered: as in Delivered.
+  [[nodiscard]] virtual std::span<const float> scales() const { return {}; }
+  [[nodiscard]] virtual std::vector<std::int64_t> row_counts() const = 0;
   /// Where the experts' outputs go; valid until the next plan() after which it is asked for again.
   virtual Tensor expert_out() = 0;
   /// Of what expert_out() holds; valid until the next call.
@@ -33,9 +39,10 @@ class System {
 
   /// Rows read plus rows written by one dispatch of this rank, given its tokens and the (token, expert) pairs it sends.
   [[nodiscard]] virtual std::uint64_t rows_touched(std::uint64_t tokens, std::uint64_t sent) const = 0;
-  /// True where a token travels once per rank instead of once per expert.
-  [[nodiscard]] virtual bool sends_once_per_rank() const { return false; }
 };
+
+/// Collective: lets the system shuffle once, under a name of its own, and verifies every step of it.
+void verify(const std::string& name, System& system, const Verifier& verifier);
 
 /// shunt itself: one pass, into the final slots.
 class ShuntSystem final : public System {
@@ -44,16 +51,19 @@ class ShuntSystem final : public System {
               Forwarders forwarders);
 
   [[nodiscard]] std::string name() const override { return forwarders_ == Forwarders::rotated ? "rotation" : "shunt"; }
+  [[nodiscard]] ShuffleKind kind() const override {
+    return {config_.layout, SumOrder::tree, config_.dtype, max_tokens()};
+  }
   void plan() override;
   ConstTensor dispatch() override;
+  [[nodiscard]] std::span<const float> scales() const override { return rows_.scales; }
+  [[nodiscard]] std::vector<std::int64_t> row_counts() const override;
   Tensor expert_out() override;
   ConstTensor combine() override;
   [[nodiscard]] std::uint64_t rows_touched(std::uint64_t tokens, std::uint64_t sent) const override {
     return tokens + sent;
   }
-  [[nodiscard]] bool sends_once_per_rank() const override { return config_.layout == Layout::token_unique; }
 
-  [[nodiscard]] const Rows& rows() const { return rows_; }
   /// After plan(): whether the ranks are on several hosts.
   [[nodiscard]] bool sends_to_hosts() const;
   /// After plan(): what this rank's dispatch sends to each rank of another host.
@@ -62,6 +72,10 @@ class ShuntSystem final : public System {
   [[nodiscard]] Traffic traffic() const { return plan_.traffic(config_.row_bytes()); }
 
  private:
+  [[nodiscard]] std::int64_t max_tokens() const {
+    return config_.layout == Layout::padded ? std::max<std::int64_t>(config_.tokens, 1) : 0;
+  }
+
   const ShuffleConfig& config_;
   Routing routing_;
   Tensor tokens_;
@@ -86,8 +100,12 @@ class StagedSystem final : public System {
         exchange_(world.rank(), world.topology(), std::move(all_to_all), {config.hidden, tokens.dtype, store}) {}
 
   [[nodiscard]] std::string name() const override { return exchange_.all_to_all().name(); }
+  [[nodiscard]] ShuffleKind kind() const override { return {Layout::expert_major, SumOrder::routing, tokens_.dtype}; }
   void plan() override { exchange_.plan(routing_, map_); }
   ConstTensor dispatch() override { return exchange_.dispatch(tokens_); }
+  [[nodiscard]] std::vector<std::int64_t> row_counts() const override {
+    return {exchange_.expert_counts().begin(), exchange_.expert_counts().end()};
+  }
   Tensor expert_out() override { return exchange_.expert_out(); }
   ConstTensor combine() override { return exchange_.combine(); }
   /// Each of three passes reads and writes every copy.

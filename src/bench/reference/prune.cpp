@@ -1,15 +1,24 @@
-#include "support/reference_prune.hpp"
+#include "bench/reference/prune.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 
-#include "support/reference_copies.hpp"
+#include "bench/reference/copies.hpp"
 
-namespace shunt::test {
+namespace shunt {
 namespace {
 
 using Place = std::int32_t;
+
+struct Request {
+  const Routing& routing;
+  std::span<const float> scores;
+  const ExpertMap& map;
+  const Topology& topology;
+  const PruneOptions& options;
+};
 
 struct Entry {
   std::size_t slot;
@@ -20,13 +29,14 @@ struct Entry {
 
 class ReferenceToken {
  public:
-  ReferenceToken(const PruneCase& made, std::size_t token) : made_(made), topk_(static_cast<std::size_t>(made.topk)) {
-    const auto num_experts = static_cast<std::size_t>(made.map.num_experts());
-    if (!made.scores.empty()) scores_ = std::span(made.scores).subspan(token * num_experts, num_experts);
+  ReferenceToken(const Request& request, std::size_t token)
+      : request_(request), topk_(static_cast<std::size_t>(request.routing.topk)) {
+    const auto num_experts = static_cast<std::size_t>(request.map.num_experts());
+    if (!request.scores.empty()) scores_ = request.scores.subspan(token * num_experts, num_experts);
     for (std::size_t slot = 0; slot < topk_; ++slot) {
       const std::size_t entry = token * topk_ + slot;
-      const ExpertId expert(made.chosen.experts[entry]);
-      const float weight = made.routing().weight(entry);
+      const ExpertId expert(request.routing.experts[entry]);
+      const float weight = request.routing.weight(entry);
       experts.push_back(expert.value);
       weights.push_back(weight);
       if (!expert.valid()) continue;
@@ -41,24 +51,24 @@ class ReferenceToken {
   }
 
   void prune() {
-    const auto served_before = made_.source.valid() ? served().size() : 0;
+    const auto served_before = request_.options.source.valid() ? served().size() : 0;
     const std::vector<Place> needed = admit(walk_.size());
     places_before = places_after = needed.size();
-    admitted_ = admit(static_cast<std::size_t>(made_.limit));
+    admitted_ = admit(static_cast<std::size_t>(request_.options.limit));
     if (needed != admitted_) {
       is_changed = true;
-      if (made_.similarity)
+      if (request_.options.similarity)
         replace_by_similarity();
       else
         replace_by_score();
     }
-    const bool has_copies = made_.source.valid() && made_.map.has_replicas();
+    const bool has_copies = request_.options.source.valid() && request_.map.has_replicas();
     if (has_copies) {
       places_before = places_after = served_before;
       drop_until_served_within_the_limit();
     }
     if (!is_changed) return;
-    if (made_.renormalise == Renormalise::keep_sum) restore_sum();
+    if (request_.options.renormalise == Renormalise::keep_sum) restore_sum();
     count_what_is_left();
     if (has_copies) places_after = served().size();
   }
@@ -77,9 +87,9 @@ class ReferenceToken {
  private:
   [[nodiscard]] std::set<Place> places_of(ExpertId expert) const {
     std::set<Place> places;
-    for (const PhysicalId copy : made_.map.copies(expert)) {
-      const RankId rank = made_.map.rank(copy);
-      places.insert(made_.level == PruneLevel::nodes ? made_.topology.node(rank).value : rank.value);
+    for (const PhysicalId copy : request_.map.copies(expert)) {
+      const RankId rank = request_.map.rank(copy);
+      places.insert(request_.options.level == PruneLevel::nodes ? request_.topology.node(rank).value : rank.value);
     }
     return places;
   }
@@ -110,7 +120,7 @@ class ReferenceToken {
   template <class Value>
   [[nodiscard]] std::vector<ExpertId> candidates(const Value& value) const {
     std::vector<ExpertId> found;
-    for (std::int32_t expert = 0; expert < made_.map.num_experts(); ++expert)
+    for (std::int32_t expert = 0; expert < request_.map.num_experts(); ++expert)
       if (is_in_range(ExpertId(expert)) && std::find(experts.begin(), experts.end(), expert) == experts.end())
         found.emplace_back(expert);
     std::stable_sort(found.begin(), found.end(), [&](ExpertId a, ExpertId b) { return value(a) > value(b); });
@@ -138,14 +148,15 @@ class ReferenceToken {
       left.erase(left.begin());
       experts[entry.slot] = replacement.value;
       weights[entry.slot] =
-          made_.chosen.weights.empty() ? 1.0f : scores_[replacement.index()] * quotient(weight_sum, mass_before);
+          request_.routing.weights.empty() ? 1.0f : scores_[replacement.index()] * quotient(weight_sum, mass_before);
     }
   }
 
   void replace_by_similarity() {
     for (const Entry& entry : walk_) {
       if (is_in_range(entry.expert)) continue;
-      const auto left = candidates([&](ExpertId expert) { return made_.similarity->at(entry.expert, expert); });
+      const auto left =
+          candidates([&](ExpertId expert) { return request_.options.similarity->at(entry.expert, expert); });
       if (left.empty())
         drop(entry);
       else
@@ -156,11 +167,13 @@ class ReferenceToken {
   /// The slots that a plan serves at each place, ascending.
   [[nodiscard]] std::map<Place, std::vector<std::size_t>> served() const {
     std::map<Place, std::vector<std::size_t>> slots;
-    const std::vector<PhysicalId> copies = reference_copies(made_.map, made_.topology, made_.source, experts);
+    const std::vector<PhysicalId> copies =
+        reference_copies(request_.map, request_.topology, request_.options.source, experts);
     for (std::size_t slot = 0; slot < copies.size(); ++slot) {
       if (!copies[slot].valid()) continue;
-      const RankId rank = made_.map.rank(copies[slot]);
-      slots[made_.level == PruneLevel::nodes ? made_.topology.node(rank).value : rank.value].push_back(slot);
+      const RankId rank = request_.map.rank(copies[slot]);
+      slots[request_.options.level == PruneLevel::nodes ? request_.topology.node(rank).value : rank.value].push_back(
+          slot);
     }
     return slots;
   }
@@ -169,7 +182,7 @@ class ReferenceToken {
     const auto score = [&](std::size_t slot) {
       return scores_.empty() ? weights[slot] : scores_[static_cast<std::size_t>(experts[slot])];
     };
-    for (auto places = served(); places.size() > static_cast<std::size_t>(made_.limit); places = served()) {
+    for (auto places = served(); places.size() > static_cast<std::size_t>(request_.options.limit); places = served()) {
       const auto worst_place = std::min_element(places.rbegin(), places.rend(), [&](const auto& a, const auto& b) {
         const auto sum = [&](const std::vector<std::size_t>& slots) {
           float total = 0;
@@ -214,7 +227,7 @@ class ReferenceToken {
     places_after = used.size();
   }
 
-  const PruneCase& made_;
+  const Request& request_;
   std::size_t topk_;
   std::span<const float> scores_;  // of all experts, or empty
   std::vector<Entry> entries_;     // by slot
@@ -224,11 +237,13 @@ class ReferenceToken {
 
 }  // namespace
 
-PrunedRouting reference_prune(const PruneCase& made) {
-  PrunedRouting pruned{.experts = {}, .weights = {}, .topk = made.topk, .report = {}};
+PrunedRouting reference_prune(const Routing& routing, std::span<const float> scores, const ExpertMap& map,
+                              const Topology& topology, const PruneOptions& options) {
+  const Request request{routing, scores, map, topology, options};
+  PrunedRouting pruned{.experts = {}, .weights = {}, .topk = routing.topk, .report = {}};
   double mass_before = 0, mass_after = 0, routed = 0, changed = 0, before = 0, after = 0;
-  for (std::size_t number = 0; number < made.routing().num_tokens(); ++number) {
-    ReferenceToken token(made, number);
+  for (std::size_t number = 0; number < routing.num_tokens(); ++number) {
+    ReferenceToken token(request, number);
     token.prune();
     pruned.experts.insert(pruned.experts.end(), token.experts.begin(), token.experts.end());
     pruned.weights.insert(pruned.weights.end(), token.weights.begin(), token.weights.end());
@@ -249,4 +264,4 @@ PrunedRouting reference_prune(const PruneCase& made) {
   return pruned;
 }
 
-}  // namespace shunt::test
+}  // namespace shunt

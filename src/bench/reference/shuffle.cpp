@@ -1,13 +1,10 @@
-#include "support/reference_shuffle.hpp"
+#include "bench/reference/shuffle.hpp"
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <map>
 
-#include "support/reference_plan.hpp"
-
-namespace shunt::test {
+namespace shunt {
 namespace {
 
 using Floats = std::vector<float>;
@@ -19,42 +16,13 @@ EngineOptions with_defaults(EngineOptions options) {
   return options;
 }
 
-Floats times(float weight, Floats row) {
-  for (float& value : row) value = weight * value;
-  return row;
-}
-
 // Starts from the first term.
-Floats sum(const std::vector<Floats>& terms) {
-  Floats total = terms.front();
-  for (std::size_t term = 1; term < terms.size(); ++term)
-    for (std::size_t i = 0; i < total.size(); ++i) total[i] = total[i] + terms[term][i];
-  return total;
-}
-
-Floats rounded(const Floats& values, DType dtype) {
-  HostRows row(dtype, 1, static_cast<std::int64_t>(values.size()));
-  row.set_floats(0, values);
-  return row.floats(0);
-}
-
 template <class Key>
-std::vector<Floats> values_of(const std::map<Key, Floats>& terms) {
-  std::vector<Floats> values;
-  for (const auto& [key, value] : terms) values.push_back(value);
-  return values;
-}
-
-// The rules at the top of kernels/fp8.hpp.
-void quantise(const Floats& values, std::int64_t row, HostRows& elements, HostRows& scales) {
-  for (std::size_t begin = 0; begin < values.size(); begin += kScaleBlock) {
-    const std::size_t end = std::min(begin + kScaleBlock, values.size());
-    float amax = 0x1p-100f;
-    for (std::size_t i = begin; i < end; ++i) amax = std::max(amax, std::fabs(values[i]));
-    scales.set(row, static_cast<std::int64_t>(begin / kScaleBlock), amax / 448.0f);
-    const float factor = 448.0f / amax;
-    for (std::size_t i = begin; i < end; ++i) elements.set(row, static_cast<std::int64_t>(i), values[i] * factor);
-  }
+Floats sum(const std::map<Key, Floats>& terms) {
+  Floats total = terms.begin()->second;
+  for (auto term = std::next(terms.begin()); term != terms.end(); ++term)
+    for (std::size_t i = 0; i < total.size(); ++i) total[i] = total[i] + term->second[i];
+  return total;
 }
 
 // The definition in kernels/dot.hpp.
@@ -79,10 +47,40 @@ void count_sources(const PlanData& plan, ReferenceRows& rows) {
 
 }  // namespace
 
-ReferenceShuffle::ReferenceShuffle(const RandomCase& all, const EngineOptions& options)
-    : all_(all),
+Floats reference_product(float weight, Floats row) {
+  for (float& value : row) value = weight * value;
+  return row;
+}
+
+Floats reference_sum(const std::vector<ReferenceTerm>& terms, SumOrder order, const Topology& topology, RankId home,
+                     DType wire_dtype) {
+  std::map<std::int32_t, Floats> listed;
+  std::map<ExpertId, Floats> flat;
+  std::map<NodeId, std::map<RankId, std::map<ExpertId, Floats>>> tree;
+  for (const ReferenceTerm& term : terms) {
+    if (order == SumOrder::routing) listed[term.choice] = term.values;
+    if (order == SumOrder::expert) flat[term.expert] = term.values;
+    if (order == SumOrder::tree) tree[topology.node(term.rank)][term.rank][term.expert] = term.values;
+  }
+  if (order == SumOrder::routing) return sum(listed);
+  if (order == SumOrder::expert) return sum(flat);
+
+  std::map<NodeId, Floats> node_sums;
+  for (const auto& [node, ranks] : tree) {
+    std::map<RankId, Floats> rank_sums;
+    for (const auto& [rank, experts] : ranks) rank_sums[rank] = sum(experts);
+    const Floats node_sum = sum(rank_sums);
+    node_sums[node] = node == topology.node(home) ? node_sum : rounded_to(node_sum, wire_dtype);
+  }
+  return sum(node_sums);
+}
+
+ReferenceShuffle::ReferenceShuffle(std::span<const Routing> routings, const ExpertMap& map, const Topology& topology,
+                                   const PlanOptions& plan_options, const EngineOptions& options)
+    : routings_(routings.begin(), routings.end()),
+      topology_(topology),
       options_(with_defaults(options)),
-      plans_(reference_plans(all.routings(), all.map, all.topology, all.options)) {}
+      plans_(reference_plans(routings, map, topology, plan_options)) {}
 
 std::vector<ReferenceRows> ReferenceShuffle::dispatch(const std::vector<HostRows>& x,
                                                       const std::vector<HostRows>& scales) const {
@@ -95,7 +93,10 @@ std::vector<ReferenceRows> ReferenceShuffle::dispatch(const std::vector<HostRows
         ReferenceRows& receiver = received[target.rank.index()];
         const std::int64_t slot = target.slot.value;
         if (options_.dtype == fp8_e4m3 && own_x.dtype() != fp8_e4m3) {
-          quantise(own_x.floats(token), slot, receiver.rows, receiver.scales);
+          const QuantisedRow row = reference_quantise(own_x.floats(token));
+          for (std::size_t i = 0; i < row.elements.size(); ++i)
+            receiver.rows.set_bits(slot, static_cast<std::int64_t>(i), row.elements[i]);
+          receiver.scales.set_floats(slot, row.scales);
         } else {
           receiver.rows.copy_row(slot, own_x, token);
           if (options_.dtype == fp8_e4m3) receiver.scales.copy_row(slot, scales[source.self.index()], token);
@@ -148,31 +149,19 @@ std::vector<HostRows> ReferenceShuffle::pull(const std::vector<HostRows>& rows, 
 
 Floats ReferenceShuffle::sum_of_token(const PlanData& plan, std::int64_t token, const std::vector<HostRows>& rows,
                                       Weights weights) const {
-  std::map<ExpertId, Floats> flat;
-  std::map<NodeId, std::map<RankId, std::map<ExpertId, Floats>>> tree;
-  for (const Target& target : plan.targets_of(token)) {
-    const ExpertId expert = expert_of(plan, token, target);
-    const Floats term =
-        times(weights == Weights::applied ? target.weight : 1.0f, rows[target.rank.index()].floats(target.slot.value));
-    flat[expert] = term;
-    tree[node_of(target.rank)][target.rank][expert] = term;
-  }
-  if (options_.reduction == Reduction::flat) return sum(values_of(flat));
-
-  std::vector<Floats> node_sums;
-  for (const auto& [node, ranks] : tree) {
-    std::vector<Floats> rank_sums;
-    for (const auto& [rank, experts] : ranks) rank_sums.push_back(sum(values_of(experts)));
-    const Floats node_sum = sum(rank_sums);
-    node_sums.push_back(node == node_of(plan.self) ? node_sum : rounded(node_sum, *options_.wire_dtype));
-  }
-  return sum(node_sums);
+  std::vector<ReferenceTerm> terms;
+  for (const Target& target : plan.targets_of(token))
+    terms.push_back({target.rank, expert_of(plan, token, target), target.choice,
+                     reference_product(weights == Weights::applied ? target.weight : 1.0f,
+                                       rows[target.rank.index()].floats(target.slot.value))});
+  return reference_sum(terms, options_.reduction == Reduction::flat ? SumOrder::expert : SumOrder::tree, topology_,
+                       plan.self, *options_.wire_dtype);
 }
 
 // In `token_unique` a rank's experts share one row, so there is nothing to order: no expert.
 ExpertId ReferenceShuffle::expert_of(const PlanData& plan, std::int64_t token, const Target& target) const {
   if (target.choice < 0) return ExpertId();
-  return ExpertId(all_.ranks[plan.self.index()].experts[static_cast<std::size_t>(token * plan.topk + target.choice)]);
+  return ExpertId(routings_[plan.self.index()].experts[static_cast<std::size_t>(token * plan.topk + target.choice)]);
 }
 
 std::vector<ReferenceGradients> ReferenceShuffle::combine_backward(const std::vector<HostRows>& grad_out,
@@ -187,7 +176,8 @@ std::vector<ReferenceGradients> ReferenceShuffle::combine_backward(const std::ve
     for (std::int64_t token = 0; token < source.num_tokens; ++token)
       for (const Target& target : source.targets_of(token)) {
         const Floats gradient = grad_out[source.self.index()].floats(token);
-        gradients[target.rank.index()].expert_out.set_floats(target.slot.value, times(target.weight, gradient));
+        gradients[target.rank.index()].expert_out.set_floats(target.slot.value,
+                                                             reference_product(target.weight, gradient));
         auto& weights = gradients[source.self.index()].weights;
         if (!weights.empty())
           weights[static_cast<std::size_t>(token * source.topk + target.choice)] =
@@ -196,4 +186,4 @@ std::vector<ReferenceGradients> ReferenceShuffle::combine_backward(const std::ve
   return gradients;
 }
 
-}  // namespace shunt::test
+}  // namespace shunt

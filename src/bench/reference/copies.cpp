@@ -1,9 +1,9 @@
-#include "support/reference_copies.hpp"
+#include "bench/reference/copies.hpp"
 
 #include <map>
 #include <set>
 
-namespace shunt::test {
+namespace shunt {
 namespace {
 
 // The finaliser of MurmurHash3.
@@ -86,4 +86,4 @@ std::vector<PhysicalId> reference_copies(const ExpertMap& map, const Topology& t
   return copies;
 }
 
-}  // namespace shunt::test
+}  // namespace shunt

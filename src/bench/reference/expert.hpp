@@ -28,10 +28,6 @@ struct ReferenceExpert {
                                                  std::span<const float> weights,
                                                  const std::function<ReferenceExpert(std::int32_t)>& expert_of);
 
-[[nodiscard]] float rounded_to(float value, DType dtype);
-/// Elements of a dtype in memory, in fp32.
-[[nodiscard]] std::vector<float> widened(std::span<const std::byte> elements, DType dtype);
-
 /// ‖actual − expected‖ ÷ ‖expected‖; NaN where an element is.
 [[nodiscard]] double relative_error(std::span<const float> actual, std::span<const float> expected);
 /// What rounding explains: sums of another order, each result rounded to the dtype.

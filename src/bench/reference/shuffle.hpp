@@ -1,15 +1,39 @@
 // A slow, obvious shuffle: sees the rows of all ranks at once and follows the definitions in design and headers word by
-// word. Every operation of the engine is compared with it, bit for bit.
+// word. Every operation of the engine is compared with it, bit for bit, and so are the results of a benchmark's
+// systems.
 #pragma once
 
+#include <span>
 #include <vector>
 
-#include "plan/plan_data.hpp"
+#include "bench/reference/plan.hpp"
+#include "bench/reference/rows.hpp"
 #include "shunt/engine.hpp"
-#include "support/host_rows.hpp"
-#include "support/random_case.hpp"
 
-namespace shunt::test {
+namespace shunt {
+
+/// In which order a token's rows are summed.
+enum class SumOrder {
+  tree,     ///< experts ascending within a rank, ranks within a node, nodes
+  expert,   ///< experts ascending
+  routing,  ///< as the router listed them
+};
+
+/// A row that comes back to a token, weighted.
+struct ReferenceTerm {
+  RankId rank;
+  ExpertId expert;      ///< none in `token_unique`, where a rank's experts share one row
+  std::int32_t choice;  ///< as in Target
+  std::vector<float> values;
+};
+
+/// The sum of at least one term for a token of rank `home`, in fp32. With the tree, sums of other nodes are rounded to
+/// wire_dtype on their way.
+std::vector<float> reference_sum(const std::vector<ReferenceTerm>& terms, SumOrder order, const Topology& topology,
+                                 RankId home, DType wire_dtype);
+
+/// A row times a weight.
+std::vector<float> reference_product(float weight, std::vector<float> row);
 
 /// What dispatch must deliver on one rank.
 struct ReferenceRows {
@@ -29,8 +53,9 @@ struct ReferenceGradients {
 /// Every argument and every result is [ranks].
 class ReferenceShuffle {
  public:
-  /// Keeps references to `all`.
-  ReferenceShuffle(const RandomCase& all, const EngineOptions& options);
+  /// routings: [ranks], valid, and views of what outlives this object.
+  ReferenceShuffle(std::span<const Routing> routings, const ExpertMap& map, const Topology& topology,
+                   const PlanOptions& plan_options, const EngineOptions& options);
 
   [[nodiscard]] const std::vector<PlanData>& plans() const { return plans_; }
   /// With every default filled in.
@@ -53,11 +78,11 @@ class ReferenceShuffle {
   [[nodiscard]] Floats sum_of_token(const PlanData& plan, std::int64_t token, const std::vector<HostRows>& rows,
                                     Weights weights) const;
   [[nodiscard]] ExpertId expert_of(const PlanData& plan, std::int64_t token, const Target& target) const;
-  [[nodiscard]] NodeId node_of(RankId rank) const { return all_.topology.node(rank); }
 
-  const RandomCase& all_;
+  std::vector<Routing> routings_;
+  Topology topology_;
   EngineOptions options_;
   std::vector<PlanData> plans_;
 };
 
-}  // namespace shunt::test
+}  // namespace shunt

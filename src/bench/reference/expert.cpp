@@ -1,9 +1,8 @@
-#include "layer/reference_expert.hpp"
+#include "bench/reference/expert.hpp"
 
 #include <cmath>
-#include <cstring>
 
-#include "shunt/float_formats.hpp"
+#include "bench/reference/rows.hpp"
 
 namespace shunt {
 namespace {
@@ -46,26 +45,6 @@ std::vector<float> reference_token(std::span<const float> x, std::span<const std
   std::vector<float> result;
   for (const double value : sum) result.push_back(rounded_to(static_cast<float>(value), dtype));
   return result;
-}
-
-float rounded_to(float value, DType dtype) {
-  if (dtype == f32) return value;
-  return dtype == bf16 ? f32_from_bf16(bf16_from_f32(value)) : f32_from_f16(f16_from_f32(value));
-}
-
-std::vector<float> widened(std::span<const std::byte> elements, DType dtype) {
-  std::vector<float> values(elements.size() / size_of(dtype));
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const std::byte* const element = elements.data() + i * size_of(dtype);
-    if (dtype == f32) {
-      std::memcpy(&values[i], element, sizeof(float));
-      continue;
-    }
-    std::uint16_t bits;
-    std::memcpy(&bits, element, sizeof(bits));
-    values[i] = dtype == bf16 ? f32_from_bf16(bits) : f32_from_f16(bits);
-  }
-  return values;
 }
 
 double relative_error(std::span<const float> actual, std::span<const float> expected) {
