@@ -14,9 +14,11 @@ ALLOWED = {
     "runtime": {"graph", "layer", "engine", "core"},
     "sim": {"plan", "placement", "graph", "core"},
 }
-ALLOWED["capi"] = set(ALLOWED)
-ALLOWED["umbrella"] = set(ALLOWED) - {"capi"}
-ALLOWED["cli"] = set(ALLOWED)
+BELOW = set(ALLOWED)
+ALLOWED["bench"] = BELOW
+ALLOWED["capi"] = BELOW
+ALLOWED["umbrella"] = BELOW
+ALLOWED["cli"] = BELOW | {"bench", "capi", "umbrella"}
 
 PUBLIC_HEADERS = {
     "core": ["copy_choice.hpp", "dtype.hpp", "environment.hpp", "error.hpp", "expert_map.hpp", "expert_map_file.hpp",

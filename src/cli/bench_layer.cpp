@@ -4,14 +4,14 @@
 #include <cstdlib>
 #include <memory>
 
-#include "cli/flush_stdout.hpp"
-#include "cli/layer/config.hpp"
-#include "cli/layer/measure.hpp"
-#include "cli/layer/report.hpp"
-#include "cli/shuffle/launch.hpp"
-#include "cli/shuffle/memory_estimate.hpp"
-#include "cli/shuffle/routing_model.hpp"
-#include "cli/shuffle/routing_options.hpp"
+#include "bench/host_limits.hpp"
+#include "bench/layer/config.hpp"
+#include "bench/layer/measure.hpp"
+#include "bench/shuffle/routing_model.hpp"
+#include "cli/bench_report.hpp"
+#include "cli/launch.hpp"
+#include "cli/options.hpp"
+#include "cli/output.hpp"
 #include "cli/verbs.hpp"
 #include "core/fail.hpp"
 #include "core/file.hpp"
@@ -20,6 +20,8 @@
 
 namespace shunt::cli {
 namespace {
+
+using bench::LayerConfig, bench::LayerResult, bench::ShuffleConfig;
 
 constexpr const char* kFooter = R"(
 A layer is plan, dispatch, experts, combine. Every expert is a SwiGLU: down(silu(gate(x)) * up(x)), with weights of
@@ -84,11 +86,11 @@ struct Arguments {
 void check(const LayerConfig& config) {
   config.check();
   if (config.is_on_device())
-    check_memory(config.shuffle);
+    bench::check_memory(config.shuffle);
   else
-    check_memory(config.shuffle, config.host_memory_bytes(),
-                 "--tokens, --hidden, --ffn, --topk, --experts or --ranks, or name fewer --systems");
-  (void)make_routing_model(config.shuffle);
+    bench::check_memory(config.shuffle, config.host_memory_bytes(),
+                        "--tokens, --hidden, --ffn, --topk, --experts or --ranks, or name fewer --systems");
+  (void)bench::make_routing_model(config.shuffle);
   if (!config.shuffle.json.empty()) check_writable(config.shuffle.json);
 }
 
@@ -109,9 +111,9 @@ void run_on_device(Arguments& arguments) {
          shuffle.world);
   shuffle.world = "inproc";
   check(config);
-  prepare_layer(config);
+  bench::prepare_layer(config);
   World::spawn(shuffle.ranks, [&](World& world) {
-    const LayerResult result = measure_layer(world, config);
+    const LayerResult result = bench::measure_layer(world, config);
     if (world.rank().value != 0) return;
     print_layer_report(config, result);
     if (!shuffle.json.empty()) write_layer_json(config, {result}, shuffle.world);
@@ -119,7 +121,7 @@ void run_on_device(Arguments& arguments) {
 }
 
 void run_rank(World& world, const LayerConfig& config, const std::string& world_name) {
-  const std::vector<LayerResult> results = measure_layer_on_host(world, config);
+  const std::vector<LayerResult> results = bench::measure_layer_on_host(world, config);
   if (world.rank().value != 0) return;
   print_layer_comparison(config, results, world_name, Gemm::library());
   if (!config.shuffle.json.empty()) write_layer_json(config, results, world_name);

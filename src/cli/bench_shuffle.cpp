@@ -4,16 +4,14 @@
 #include <cstdlib>
 #include <memory>
 
-#include "cli/device/measure.hpp"
-#include "cli/flush_stdout.hpp"
-#include "cli/host_limits.hpp"
-#include "cli/shuffle/config.hpp"
-#include "cli/shuffle/launch.hpp"
-#include "cli/shuffle/measure.hpp"
-#include "cli/shuffle/memory_estimate.hpp"
-#include "cli/shuffle/report.hpp"
-#include "cli/shuffle/routing_model.hpp"
-#include "cli/shuffle/routing_options.hpp"
+#include "bench/host_limits.hpp"
+#include "bench/shuffle/config.hpp"
+#include "bench/shuffle/measure.hpp"
+#include "bench/shuffle/routing_model.hpp"
+#include "cli/bench_report.hpp"
+#include "cli/launch.hpp"
+#include "cli/options.hpp"
+#include "cli/output.hpp"
 #include "cli/verbs.hpp"
 #include "core/diagnostic.hpp"
 #include "core/fail.hpp"
@@ -22,6 +20,8 @@
 
 namespace shunt::cli {
 namespace {
+
+using bench::ShuffleConfig, bench::ShuffleResult;
 
 constexpr const char* kFooter = R"(
 Systems, all measured in one run, iteration by iteration, after their outputs were verified:
@@ -77,13 +77,14 @@ struct Arguments {
 /// Throws what is wrong with the request before anything is started for it.
 void check(const ShuffleConfig& config) {
   config.check();
-  check_memory(config);
-  (void)make_routing_model(config);
+  bench::check_memory(config);
+  (void)bench::make_routing_model(config);
   if (!config.json.empty()) check_writable(config.json);
 }
 
 void run_rank(World& world, const ShuffleConfig& config, const std::string& world_name) {
-  const ShuffleResult result = config.device == "cpu" ? measure(world, config) : measure_on_device(world, config);
+  const ShuffleResult result =
+      config.device == "cpu" ? bench::measure(world, config) : bench::measure_on_device(world, config);
   if (world.rank().value != 0) return;
   print_report(config, result, world_name);
   if (!config.json.empty()) write_json(config, result, world_name);
@@ -140,7 +141,7 @@ void run(Arguments& arguments) {
 
   if (config.device != "cpu") choose_device(arguments);
   check(config);
-  if (config.device != "cpu") prepare_device();
+  if (config.device != "cpu") bench::prepare_device();
   SpawnOptions options;
   options.topology = config.topology();
   if (config.world == "shm") {
@@ -161,7 +162,7 @@ void add_bench_shuffle(CLI::App& bench) {
   auto arguments = std::make_shared<Arguments>();
   ShuffleConfig& config = arguments->config;
   CLI::App* verb = bench.add_subcommand("shuffle", "Dispatch and combine beside MPI_Alltoallv and unfused steps");
-  verb->footer(fmt::format(kFooter, kMostRanksPerCore));
+  verb->footer(fmt::format(kFooter, bench::kMostRanksPerCore));
   verb->option_defaults()->always_capture_default()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   arguments->ranks =
       verb->add_option("--ranks", config.ranks, "Expert-parallel ranks; with --world env the launcher says how many");

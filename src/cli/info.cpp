@@ -4,10 +4,9 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "cli/flush_stdout.hpp"
-#include "cli/host_limits.hpp"
-#include "cli/machine_speed.hpp"
-#include "cli/plural.hpp"
+#include "bench/host_limits.hpp"
+#include "bench/machine_speed.hpp"
+#include "cli/output.hpp"
 #include "cli/verbs.hpp"
 #include "core/file.hpp"
 #include "shunt/machine.hpp"
@@ -40,7 +39,7 @@ struct Arguments {
 };
 
 void run(const Arguments& arguments) {
-  check_ranks(arguments.ranks);
+  bench::check_ranks(arguments.ranks);
   if (!arguments.json.empty()) check_writable(arguments.json);
   const Machine machine = Machine::detect();
   nlohmann::ordered_json report;
@@ -69,7 +68,7 @@ void run(const Arguments& arguments) {
 
   if (arguments.measure) {
     flush_stdout();
-    const MachineSpeed speed = measure_machine(arguments.ranks);
+    const bench::MachineSpeed speed = bench::measure_machine(arguments.ranks);
     fmt::print(
         "\nmeasured with {} as processes, all at once\n  copy    {:.1f} GB/s read + written ({:.1f} memcpy, "
         "{:.1f} streaming)\n"

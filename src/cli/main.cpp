@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "cli/flush_stdout.hpp"
-#include "cli/number_options.hpp"
+#include "cli/options.hpp"
+#include "cli/output.hpp"
 #include "cli/signals.hpp"
 #include "cli/verbs.hpp"
 #include "core/diagnostic.hpp"

@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <memory>
 
+#include "cli/output.hpp"
 #include "cli/place/request.hpp"
-#include "cli/plural.hpp"
 #include "cli/verbs.hpp"
 #include "core/diagnostic.hpp"
 #include "core/fail.hpp"

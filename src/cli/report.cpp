@@ -5,8 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "cli/plural.hpp"
-#include "cli/report/place_page.hpp"
+#include "cli/output.hpp"
 #include "cli/report/place_report.hpp"
 #include "cli/verbs.hpp"
 #include "core/fail.hpp"

@@ -7,8 +7,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "cli/flush_stdout.hpp"
-#include "cli/this_cluster.hpp"
+#include "bench/machine_speed.hpp"
+#include "cli/output.hpp"
 #include "cli/verbs.hpp"
 #include "core/fail.hpp"
 #include "core/file.hpp"
@@ -233,7 +233,7 @@ graph::CostTable load_costs(const Arguments& arguments, const std::string& devic
 
 void run(const Arguments& arguments) {
   const Cluster cluster =
-      arguments.cluster == "this" ? measure_this_cluster() : Cluster::load(arguments.cluster, ", or this");
+      arguments.cluster == "this" ? bench::measure_this_cluster() : Cluster::load(arguments.cluster, ", or this");
   const graph::Model model = graph::Model::load(arguments.model, cluster.device);
   const graph::CostTable table = load_costs(arguments, cluster.device);
   for (const std::string& path : {arguments.json, arguments.unmeasured, arguments.graph, arguments.trace})

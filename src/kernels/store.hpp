@@ -11,7 +11,7 @@ enum class Store {
   streaming,
 };
 
-/// The faster way to write `bytes` in one operation on this machine. bench/kernels chose the threshold.
+/// The faster way to write `bytes` in one operation on this machine. bench/micro/kernels chose the threshold.
 Store choose_store(std::size_t bytes);
 
 /// Orders this thread's streaming stores before its later stores, so that a release signal covers them too.

@@ -8,10 +8,10 @@
 #include <random>
 #include <set>
 
+#include "bench/reference/copies.hpp"
 #include "core/copy_choice.hpp"
 #include "support/dice.hpp"
 #include "support/random_case.hpp"
-#include "support/reference_copies.hpp"
 
 namespace shunt {
 namespace {
@@ -55,7 +55,7 @@ void for_tokens(const Test& test) {
 TEST(CopyChoice, EqualsTheReference) {
   for_tokens([](const test::RandomCase& all, RankId source, std::span<const std::int32_t> experts) {
     ASSERT_EQ(copies_of(CopyChoice(all.map, all.topology), source, experts),
-              test::reference_copies(all.map, all.topology, source, experts));
+              reference_copies(all.map, all.topology, source, experts));
   });
 }
 

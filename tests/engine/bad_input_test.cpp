@@ -6,9 +6,9 @@
 #include <functional>
 #include <limits>
 
+#include "bench/reference/rows.hpp"
 #include "shunt/engine.hpp"
 #include "shunt/error.hpp"
-#include "support/host_rows.hpp"
 
 namespace shunt::test {
 namespace {

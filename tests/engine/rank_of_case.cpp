@@ -9,8 +9,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include "bench/reference/plan.hpp"
 #include "support/dice.hpp"
-#include "support/reference_plan.hpp"
 
 namespace shunt::test {
 namespace {

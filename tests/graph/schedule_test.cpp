@@ -59,7 +59,7 @@ TEST_P(Presets, HaveWeightGradientsPlacedWithinOnePercentOfTheBound) {
   EXPECT_LT(schedule.after.timeline.step_s, schedule.before.timeline.step_s);
 }
 
-/// With times measured on a GPU (bench/costs) instead of the cluster's figures.
+/// With times measured on a GPU (src/bench/costs) instead of the cluster's figures.
 TEST_P(Presets, HideAsMuchOfTheShuffleAsTheDocsSayWithMeasuredTimesToo) {
   const Cluster cluster = Cluster::load(GetParam().cluster);
   const CostTable table =

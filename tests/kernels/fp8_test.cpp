@@ -3,36 +3,12 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
-#include <algorithm>
-
+#include "bench/reference/rows.hpp"
 #include "kernels/every_target.hpp"
 #include "kernels/rows.hpp"
 
 namespace shunt::test {
 namespace {
-
-struct Quantised {
-  std::vector<std::uint8_t> elements;
-  std::vector<float> scales;
-};
-
-Quantised reference_quantise(const std::byte* source, DType dtype, std::size_t hidden) {
-  Quantised result;
-  for (std::size_t first = 0; first < hidden; first += kScaleBlock) {
-    const std::size_t end = std::min(first + kScaleBlock, hidden);
-    float amax = 0x1p-100f;
-    bool finite = true;
-    for (std::size_t i = first; i < end; ++i) {
-      const float value = element(source, dtype, i);
-      finite = finite && std::isfinite(value);
-      amax = std::max(amax, std::abs(value));
-    }
-    result.scales.push_back(finite ? amax / 448.0f : NAN);
-    for (std::size_t i = first; i < end; ++i)
-      result.elements.push_back(finite ? e4m3_from_f32(element(source, dtype, i) * (448.0f / amax)) : 0x7f);
-  }
-  return result;
-}
 
 TEST(Fp8, EveryTargetQuantisesAsTheScalarRuleSays) {
   on_every_target([] {
@@ -46,7 +22,7 @@ TEST(Fp8, EveryTargetQuantisesAsTheScalarRuleSays) {
       quantise_row(source.data(), dtype, hidden, reinterpret_cast<std::uint8_t*>(elements.data()),
                    reinterpret_cast<float*>(scales.data()));
 
-      const Quantised expected = reference_quantise(source.data(), dtype, hidden);
+      const QuantisedRow expected = reference_quantise(widened({source.data(), hidden * size_of(dtype)}, dtype));
       for (std::size_t i = 0; i < hidden; ++i)
         RC_ASSERT(read<std::uint8_t>(elements.data() + i) == expected.elements[i]);
       for (std::size_t block = 0; block < scales_per_row(hidden); ++block)
@@ -72,7 +48,7 @@ TEST(Fp8, EveryTargetDequantisesAsTheScalarRuleSays) {
 
       for (std::size_t i = 0; i < hidden; ++i)
         RC_ASSERT(same(element(target.data(), dtype, i),
-                       rounded(f32_from_e4m3(elements[i]) * scales[i / kScaleBlock], dtype)));
+                       rounded_to(reference_f32_from_e4m3(elements[i]) * scales[i / kScaleBlock], dtype)));
       RC_ASSERT(target.guards_intact());
     }));
   });

@@ -37,9 +37,9 @@ float reference_element(const std::vector<Term>& terms, const ReduceFormat& form
     node.add(rank.take());
     if (term.closes == Closes::rank) continue;
     const float sum = node.take();
-    total.add(term.closes == Closes::remote_node ? rounded(sum, format.wire) : sum);
+    total.add(term.closes == Closes::remote_node ? rounded_to(sum, format.wire) : sum);
   }
-  return rounded(total.take(), format.result);
+  return rounded_to(total.take(), format.result);
 }
 
 std::vector<Term> random_terms(std::mt19937& random, const std::vector<GuardedBytes>& rows) {

@@ -1,5 +1,4 @@
-// Rows for kernel tests: any bits, any alignment, guarded on both sides, and read element by element with the scalar
-// conversions that define the result.
+// Rows for kernel tests: any bits, any alignment, guarded on both sides.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,6 +12,7 @@
 #include <random>
 #include <vector>
 
+#include "bench/reference/rows.hpp"
 #include "shunt/dtype.hpp"
 #include "shunt/float_formats.hpp"
 
@@ -28,24 +28,7 @@ T read(const std::byte* from) {
 }
 
 inline float element(const std::byte* row, DType dtype, std::size_t i) {
-  switch (dtype) {
-    case DType::f32: return read<float>(row + 4 * i);
-    case DType::bf16: return f32_from_bf16(read<std::uint16_t>(row + 2 * i));
-    case DType::f16: return f32_from_f16(read<std::uint16_t>(row + 2 * i));
-    case DType::fp8_e4m3: return f32_from_e4m3(read<std::uint8_t>(row + i));
-  }
-  return 0;
-}
-
-/// value as a row of that type holds it.
-inline float rounded(float value, DType dtype) {
-  switch (dtype) {
-    case DType::f32: return value;
-    case DType::bf16: return f32_from_bf16(bf16_from_f32(value));
-    case DType::f16: return f32_from_f16(f16_from_f32(value));
-    case DType::fp8_e4m3: return f32_from_e4m3(e4m3_from_f32(value));
-  }
-  return 0;
+  return widened({row + i * size_of(dtype), size_of(dtype)}, dtype).front();
 }
 
 /// The same bits, or both NaN: which NaN an addition returns is the processor's choice.

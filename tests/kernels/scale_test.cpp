@@ -19,7 +19,7 @@ void check_scale(DType from, DType to, Store store) {
     scale_row(source.data(), from, weight, hidden, target.data(), to, store);
     flush_streaming();
     for (std::size_t i = 0; i < hidden; ++i)
-      RC_ASSERT(same(element(target.data(), to, i), rounded(weight * element(source.data(), from, i), to)));
+      RC_ASSERT(same(element(target.data(), to, i), rounded_to(weight * element(source.data(), from, i), to)));
     RC_ASSERT(target.guards_intact());
   })) << to_string(from)
       << " to " << to_string(to);

@@ -34,7 +34,8 @@ void check_swiglu(DType dtype) {
     for (std::size_t i = 0; i < count; ++i) {
       const float g = element(gate.data(), dtype, i);
       const float e = std::isnan(g) ? 0.0f : scalar_exp(-g);
-      RC_ASSERT(same(element(target.data(), dtype, i), rounded(g / (1.0f + e) * element(up.data(), dtype, i), dtype)));
+      RC_ASSERT(
+          same(element(target.data(), dtype, i), rounded_to(g / (1.0f + e) * element(up.data(), dtype, i), dtype)));
     }
     RC_ASSERT(target.guards_intact());
   })) << to_string(dtype);

@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <vector>
 
+#include "bench/reference/expert.hpp"
+#include "bench/reference/rows.hpp"
 #include "layer/experts.hpp"
-#include "layer/reference_expert.hpp"
 #include "shunt/topology.hpp"
-#include "support/host_rows.hpp"
 #include "support/random_case.hpp"
 
 namespace shunt::test {

@@ -6,10 +6,10 @@
 #include <random>
 #include <tuple>
 
+#include "bench/reference/plan.hpp"
 #include "shunt/error.hpp"
 #include "support/plan_ranks.hpp"
 #include "support/random_case.hpp"
-#include "support/reference_plan.hpp"
 
 namespace shunt {
 namespace {
@@ -27,9 +27,9 @@ RandomCase two_ranks(PlanOptions options = {}) {
 
 void expect_as_reference(const RandomCase& all) {
   const auto plans = test::plan_ranks(all);
-  const auto expected = test::reference_plans(all.routings(), all.map, all.topology, all.options);
+  const auto expected = reference_plans(all.routings(), all.map, all.topology, all.options);
   for (std::size_t rank = 0; rank < plans.size(); ++rank)
-    ASSERT_EQ(test::difference(*plans[rank], expected[rank]), "") << "on rank " << rank;
+    ASSERT_EQ(difference(*plans[rank], expected[rank]), "") << "on rank " << rank;
 }
 
 TEST(ShufflePlan, EqualsTheReferenceOnThousandsOfRandomCases) {
@@ -48,9 +48,8 @@ TEST(ShufflePlan, EqualsTheReferenceWhateverTheSizes) {
     std::mt19937_64 generator(seed);
     const RandomCase all = test::random_case(generator, limits);
     const auto plans = test::plan_ranks(all);
-    const auto expected = test::reference_plans(all.routings(), all.map, all.topology, all.options);
-    for (std::size_t rank = 0; rank < plans.size(); ++rank)
-      RC_ASSERT(test::difference(*plans[rank], expected[rank]) == "");
+    const auto expected = reference_plans(all.routings(), all.map, all.topology, all.options);
+    for (std::size_t rank = 0; rank < plans.size(); ++rank) RC_ASSERT(difference(*plans[rank], expected[rank]) == "");
   }));
 }
 

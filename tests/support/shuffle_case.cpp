@@ -62,7 +62,8 @@ ShuffleCase draw_case(std::uint64_t seed, const Topology& topology, const Engine
 void fill(ShuffleCase& all) {
   std::mt19937_64 generator(all.seed);
   Dice dice(generator);
-  const ReferenceShuffle reference(all.routing, all.options);
+  const RandomCase& routing = all.routing;
+  const ReferenceShuffle reference(routing.routings(), routing.map, routing.topology, routing.options, all.options);
   const EngineOptions& options = reference.options();
   const auto blocks = static_cast<std::int64_t>(scales_per_row(static_cast<std::size_t>(options.hidden)));
   const DType x_dtype = options.dtype != fp8_e4m3 || dice.one_in(2) ? options.dtype : random_float_type(dice);

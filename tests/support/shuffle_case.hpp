@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "bench/reference/shuffle.hpp"
 #include "support/random_case.hpp"
-#include "support/reference_shuffle.hpp"
 
 namespace shunt::test {
 

@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "cli/output.hpp"
 #include "cli/place/request.hpp"
 #include "cli/place/trace_tokens.hpp"
-#include "cli/plural.hpp"
 #include "core/fail.hpp"
 #include "core/file.hpp"
 #include "shunt/expert_map_file.hpp"

@@ -1,11 +1,11 @@
-#include "cli/report/place_page.hpp"
+#include "cli/report/place_report.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "cli/plural.hpp"
+#include "cli/output.hpp"
 #include "cli/report/charts.hpp"
 #include "cli/report/heat_map.hpp"
 #include "cli/report/page.hpp"

@@ -56,4 +56,7 @@ struct PlaceReport {
 /// Throws Error(invalid_argument) with the file and the key of what is missing or contradicts something else.
 PlaceReport read_place_report(JsonFields& fields);
 
+/// A whole HTML page. `source` is the file that the report was read from.
+std::string make_place_page(const PlaceReport& report, const std::string& source);
+
 }  // namespace shunt::cli

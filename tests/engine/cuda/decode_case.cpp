@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "bench/reference/copies.hpp"
 #include "core/cuda/check.hpp"
 #include "support/dice.hpp"
-#include "support/reference_copies.hpp"
 
 namespace shunt::test {
 namespace {
@@ -39,7 +39,7 @@ RandomCase without_lost_copies(const DecodeStep& step, const DecodeShape& shape)
 
 void ask_reference(DecodeStep& step, const DecodeShape& shape) {
   const RandomCase served = step.lost.empty() ? step.routing : without_lost_copies(step, shape);
-  const ReferenceShuffle reference(served, shape.options());
+  const ReferenceShuffle reference(served.routings(), served.map, served.topology, served.options, shape.options());
   step.rows = reference.dispatch(step.x, std::vector<HostRows>(step.x.size()));
   step.results = reference.combine(step.expert_out);
 }

@@ -4,10 +4,10 @@
 #include <chrono>
 #include <vector>
 
+#include "bench/reference/shuffle.hpp"
 #include "shunt/device_decoder.hpp"
 #include "support/cuda/device.hpp"
 #include "support/random_case.hpp"
-#include "support/reference_shuffle.hpp"
 
 namespace shunt::test {
 

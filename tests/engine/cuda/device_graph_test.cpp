@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "bench/reference/shuffle.hpp"
 #include "core/cuda/captured_graph.hpp"
 #include "core/cuda/check.hpp"
 #include "engine/cuda/small_shuffle.hpp"
@@ -11,7 +12,6 @@
 #include "support/cuda/launches.hpp"
 #include "support/dice.hpp"
 #include "support/random_case.hpp"
-#include "support/reference_shuffle.hpp"
 #include "support/require_error.hpp"
 
 namespace shunt::test {
@@ -63,7 +63,8 @@ Step draw_step(std::uint64_t seed, Layout layout) {
       }
     }
   }
-  const ReferenceShuffle reference(step.routing, {.hidden = kHidden, .dtype = f32});
+  const ReferenceShuffle reference(step.routing.routings(), step.routing.map, step.routing.topology,
+                                   step.routing.options, {.hidden = kHidden, .dtype = f32});
   step.plans = reference.plans();
   const auto draw_rows = [&](std::int64_t rows) {
     HostRows matrix(f32, rows, kHidden);

@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <limits>
 
+#include "bench/reference/copies.hpp"
 #include "support/cuda/device.hpp"
 #include "support/dice.hpp"
 #include "support/random_case.hpp"
-#include "support/reference_copies.hpp"
 
 namespace shunt::test {
 namespace {

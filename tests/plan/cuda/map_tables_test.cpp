@@ -3,11 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include "bench/reference/copies.hpp"
 #include "core/copy_choice.hpp"
 #include "plan/cuda/plan_arrays.hpp"
 #include "plan/cuda/tile_memory.hpp"
 #include "support/random_case.hpp"
-#include "support/reference_copies.hpp"
 
 namespace shunt::device {
 namespace {
@@ -52,7 +52,7 @@ TEST(MapTables, LeadToTheCopiesThatTheReferenceChooses) {
                       [&](std::int32_t choice, std::int32_t copy) {
                         copies[static_cast<std::size_t>(choice)] = PhysicalId(copy);
                       });
-        ASSERT_EQ(copies, test::reference_copies(all.map, all.topology, RankId(rank), experts)) << "seed " << seed;
+        ASSERT_EQ(copies, reference_copies(all.map, all.topology, RankId(rank), experts)) << "seed " << seed;
       }
   }
 }

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "bench/reference/rows.hpp"
 #include "shunt/stream.hpp"
 #include "shunt/tensor.hpp"
-#include "support/host_rows.hpp"
 
 namespace shunt::test {
 

@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "bench/reference/expert.hpp"
 #include "kernels/cuda/mlp/expert_mlp.hpp"
-#include "layer/reference_expert.hpp"
 #include "support/cuda/device.hpp"
 
 namespace shunt::test {

@@ -1,0 +1,82 @@
+// A slow, obvious planner: sees the routing of all ranks at once and follows the definitions in docs and headers word
+// by word. Every plan is compared with it, and so is what every system of a benchmark delivers.
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "plan/plan_data.hpp"
+#include "shunt/expert_map.hpp"
+#include "shunt/plan.hpp"
+#include "shunt/routing.hpp"
+#include "shunt/topology.hpp"
+
+namespace shunt {
+
+/// One routed entry that no limit dropped.
+struct ReferenceRow {
+  RankId source;
+  std::int32_t token;
+  std::int32_t choice;
+  float weight;
+  PhysicalId expert;
+  Slot slot;  ///< among the expert-major (or padded) rows of the expert's rank
+};
+
+class ReferencePlan {
+ public:
+  /// routings: [ranks], valid, and views of what outlives this object.
+  ReferencePlan(std::span<const Routing> routings, const ExpertMap& map, const Topology& topology,
+                const PlanOptions& options);
+
+  /// Of a token, in the order of the reduction tree: by node, rank, logical expert.
+  [[nodiscard]] std::vector<ReferenceRow> rows_of(RankId source, std::int64_t token) const;
+  /// What a source sends to a copy of an expert.
+  [[nodiscard]] std::int64_t num_rows(RankId source, PhysicalId expert) const;
+  /// What dispatch delivers on a rank, padding included.
+  [[nodiscard]] std::int64_t num_rows(RankId rank) const;
+  /// `token_unique`: where a token's row stands on a rank that it goes to.
+  [[nodiscard]] std::int32_t unique_row(RankId rank, RankId source, std::int64_t token) const;
+
+  /// Without hash.
+  [[nodiscard]] PlanData plan(RankId self) const;
+
+ private:
+  using TokenOfRank = std::pair<RankId, std::int32_t>;  // source, token
+
+  void collect_rows();
+  void assign_slots();
+  void fill_targets(PlanData& plan) const;
+  void fill_rows(PlanData& plan) const;
+  void fill_maps(PlanData& plan) const;
+  void fill_counts(GlobalCounts& counts) const;
+  template <class Predicate>
+  [[nodiscard]] std::uint32_t num_tokens(RankId source, Predicate counts) const;
+  [[nodiscard]] std::vector<RankId> ranks() const;
+  [[nodiscard]] std::vector<PhysicalId> experts() const;
+  [[nodiscard]] std::vector<PhysicalId> experts_of(RankId rank) const;
+
+  std::vector<Routing> routings_;
+  ExpertMap map_;
+  Topology topology_;
+  PlanOptions options_;
+
+  std::vector<std::int64_t> dropped_;                             // by source
+  std::vector<ReferenceRow> rows_;                                // by source, token, choice
+  std::vector<std::vector<std::size_t>> first_row_;               // [ranks][tokens + 1]: in rows_
+  std::vector<std::vector<std::int64_t>> row_counts_;             // [ranks][physical experts]
+  std::vector<std::int64_t> offset_;                              // [physical experts]
+  std::vector<std::int64_t> num_expert_rows_;                     // [ranks]
+  std::vector<std::map<TokenOfRank, std::int32_t>> unique_rows_;  // [ranks]; `token_unique`
+};
+
+/// The plans of all ranks, without hash. `routings` is [ranks] and valid.
+std::vector<PlanData> reference_plans(std::span<const Routing> routings, const ExpertMap& map, const Topology& topology,
+                                      const PlanOptions& options);
+
+/// Empty if the plans are equal but for the hash, else the name of the first field that differs.
+std::string difference(const PlanData& a, const PlanData& b);
+
+}  // namespace shunt

@@ -1,0 +1,94 @@
+// Times of the same steps on several ranks, and how far they have come.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "shunt/world.hpp"
+
+namespace shunt::bench {
+
+/// Of at least one value.
+[[nodiscard]] double median(std::vector<double> values);
+
+[[nodiscard]] inline double now_ms() {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// Milliseconds by name and repetition; filled on each rank, then merged to the slowest rank's.
+class Timings {
+ public:
+  /// Collective: all ranks start together.
+  template <class Work>
+  void time(World& world, const std::string& name, const Work& work) {
+    world.barrier();
+    const double start = now_ms();
+    work();
+    samples_[name].push_back({0, now_ms() - start});
+  }
+
+  /// The same for work in which no rank waits for another: counts from the first rank's start to the last one's end, as
+  /// ranks that share a core may take turns. Ranks of one host have one clock.
+  template <class Work>
+  void time_together(World& world, const std::string& name, const Work& work) {
+    world.barrier();
+    const double start = now_ms();
+    work();
+    samples_[name].push_back({start, now_ms()});
+  }
+
+  /// Of work that another clock has timed, the same for all ranks.
+  void record(const std::string& name, double begin_ms, double end_ms) { samples_[name].push_back({begin_ms, end_ms}); }
+
+  void clear() { samples_.clear(); }
+
+  /// Collective: every sample becomes the largest over the ranks.
+  void take_slowest(World& world);
+
+  [[nodiscard]] double median(const std::string& name) const;
+
+ private:
+  struct Sample {
+    double begin_ms;
+    double end_ms;
+  };
+
+  std::map<std::string, std::vector<Sample>> samples_;
+};
+
+/// What a layer consists of.
+enum class LayerPart : std::size_t { plan, dispatch, experts, combine };
+inline constexpr std::size_t kLayerParts = 4;
+
+/// A part's time is what it adds to the slowest rank's time: the moment when all ranks have ended it, minus the same of
+/// the part before. So parts add up to the layer, and waiting counts where it happens.
+class PartTimes {
+ public:
+  /// When each part of one repetition ended, in ms since this rank began it.
+  using Ends = std::array<double, kLayerParts>;
+
+  void add(const Ends& ends) { ends_.push_back(ends); }
+  void clear() { ends_.clear(); }
+  /// Collective: every end becomes the latest over the ranks.
+  void take_slowest(World& world);
+
+  /// Medians over repetitions, in ms.
+  [[nodiscard]] double median_of(LayerPart part) const;
+  [[nodiscard]] double median() const;
+
+  /// By repetition: how many times as long the other layer took as this one. Both were measured in turn, so they have
+  /// equally many.
+  [[nodiscard]] std::vector<double> speedups_over(const PartTimes& other) const;
+
+ private:
+  std::vector<Ends> ends_;
+};
+
+/// On the terminal, by rank 0; replaces the line before. Nothing unless `enabled`.
+void show_progress(const World& world, bool enabled, const std::string& text);
+
+}  // namespace shunt::bench

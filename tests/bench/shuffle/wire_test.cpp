@@ -1,0 +1,45 @@
+#include "bench/shuffle/wire.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <cstdlib>
+
+#include "shunt/error.hpp"
+
+namespace shunt::bench {
+namespace {
+
+class WireOverLoopback : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { setenv("SHUNT_INTERFACE", "lo", 1); }
+};
+
+TEST_F(WireOverLoopback, MovesItsBytesBothWays) {
+  World::spawn(3, [](World& world) {
+    Wire wire(world, {0, 3 << 20, 5});
+    wire.forward();
+    wire.backward();
+  });
+}
+
+// recv() says so by a zero, and leaves errno as it was.
+TEST_F(WireOverLoopback, SaysThatAPeerHungUpAndNotWhatWentWrongBefore) {
+  World::spawn(2, [](World& world) {
+    // Rank 1 owes rank 0 something; were it the other way, its end would be a reset.
+    Wire wire(world, {world.rank() == RankId(1) ? 1000u : 0u, 0});
+    if (world.rank() == RankId(1)) return;
+    errno = ENOENT;
+    try {
+      wire.forward();
+      FAIL() << "nobody was there";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::peer_lost);
+      EXPECT_STREQ(error.what(), "wire: a peer closed its connection");
+    }
+  });
+}
+
+}  // namespace
+}  // namespace shunt::bench
