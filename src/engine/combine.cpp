@@ -14,9 +14,7 @@ void Combine::begin(std::span<const Announcement> peers) {
     rows_of_.push_back(
         announced_block(RankId(rank), peers[rank], static_cast<std::size_t>(plan().rows_of_rank[rank]) * row_bytes_));
   store_ = store_for(in_.out.bytes());
-  if (!has_flows()) return;
-  far_.sending.start(plan().in_flows, streams());
-  far_.receiving.start(plan().out_flows, streams());
+  far_ = start(in_flows(), out_flows());
 }
 
 // Sums are made in the order of tokens, and every far part travels in that order: the parts of the first token that is
@@ -25,7 +23,7 @@ Work Combine::work() {
   bool moved = forward();
   const std::int64_t end = end_of_chunk(next_token_, row_bytes_ * static_cast<std::size_t>(plan().topk));
   for (; next_token_ < end && sum_token(next_token_); ++next_token_) moved = true;
-  if (next_token_ < plan().num_tokens || !far_.finish()) return moved ? Work::moved : Work::idle;
+  if (next_token_ < plan().num_tokens || !far_.finish()) return progress_of(moved);
   // The result is read by other threads of this rank; partner: the release of the operation's state.
   flush_streaming();
   return Work::finished;
@@ -36,7 +34,7 @@ std::size_t Combine::part_bytes(std::size_t num_targets) const {
 }
 
 bool Combine::forward() {
-  return far_.sending.pump(
+  return far_.send(
       [&](const InFlow& flow, std::size_t i) { return part_bytes(flow.targets_of(i).size()); },
       [&](const InFlow& flow, std::size_t i, std::byte* segment) { forward_token(flow.targets_of(i), segment); });
 }
@@ -62,23 +60,21 @@ Combine::FarPart* Combine::far_part(const Target& target) {
 
 bool Combine::find_far_parts(std::int64_t token) {
   far_parts_.clear();
-  if (far_.receiving.size() == 0) return true;
+  if (far_.received.empty()) return true;
   const auto targets = plan().targets_of(token);
   for (const Target& target : targets) {
     if (plan().is_near(target.rank) || far_part(target)) continue;
     const NodeId node = plan().topology.node(target.rank);
     const auto num_targets = static_cast<std::size_t>(std::count_if(
         targets.begin(), targets.end(), [&](const Target& t) { return plan().topology.node(t.rank) == node; }));
-    std::size_t flow = 0;
-    const auto is_next = [&] {
-      const OutFlow& out = far_.receiving.flow(flow);
-      const std::size_t next = far_.receiving.num_read(flow);
-      return plan().topology.node(out.forwarder) == node && next < out.tokens.size() && out.tokens[next] == token;
-    };
-    while (!is_next()) SHUNT_CHECK(++flow < far_.receiving.size());
-    const std::byte* rows = far_.receiving.front(flow, part_bytes(num_targets));
+    const auto flow = std::ranges::find_if(far_.received, [&](const FlowCursor<OutFlow>& each) {
+      return plan().topology.node(each.flow->forwarder) == node && !each.is_over() &&
+             each.flow->tokens[each.next] == token;
+    });
+    SHUNT_CHECK(flow != far_.received.end());
+    const std::byte* rows = flow->channel->front(part_bytes(num_targets));
     if (!rows) return false;
-    far_parts_.push_back({node, flow, rows});
+    far_parts_.push_back({node, &*flow, rows});
   }
   return true;
 }
@@ -90,7 +86,10 @@ bool Combine::sum_token(std::int64_t token) {
     sum_in_f32(token);
   else
     reduce_row(terms_of(targets, 0, targets.size()), hidden(), in_.format, in_.out.row(token), store_);
-  for (const FarPart& part : far_parts_) far_.receiving.pop(part.flow);
+  for (const FarPart& part : far_parts_) {
+    part.flow->channel->pop();
+    ++part.flow->next;
+  }
   return true;
 }
 
