@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "core/fail.hpp"
-#include "engine/closes.hpp"
 
 namespace shunt {
 
@@ -45,8 +44,7 @@ void Combine::forward_token(std::span<const Target> targets, std::byte* segment)
     return;
   }
   std::array<Term, Routing::kMaxTopK> terms;
-  for (std::size_t i = 0; i < targets.size(); ++i)
-    terms[i] = {row(targets[i]), weight(targets[i]), closes_in_node(targets, i)};
+  for (std::size_t i = 0; i < targets.size(); ++i) terms[i] = {row(targets[i]), weight(targets[i]), targets[i].closes};
   const ReduceFormat to_wire{in_.format.terms, in_.format.wire, in_.format.wire};
   reduce_row(std::span(terms.data(), targets.size()), hidden(), to_wire, segment, Store::cached);
 }
@@ -98,10 +96,10 @@ std::span<const Term> Combine::terms_of(std::span<const Target> targets, std::si
   for (std::size_t i = begin; i < end; ++i) {
     FarPart* const part = far_parts_.empty() ? nullptr : far_part(targets[i]);
     if (!part) {
-      terms_[count++] = {row(targets[i]), weight(targets[i]), closes(targets, i)};
+      terms_[count++] = {row(targets[i]), weight(targets[i]), targets[i].closes};
     } else if (is_flat()) {
-      terms_[count++] = {std::exchange(part->rows, part->rows + row_bytes_), weight(targets[i]), closes(targets, i)};
-    } else if (closes(targets, i) == Closes::remote_node) {
+      terms_[count++] = {std::exchange(part->rows, part->rows + row_bytes_), weight(targets[i]), targets[i].closes};
+    } else if (targets[i].closes == Closes::remote_node) {
       terms_[count++] = {part->rows, 1.0f, Closes::remote_node};
     }
   }
@@ -118,16 +116,12 @@ void Combine::sum_in_f32(std::int64_t token) {
   const auto sum_of = [&](std::size_t node) { return reinterpret_cast<std::byte*>(&node_sums_[node * hidden()]); };
   for (std::size_t begin = 0, end = 0; begin < targets.size(); begin = end) {
     end = begin + 1;
-    while (closes(targets, end - 1) != Closes::node && closes(targets, end - 1) != Closes::remote_node) ++end;
+    while (targets[end - 1].closes != Closes::node && targets[end - 1].closes != Closes::remote_node) ++end;
     reduce_row(terms_of(targets, begin, end), hidden(), far_part(targets[begin]) ? far_to_f32 : near_to_f32,
                sum_of(num_nodes++), Store::cached);
   }
   for (std::size_t node = 0; node < num_nodes; ++node) terms_[node] = {sum_of(node), 1.0f, Closes::node};
   reduce_row(std::span(terms_.data(), num_nodes), hidden(), {f32, f32, in_.format.result}, in_.out.row(token), store_);
-}
-
-Closes Combine::closes(std::span<const Target> targets, std::size_t i) const {
-  return closes_in_token(plan(), is_flat(), targets, i);
 }
 
 }  // namespace shunt

@@ -42,7 +42,6 @@ class Combine final : public Shuffle {
   [[nodiscard]] float weight(const Target& target) const { return in_.weighted ? target.weight : 1.0f; }
   [[nodiscard]] std::size_t hidden() const { return static_cast<std::size_t>(in_.hidden); }
   [[nodiscard]] bool is_flat() const { return in_.reduction == Reduction::flat; }
-  [[nodiscard]] Closes closes(std::span<const Target> targets, std::size_t i) const;
   [[nodiscard]] std::size_t part_bytes(std::size_t num_targets) const;
 
   /// Sums what the near ranks hold for far sources' tokens.
