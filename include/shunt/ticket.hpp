@@ -9,6 +9,11 @@
 
 namespace shunt {
 
+/// Tickets that a rank may hold at a time, over all its engines on worlds of one World::spawn, from_environment or
+/// create: those that were neither waited for nor destroyed, whether their operations are complete or not. The call
+/// that would make one more throws Error(invalid_argument) before anything is sent, and can be repeated.
+inline constexpr int kMostTickets = 4096;
+
 /// The part of an operation that tickets need.
 class Pending {
  public:

@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "core/fail.hpp"
-#include "engine/closes.hpp"
 
 namespace shunt {
 
@@ -14,9 +13,7 @@ void Combine::begin(std::span<const Announcement> peers) {
     rows_of_.push_back(
         announced_block(RankId(rank), peers[rank], static_cast<std::size_t>(plan().rows_of_rank[rank]) * row_bytes_));
   store_ = store_for(in_.out.bytes());
-  if (!has_flows()) return;
-  far_.sending.start(plan().in_flows, streams());
-  far_.receiving.start(plan().out_flows, streams());
+  far_ = start(in_flows(), out_flows());
 }
 
 // Sums are made in the order of tokens, and every far part travels in that order: the parts of the first token that is
@@ -25,7 +22,7 @@ Work Combine::work() {
   bool moved = forward();
   const std::int64_t end = end_of_chunk(next_token_, row_bytes_ * static_cast<std::size_t>(plan().topk));
   for (; next_token_ < end && sum_token(next_token_); ++next_token_) moved = true;
-  if (next_token_ < plan().num_tokens || !far_.finish()) return moved ? Work::moved : Work::idle;
+  if (next_token_ < plan().num_tokens || !far_.finish()) return progress_of(moved);
   // The result is read by other threads of this rank; partner: the release of the operation's state.
   flush_streaming();
   return Work::finished;
@@ -36,7 +33,7 @@ std::size_t Combine::part_bytes(std::size_t num_targets) const {
 }
 
 bool Combine::forward() {
-  return far_.sending.pump(
+  return far_.send(
       [&](const InFlow& flow, std::size_t i) { return part_bytes(flow.targets_of(i).size()); },
       [&](const InFlow& flow, std::size_t i, std::byte* segment) { forward_token(flow.targets_of(i), segment); });
 }
@@ -47,8 +44,7 @@ void Combine::forward_token(std::span<const Target> targets, std::byte* segment)
     return;
   }
   std::array<Term, Routing::kMaxTopK> terms;
-  for (std::size_t i = 0; i < targets.size(); ++i)
-    terms[i] = {row(targets[i]), weight(targets[i]), closes_in_node(targets, i)};
+  for (std::size_t i = 0; i < targets.size(); ++i) terms[i] = {row(targets[i]), weight(targets[i]), targets[i].closes};
   const ReduceFormat to_wire{in_.format.terms, in_.format.wire, in_.format.wire};
   reduce_row(std::span(terms.data(), targets.size()), hidden(), to_wire, segment, Store::cached);
 }
@@ -62,23 +58,21 @@ Combine::FarPart* Combine::far_part(const Target& target) {
 
 bool Combine::find_far_parts(std::int64_t token) {
   far_parts_.clear();
-  if (far_.receiving.size() == 0) return true;
+  if (far_.received.empty()) return true;
   const auto targets = plan().targets_of(token);
   for (const Target& target : targets) {
     if (plan().is_near(target.rank) || far_part(target)) continue;
     const NodeId node = plan().topology.node(target.rank);
     const auto num_targets = static_cast<std::size_t>(std::count_if(
         targets.begin(), targets.end(), [&](const Target& t) { return plan().topology.node(t.rank) == node; }));
-    std::size_t flow = 0;
-    const auto is_next = [&] {
-      const OutFlow& out = far_.receiving.flow(flow);
-      const std::size_t next = far_.receiving.num_read(flow);
-      return plan().topology.node(out.forwarder) == node && next < out.tokens.size() && out.tokens[next] == token;
-    };
-    while (!is_next()) SHUNT_CHECK(++flow < far_.receiving.size());
-    const std::byte* rows = far_.receiving.front(flow, part_bytes(num_targets));
+    const auto flow = std::ranges::find_if(far_.received, [&](const FlowCursor<OutFlow>& each) {
+      return plan().topology.node(each.flow->forwarder) == node && !each.is_over() &&
+             each.flow->tokens[each.next] == token;
+    });
+    SHUNT_CHECK(flow != far_.received.end());
+    const std::byte* rows = flow->channel->front(part_bytes(num_targets));
     if (!rows) return false;
-    far_parts_.push_back({node, flow, rows});
+    far_parts_.push_back({node, &*flow, rows});
   }
   return true;
 }
@@ -90,7 +84,10 @@ bool Combine::sum_token(std::int64_t token) {
     sum_in_f32(token);
   else
     reduce_row(terms_of(targets, 0, targets.size()), hidden(), in_.format, in_.out.row(token), store_);
-  for (const FarPart& part : far_parts_) far_.receiving.pop(part.flow);
+  for (const FarPart& part : far_parts_) {
+    part.flow->channel->pop();
+    ++part.flow->next;
+  }
   return true;
 }
 
@@ -99,10 +96,10 @@ std::span<const Term> Combine::terms_of(std::span<const Target> targets, std::si
   for (std::size_t i = begin; i < end; ++i) {
     FarPart* const part = far_parts_.empty() ? nullptr : far_part(targets[i]);
     if (!part) {
-      terms_[count++] = {row(targets[i]), weight(targets[i]), closes(targets, i)};
+      terms_[count++] = {row(targets[i]), weight(targets[i]), targets[i].closes};
     } else if (is_flat()) {
-      terms_[count++] = {std::exchange(part->rows, part->rows + row_bytes_), weight(targets[i]), closes(targets, i)};
-    } else if (closes(targets, i) == Closes::remote_node) {
+      terms_[count++] = {std::exchange(part->rows, part->rows + row_bytes_), weight(targets[i]), targets[i].closes};
+    } else if (targets[i].closes == Closes::remote_node) {
       terms_[count++] = {part->rows, 1.0f, Closes::remote_node};
     }
   }
@@ -119,16 +116,12 @@ void Combine::sum_in_f32(std::int64_t token) {
   const auto sum_of = [&](std::size_t node) { return reinterpret_cast<std::byte*>(&node_sums_[node * hidden()]); };
   for (std::size_t begin = 0, end = 0; begin < targets.size(); begin = end) {
     end = begin + 1;
-    while (closes(targets, end - 1) != Closes::node && closes(targets, end - 1) != Closes::remote_node) ++end;
+    while (targets[end - 1].closes != Closes::node && targets[end - 1].closes != Closes::remote_node) ++end;
     reduce_row(terms_of(targets, begin, end), hidden(), far_part(targets[begin]) ? far_to_f32 : near_to_f32,
                sum_of(num_nodes++), Store::cached);
   }
   for (std::size_t node = 0; node < num_nodes; ++node) terms_[node] = {sum_of(node), 1.0f, Closes::node};
   reduce_row(std::span(terms_.data(), num_nodes), hidden(), {f32, f32, in_.format.result}, in_.out.row(token), store_);
-}
-
-Closes Combine::closes(std::span<const Target> targets, std::size_t i) const {
-  return closes_in_token(plan(), is_flat(), targets, i);
 }
 
 }  // namespace shunt

@@ -3,7 +3,6 @@
 
 #include <array>
 
-#include "engine/flow_streams.hpp"
 #include "engine/shuffle.hpp"
 #include "kernels/reduce.hpp"
 #include "shunt/engine.hpp"
@@ -28,13 +27,12 @@ class Combine final : public Shuffle {
 
   void begin(std::span<const Announcement> peers) override;
   Work work() override;
-  [[nodiscard]] std::vector<RankId> awaited_far() const override { return far_.awaited(); }
 
  private:
   /// What a far node sends for one token: the sum of its rows in the wire dtype or, for `flat`, the rows themselves.
   struct FarPart {
     NodeId node;
-    std::size_t flow;  // in far_.receiving
+    FlowCursor<OutFlow>* flow;
     const std::byte* rows;
   };
 
@@ -44,7 +42,6 @@ class Combine final : public Shuffle {
   [[nodiscard]] float weight(const Target& target) const { return in_.weighted ? target.weight : 1.0f; }
   [[nodiscard]] std::size_t hidden() const { return static_cast<std::size_t>(in_.hidden); }
   [[nodiscard]] bool is_flat() const { return in_.reduction == Reduction::flat; }
-  [[nodiscard]] Closes closes(std::span<const Target> targets, std::size_t i) const;
   [[nodiscard]] std::size_t part_bytes(std::size_t num_targets) const;
 
   /// Sums what the near ranks hold for far sources' tokens.
@@ -63,7 +60,7 @@ class Combine final : public Shuffle {
   std::vector<const std::byte*> rows_of_;  // by rank; nullptr for far ones
   Store store_ = Store::cached;
   std::int64_t next_token_ = 0;
-  FlowTraffic<InFlow, OutFlow> far_;
+  FarFlows<InFlow, OutFlow> far_;
   std::vector<FarPart> far_parts_;  // of the token at hand
   std::array<Term, Routing::kMaxTopK> terms_;
   std::vector<float> node_sums_;  // [nodes of the token, hidden]

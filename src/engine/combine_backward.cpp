@@ -16,15 +16,16 @@ void CombineBackward::begin(std::span<const Announcement> peers) {
     expert_out_of_.push_back(in_.has_weights ? peer_block(RankId(rank), peers[rank].second_offset, bytes) : nullptr);
   }
   store_ = store_for(plan().targets.size() * row_bytes_);
-  for (const OutFlow& flow : plan().out_flows) peer(flow.forwarder).out = &flow;
-  for (const InFlow& flow : plan().in_flows)
-    if (!flow.tokens.empty()) peer(flow.source).in = &flow;
+  for (const auto& each : out_flows()) peer(each.channel).out = each;
+  for (const auto& each : in_flows()) peer(each.channel).in = each;
 }
 
-CombineBackward::Peer& CombineBackward::peer(RankId rank) {
-  for (Peer& known : peers_)
-    if (known.writer.peer() == rank) return known;
-  return peers_.emplace_back(Peer{SegmentWriter(streams(), rank), SegmentReader(streams(), rank)});
+CombineBackward::Peer& CombineBackward::peer(SliceChannel* channel) {
+  const auto known = std::ranges::find(peers_, channel, &Peer::channel);
+  if (known != peers_.end()) return *known;
+  channel->begin_sending();
+  channel->begin_receiving();
+  return peers_.emplace_back(Peer{channel});
 }
 
 Work CombineBackward::work() {
@@ -33,21 +34,13 @@ Work CombineBackward::work() {
   const std::int64_t end = end_of_chunk(next_token_, row_bytes_ * static_cast<std::size_t>(plan().topk));
   for (; next_token_ < end; ++next_token_, moved = true) send_near(next_token_);
   for (Peer& each : peers_) moved |= receive(each);
-  const bool is_over = std::all_of(peers_.begin(), peers_.end(), [](const Peer& each) {
-    return each.writer.is_finished() && each.reader.has_ended();
-  });
-  if (next_token_ < plan().num_tokens || !is_over) return moved ? Work::moved : Work::idle;
+  const bool is_over = std::ranges::all_of(
+      peers_, [](const Peer& each) { return !each.channel->is_sending() && each.channel->has_ended(); });
+  if (next_token_ < plan().num_tokens || !is_over) return progress_of(moved);
   zero_padding(plan(), in_.output.data, row_bytes_);
   // Partner: the release of the `done` signal that follows.
   flush_streaming();
   return Work::finished;
-}
-
-std::vector<RankId> CombineBackward::awaited_far() const {
-  std::vector<RankId> awaited;
-  for (const Peer& each : peers_)
-    if (!each.writer.is_finished() || !each.reader.is_all_here()) awaited.push_back(each.writer.peer());
-  return awaited;
 }
 
 float CombineBackward::write_target(const std::byte* gradient, const Target& target) {
@@ -67,69 +60,68 @@ void CombineBackward::send_near(std::int64_t token) {
 }
 
 bool CombineBackward::send(Peer& to) {
-  if (to.writer.is_finished()) return false;
+  SliceChannel& channel = *to.channel;
+  if (!channel.is_sending()) return false;
+  const std::size_t row_bytes = in_.grad_out.row_bytes();
   bool moved = false;
-  const std::size_t row_bytes = hidden() * size_of(in_.grad_out.dtype);
-  for (; to.out && to.num_sent < to.out->tokens.size(); ++to.num_sent, moved = true) {
-    std::byte* const segment = to.writer.open(row_bytes);
-    if (!segment) return moved;
-    std::memcpy(segment, in_.grad_out.row(to.out->tokens[to.num_sent]), row_bytes);
-    to.writer.commit();
+  if (to.out) {
+    moved = to.out->send([&](const OutFlow&, std::size_t) { return row_bytes; },
+                         [&](const OutFlow& flow, std::size_t i, std::byte* segment) {
+                           std::memcpy(segment, in_.grad_out.row(flow.tokens[i]), row_bytes);
+                         });
+    if (!to.out->is_over()) return moved;
   }
-  if (to.in && to.num_received < to.in->tokens.size()) {
+  if (to.in && !to.in->is_over()) {
     // The peer waits for these rows as we wait for its rows.
-    to.writer.flush();
+    channel.flush();
     return moved;
   }
   if (const std::size_t bytes = to.weight_gradients.size() * sizeof(float); bytes > 0 && !to.has_answered) {
-    std::byte* const segment = to.writer.open(bytes);
+    std::byte* const segment = channel.open_segment(bytes);
     if (!segment) return moved;
     std::memcpy(segment, to.weight_gradients.data(), bytes);
-    to.writer.commit();
+    channel.commit();
     to.has_answered = true;
   }
-  return to.writer.finish() || moved;
+  return channel.finish_sending() || moved;
 }
 
 bool CombineBackward::receive(Peer& from) {
-  if (from.reader.has_ended()) return false;
+  SliceChannel& channel = *from.channel;
+  if (channel.has_ended()) return false;
+  const std::size_t row_bytes = in_.grad_out.row_bytes();
   bool moved = false;
-  const std::size_t row_bytes = hidden() * size_of(in_.grad_out.dtype);
-  for (; from.in && from.num_received < from.in->tokens.size(); ++from.num_received, moved = true) {
-    const std::byte* const gradient = from.reader.front(row_bytes);
-    if (!gradient) return moved;
-    for (const Target& target : from.in->targets_of(from.num_received)) {
-      const float weight_gradient = write_target(gradient, target);
-      if (in_.has_weights) from.weight_gradients.push_back(weight_gradient);
-    }
-    from.reader.pop();
+  if (from.in) {
+    moved = from.in->receive([&](const InFlow&, std::size_t) { return row_bytes; },
+                             [&](const InFlow& flow, std::size_t i, const std::byte* gradient) {
+                               for (const Target& target : flow.targets_of(i)) {
+                                 const float weight_gradient = write_target(gradient, target);
+                                 if (in_.has_weights) from.weight_gradients.push_back(weight_gradient);
+                               }
+                             });
+    if (!from.in->is_over()) return moved;
   }
   if (from.out && in_.has_weights && !from.is_answered) {
-    const std::byte* const gradients = from.reader.front(answer_size(*from.out) * sizeof(float));
+    std::size_t bytes = 0;
+    for_answered(*from.out->flow, [&](float&) { bytes += sizeof(float); });
+    const std::byte* gradients = channel.front(bytes);
     if (!gradients) return moved;
-    take_answer(from, gradients);
-    from.reader.pop();
+    for_answered(*from.out->flow, [&](float& gradient) {
+      std::memcpy(&gradient, gradients, sizeof(float));
+      gradients += sizeof(float);
+    });
+    channel.pop();
     from.is_answered = true;
   }
-  return from.reader.finish() || moved;
+  return channel.finish_receiving() || moved;
 }
 
-std::size_t CombineBackward::answer_size(const OutFlow& flow) const {
-  std::size_t size = 0;
+template <class Visit>
+void CombineBackward::for_answered(const OutFlow& flow, const Visit& visit) const {
   const NodeId node = plan().topology.node(flow.forwarder);
   for (const std::uint32_t token : flow.tokens)
-    for (const Target& target : plan().targets_of(token)) size += plan().topology.node(target.rank) == node;
-  return size;
-}
-
-void CombineBackward::take_answer(const Peer& from, const std::byte* gradients) {
-  const NodeId node = plan().topology.node(from.out->forwarder);
-  for (const std::uint32_t token : from.out->tokens)
-    for (const Target& target : plan().targets_of(token)) {
-      if (plan().topology.node(target.rank) != node) continue;
-      std::memcpy(&in_.grad_weights[token * plan().topk + target.choice], gradients, sizeof(float));
-      gradients += sizeof(float);
-    }
+    for (const Target& target : plan().targets_of(token))
+      if (plan().topology.node(target.rank) == node) visit(in_.grad_weights[token * plan().topk + target.choice]);
 }
 
 }  // namespace shunt

@@ -1,7 +1,8 @@
 // The gradient of combine: weighted rows to the experts, and a dot product per routing weight.
 #pragma once
 
-#include "engine/segments.hpp"
+#include <optional>
+
 #include "engine/shuffle.hpp"
 #include "shunt/tensor.hpp"
 
@@ -25,32 +26,29 @@ class CombineBackward final : public Shuffle {
 
   void begin(std::span<const Announcement> peers) override;
   Work work() override;
-  [[nodiscard]] std::vector<RankId> awaited_far() const override;
 
  private:
-  /// The streams to and from one far rank. Each way they carry the sender's own gradient rows, then the gradients of
-  /// the receiver's weights, which wait for nothing but rows that have come the other way.
+  /// The traffic with one far rank. Each way it carries the sender's own gradient rows, then the gradients of the
+  /// receiver's weights, which wait for nothing but rows that have come the other way.
   struct Peer {
-    SegmentWriter writer;
-    SegmentReader reader;
-    const OutFlow* out = nullptr;
-    const InFlow* in = nullptr;
-    std::size_t num_sent = 0;               // rows of `out`
-    std::size_t num_received = 0;           // rows of `in`
+    SliceChannel* channel;
+    std::optional<FlowCursor<OutFlow>> out{};
+    std::optional<FlowCursor<InFlow>> in{};
     std::vector<float> weight_gradients{};  // by target of `in`
     bool has_answered = false;              // weight_gradients are on their way
     bool is_answered = false;               // those of `out` have come
   };
 
   [[nodiscard]] std::size_t hidden() const { return static_cast<std::size_t>(in_.grad_out.cols); }
-  Peer& peer(RankId rank);
+  Peer& peer(SliceChannel* channel);
   void send_near(std::int64_t token);
   /// Writes the target's gradient row; returns the gradient of its weight.
   float write_target(const std::byte* gradient, const Target& target);
   bool send(Peer& peer);
   bool receive(Peer& peer);
-  void take_answer(const Peer& peer, const std::byte* gradients);
-  [[nodiscard]] std::size_t answer_size(const OutFlow& flow) const;
+  /// Calls visit(gradient) for the gradient of each weight of the flow's tokens on the forwarder's node, in order.
+  template <class Visit>
+  void for_answered(const OutFlow& flow, const Visit& visit) const;
 
   Inputs in_;
   std::size_t row_bytes_ = 0;             // of expert rows

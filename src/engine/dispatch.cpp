@@ -1,10 +1,12 @@
 #include "engine/dispatch.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
-#include "core/fail.hpp"
+#include "kernels/copy.hpp"
 #include "kernels/fp8.hpp"
+#include "shunt/routing.hpp"
 
 namespace shunt {
 
@@ -15,15 +17,12 @@ RowBlock Dispatch::block_of(const PlanData& plan, const RowFormat& format, RankI
 }
 
 void Dispatch::begin(std::span<const Announcement> peers) {
-  std::vector<Receiver> receivers;
   for (std::size_t rank = 0; rank < peers.size(); ++rank) {
     const RowBlock block = block_of(plan(), in_.format, RankId(rank));
-    receivers.push_back({block, announced_block(RankId(rank), peers[rank], block.bytes())});
+    receivers_.push_back({block, announced_block(RankId(rank), peers[rank], block.bytes())});
   }
-  scatter_.emplace(in_.format, std::move(receivers), store_for(plan().targets.size() * in_.format.row_bytes));
-  if (!has_flows()) return;
-  far_.sending.start(plan().out_flows, streams());
-  far_.receiving.start(plan().in_flows, streams());
+  store_ = store_for(plan().targets.size() * in_.format.row_bytes);
+  far_ = start(out_flows(), in_flows());
 }
 
 Work Dispatch::work() {
@@ -31,7 +30,7 @@ Work Dispatch::work() {
   const std::int64_t end = end_of_chunk(next_token_, in_.format.row_bytes * static_cast<std::size_t>(plan().topk));
   for (; next_token_ < end; ++next_token_, moved = true) send_near(next_token_);
   moved |= forward();
-  if (next_token_ < plan().num_tokens || !far_.finish()) return moved ? Work::moved : Work::idle;
+  if (next_token_ < plan().num_tokens || !far_.finish()) return progress_of(moved);
   write_source_counts();
   fill_padding();
   // Partner: the release of the `done` signal that follows.
@@ -50,32 +49,45 @@ Dispatch::Row Dispatch::row_of(std::int64_t token) {
           reinterpret_cast<const std::byte*>(quantised_scales_.data())};
 }
 
+void Dispatch::scatter(const Row& row, const RowOrigin& origin, std::span<const Target> targets) const {
+  std::array<std::byte*, Routing::kMaxTopK> slots;
+  std::size_t num_slots = 0;
+  for (const Target& target : targets) {
+    const Receiver& to = receivers_[target.rank.index()];
+    if (!to.base) continue;
+    const std::size_t slot = target.slot.index();
+    slots[num_slots++] = to.block.row(to.base, slot);
+    if (in_.format.scales_per_row > 0)
+      std::memcpy(to.block.scales(to.base, slot), row.scales, in_.format.scales_per_row * sizeof(float));
+    if (in_.format.origins) to.block.origins(to.base)[slot] = origin;
+    if (in_.format.weights) to.block.weights(to.base)[slot] = target.weight;
+  }
+  if (num_slots > 0) copy_row(row.elements, in_.format.row_bytes, std::span(slots.data(), num_slots), store_);
+}
+
 void Dispatch::send_near(std::int64_t token) {
   const auto targets = plan().targets_of(token);
-  if (targets.empty()) return;
-  const Row row = row_of(token);
-  scatter_->write(row.elements, row.scales, {group().self.value, static_cast<std::int32_t>(token)}, targets);
+  if (!targets.empty()) scatter(row_of(token), {group().self.value, static_cast<std::int32_t>(token)}, targets);
 }
 
 // A segment is a row and its scales; what else a forwarder needs it has had since the plan was made.
 bool Dispatch::send_far() {
   const std::size_t scale_bytes = in_.format.scales_per_row * sizeof(float);
-  return far_.sending.pump([&](const OutFlow&, std::size_t) { return in_.format.row_bytes + scale_bytes; },
-                           [&](const OutFlow& flow, std::size_t i, std::byte* segment) {
-                             const Row row = row_of(flow.tokens[i]);
-                             std::memcpy(segment, row.elements, in_.format.row_bytes);
-                             if (scale_bytes > 0) std::memcpy(segment + in_.format.row_bytes, row.scales, scale_bytes);
-                           });
+  return far_.send([&](const OutFlow&, std::size_t) { return in_.format.row_bytes + scale_bytes; },
+                   [&](const OutFlow& flow, std::size_t i, std::byte* segment) {
+                     const Row row = row_of(flow.tokens[i]);
+                     std::memcpy(segment, row.elements, in_.format.row_bytes);
+                     if (scale_bytes > 0) std::memcpy(segment + in_.format.row_bytes, row.scales, scale_bytes);
+                   });
 }
 
 bool Dispatch::forward() {
   const std::size_t bytes = in_.format.row_bytes + in_.format.scales_per_row * sizeof(float);
-  return far_.receiving.pump([&](const InFlow&, std::size_t) { return bytes; },
-                             [&](const InFlow& flow, std::size_t i, const std::byte* segment) {
-                               scatter_->write(segment, segment + in_.format.row_bytes,
-                                               {flow.source.value, static_cast<std::int32_t>(flow.tokens[i])},
-                                               flow.targets_of(i));
-                             });
+  return far_.receive([&](const InFlow&, std::size_t) { return bytes; },
+                      [&](const InFlow& flow, std::size_t i, const std::byte* segment) {
+                        scatter({segment, segment + in_.format.row_bytes},
+                                {flow.source.value, static_cast<std::int32_t>(flow.tokens[i])}, flow.targets_of(i));
+                      });
 }
 
 // `padded` exchanges no counts at plan time, so they travel here: [local expert, source].
@@ -83,7 +95,7 @@ void Dispatch::write_source_counts() const {
   if (plan().options.layout != Layout::padded) return;
   const auto num_ranks = static_cast<std::size_t>(plan().topology.num_ranks());
   const auto write = [&](RankId receiver, RankId source, const std::int32_t* counts) {
-    const Receiver& to = scatter_->receiver(receiver);
+    const Receiver& to = receivers_[receiver.index()];
     const auto rows_per_expert = static_cast<std::int64_t>(num_ranks) * plan().options.max_tokens;
     const auto num_experts = static_cast<std::size_t>(plan().rows_of_rank[receiver.index()] / rows_per_expert);
     for (std::size_t expert = 0; expert < num_experts && to.base; ++expert)
@@ -101,7 +113,7 @@ void Dispatch::write_source_counts() const {
 }
 
 void Dispatch::fill_padding() const {
-  const Receiver& own = scatter_->receiver(plan().self);
+  const Receiver& own = receivers_[plan().self.index()];
   zero_padding(plan(), own.base, in_.format.row_bytes);
   for_each_padding(plan(), [&](std::int64_t begin, std::int64_t end) {
     for (auto slot = static_cast<std::size_t>(begin); slot < static_cast<std::size_t>(end); ++slot) {

@@ -1,9 +1,7 @@
 // Tokens to experts.
 #pragma once
 
-#include "engine/flow_streams.hpp"
 #include "engine/row_block.hpp"
-#include "engine/row_scatter.hpp"
 #include "engine/shuffle.hpp"
 #include "shunt/tensor.hpp"
 
@@ -27,7 +25,6 @@ class Dispatch final : public Shuffle {
 
   void begin(std::span<const Announcement> peers) override;
   Work work() override;
-  [[nodiscard]] std::vector<RankId> awaited_far() const override { return far_.awaited(); }
   bool finish() override;
 
  private:
@@ -37,6 +34,8 @@ class Dispatch final : public Shuffle {
     const std::byte* scales;
   };
   Row row_of(std::int64_t token);
+  /// Writes a row and its companions into those of its slots that near ranks have. `scales` need not be aligned.
+  void scatter(const Row& row, const RowOrigin& origin, std::span<const Target> targets) const;
 
   void send_near(std::int64_t token);
   bool send_far();
@@ -45,9 +44,15 @@ class Dispatch final : public Shuffle {
   void fill_padding() const;
 
   Inputs in_;
-  std::optional<RowScatter> scatter_;
+  /// A rank's block, as this rank addresses it.
+  struct Receiver {
+    RowBlock block;
+    std::byte* base;  ///< nullptr for a far rank: what is meant for it takes another way
+  };
+  std::vector<Receiver> receivers_;  // by rank
+  Store store_ = Store::cached;
   std::int64_t next_token_ = 0;
-  FlowTraffic<OutFlow, InFlow> far_;
+  FarFlows<OutFlow, InFlow> far_;
   std::vector<std::uint8_t> quantised_;  // one row
   std::vector<float> quantised_scales_;
 };

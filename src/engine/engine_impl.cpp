@@ -12,8 +12,15 @@ namespace {
 
 class PendingOperation final : public Pending {
  public:
+  /// Throws Error(invalid_argument) if the rank has kMostTickets already.
   PendingOperation(std::shared_ptr<Fabric> fabric, std::shared_ptr<Operation> operation)
-      : fabric_(std::move(fabric)), operation_(std::move(operation)) {}
+      : fabric_(std::move(fabric)), operation_(std::move(operation)) {
+    fabric_->progress().add_ticket(*operation_);
+  }
+  ~PendingOperation() override { fabric_->progress().remove_ticket(); }
+  PendingOperation(const PendingOperation&) = delete;
+  PendingOperation& operator=(const PendingOperation&) = delete;
+
   void wait() override { fabric_->progress().wait(*operation_); }
   [[nodiscard]] bool done() const override { return operation_->done(); }
   void abandon() override {
@@ -121,8 +128,9 @@ Block Engine::Impl::show_to_peers(const ConstTensor& tensor) const {
 }
 
 std::shared_ptr<Pending> Engine::Impl::issue(const std::shared_ptr<Operation>& operation) {
+  auto pending = std::make_shared<PendingOperation>(world->fabric, operation);
   world->fabric->progress().issue(operation, next_sequence);
-  return std::make_shared<PendingOperation>(world->fabric, operation);
+  return pending;
 }
 
 }  // namespace shunt

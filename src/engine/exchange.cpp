@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "core/fail.hpp"
-#include "engine/streams.hpp"
 
 namespace shunt {
 namespace {
@@ -70,23 +69,24 @@ class FarSwap final : public Operation {
     return partners;
   }
 
-  void begin(std::span<const Announcement>) override {}
-
-  Work work() override {
-    bool moved = false;
-    for (Out& out : out_) moved |= send(out);
-    for (In& in : in_) moved |= receive(in);
-    if (awaited_far().empty()) return Work::finished;
-    return moved ? Work::moved : Work::idle;
+  void begin(std::span<const Announcement>) override {
+    for (const Out& out : out_) channel(out.parcel.rank).begin_sending();
+    for (const In& in : in_) channel(in.parcel.rank).begin_receiving();
   }
 
-  [[nodiscard]] std::vector<RankId> awaited_far() const override {
-    std::vector<RankId> awaited;
-    for (const Out& out : out_)
-      if (!out.is_posted) awaited.push_back(out.parcel.rank);
-    for (const In& in : in_)
-      if (!streams().has_ended(in.parcel.rank)) awaited.push_back(in.parcel.rank);
-    return awaited;
+  Work work() override {
+    bool moved = false, is_over = true;
+    for (Out& out : out_) {
+      SliceChannel& to = channel(out.parcel.rank);
+      moved |= send(out, to);
+      is_over &= !to.is_sending();
+    }
+    for (In& in : in_) {
+      SliceChannel& from = channel(in.parcel.rank);
+      moved |= receive(in, from);
+      is_over &= from.has_ended();
+    }
+    return is_over ? Work::finished : progress_of(moved);
   }
 
   [[nodiscard]] std::vector<FarParcel> received() {
@@ -99,38 +99,35 @@ class FarSwap final : public Operation {
   struct Out {
     FarParcel parcel;
     std::size_t num_sent = 0;
-    bool is_posted = false;
   };
   struct In {
     FarParcel parcel;
     std::size_t most_bytes;
   };
 
-  bool send(Out& out) {
+  static bool send(Out& out, SliceChannel& to) {
     bool moved = false;
-    while (!out.is_posted) {
-      auto slice = streams().open(out.parcel.rank);
+    for (; to.is_sending(); moved = true) {
+      auto slice = to.open_slice();
       if (!slice) break;
-      const std::size_t count = std::min(slice->bytes.size(), out.parcel.bytes.size() - out.num_sent);
-      std::copy_n(out.parcel.bytes.begin() + static_cast<std::ptrdiff_t>(out.num_sent), count, slice->bytes.begin());
+      const std::span<const std::byte> left = std::span(out.parcel.bytes).subspan(out.num_sent);
+      const std::size_t count = std::min(slice->bytes.size(), left.size());
+      std::copy_n(left.begin(), count, slice->bytes.begin());
       out.num_sent += count;
-      out.is_posted = out.num_sent == out.parcel.bytes.size();
-      streams().post(out.parcel.rank, std::move(*slice), count, out.is_posted);
-      moved = true;
+      to.post_slice(std::move(*slice), count, count == left.size());
     }
     return moved;
   }
 
-  bool receive(In& in) {
+  bool receive(In& in, SliceChannel& from) const {
     bool moved = false;
     auto& [parcel, most_bytes] = in;
-    for (; const InSlice* slice = streams().front(parcel.rank); moved = true) {
+    for (; const InSlice* slice = from.front_slice(); moved = true) {
       if (slice->bytes.size() > most_bytes - parcel.bytes.size())
-        streams().refuse(parcel.rank,
-                         fmt::format("sent rank {} more than the {} bytes that {} #{} allows", group().self, most_bytes,
-                                     to_string(announcement().kind), key().sequence));
+        from.refuse(fmt::format("sent rank {} more than the {} bytes that {} #{} allows", group().self, most_bytes,
+                                to_string(announcement().kind), key().sequence));
       parcel.bytes.insert(parcel.bytes.end(), slice->bytes.begin(), slice->bytes.end());
-      streams().pop(parcel.rank);
+      from.pop_slice();
     }
     return moved;
   }

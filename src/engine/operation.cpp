@@ -1,25 +1,60 @@
 #include "engine/operation.hpp"
 
-#include "engine/streams.hpp"
+#include <algorithm>
+
+#include "core/fail.hpp"
 
 namespace shunt {
 
+std::string_view to_string(OpKind kind) {
+  switch (kind) {
+    case OpKind::plan: return "plan";
+    case OpKind::dispatch: return "dispatch";
+    case OpKind::combine: return "combine";
+    case OpKind::dispatch_backward: return "dispatch_backward";
+    case OpKind::combine_backward: return "combine_backward";
+    case OpKind::join: return "join";
+    case OpKind::barrier: return "barrier";
+    case OpKind::all_gather: return "all_gather";
+    case OpKind::split: return "split";
+    case OpKind::leave_out: return "leave_out";
+  }
+  return "unknown operation";
+}
+
 std::size_t Group::num_near() const {
-  std::size_t count = 0;
-  for (std::size_t rank = 0; rank < members.size(); ++rank) count += is_near(rank) ? 1 : 0;
+  std::size_t count = 1;
+  for_near_peers([&](RankId) { ++count; });
   return count;
+}
+
+RankId Group::rank_of(RankId member) const {
+  // A world of all ranks of the transport numbers them alike.
+  if (member.index() < members.size() && members[member.index()] == member) return member;
+  const auto found = std::find(members.begin(), members.end(), member);
+  return found == members.end() ? RankId() : RankId(static_cast<std::size_t>(found - members.begin()));
 }
 
 Operation::Operation(std::shared_ptr<const Group> group, std::uint64_t engine, const Announcement& announcement,
                      std::chrono::milliseconds deadline)
-    : group_(std::move(group)), announcement_(announcement), deadline_(deadline) {
-  key_.engine = engine;
-}
-
-Operation::~Operation() = default;
+    : group_(std::move(group)), key_{engine, 0}, announcement_(announcement), deadline_(deadline) {}
 
 void Operation::rethrow() const {
-  if (state_.load(std::memory_order_acquire) == State::failed) throw *error_;
+  if (phase() == Phase::failed) throw *error_;
+}
+
+SliceChannel& Operation::channel(RankId peer) const {
+  const auto found =
+      std::ranges::lower_bound(channels_, peer, {}, [](const SliceChannel* each) { return each->peer(); });
+  SHUNT_CHECK(found != channels_.end() && (*found)->peer() == peer);
+  return **found;
+}
+
+std::vector<RankId> Operation::awaited_far() const {
+  std::vector<RankId> awaited;
+  for (const SliceChannel* each : channels_)
+    if (each->is_awaited()) awaited.push_back(each->peer());
+  return awaited;
 }
 
 }  // namespace shunt

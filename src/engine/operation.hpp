@@ -1,9 +1,9 @@
 // One collective operation, from its issue to its completion on this rank.
 //
-// Every operation has the same life: near ranks announce themselves to each other; once all have, this rank does its
-// share, reading or writing its peers' announced memory; then it tells them that it is done with their memory; and it
-// is complete once all peers have said the same. With far ranks it exchanges streams of slices (streams.hpp) as part of
-// its share; what it grants them tells them too that it is here.
+// Every operation has the same life (Phase): near ranks announce themselves to each other; once all have, this rank
+// does its share, reading or writing its peers' announced memory; then it tells them that it is done with their memory;
+// and it is complete once all peers have said the same. With far ranks it exchanges slices (slice_channel.hpp) as part
+// of its share; what it grants them tells them too that it is here.
 #pragma once
 
 #include <atomic>
@@ -16,6 +16,7 @@
 
 #include "core/wiring.hpp"
 #include "engine/op_kind.hpp"
+#include "engine/slice_channel.hpp"
 #include "shunt/error.hpp"
 #include "shunt/ids.hpp"
 
@@ -35,14 +36,21 @@ struct Group {
   [[nodiscard]] bool is_near(std::size_t rank) const { return is_near(RankId(rank)); }
   /// Members on this rank's host, itself included.
   [[nodiscard]] std::size_t num_near() const;
+  /// The member that is this rank of the transport; an invalid id if none is.
+  [[nodiscard]] RankId rank_of(RankId member) const;
+  /// Calls visit(rank) for each near member but this one.
+  template <class Visit>
+  void for_near_peers(const Visit& visit) const {
+    for (std::size_t rank = 0; rank < members.size(); ++rank)
+      if (RankId(rank) != self && is_near(rank)) visit(RankId(rank));
+  }
 };
 
-class Streams;
-
-/// How far a call of Operation::work() came.
+/// How far a call of Operation::work() came, and what can take it further.
 enum class Work : std::uint8_t {
-  idle,
-  soon,  ///< idle, and nobody tells when it can go on: to be asked again within a millisecond
+  needs_peer,  ///< nothing moved; something must come from a peer first
+  idle,        ///< nothing moved; to be asked again whenever the transport wakes
+  soon,        ///< idle, and nothing wakes when it can go on: to be asked again within a millisecond
   moved,
   finished
 };
@@ -65,9 +73,18 @@ class Operation {
     bool operator==(const Key&) const = default;
   };
 
+  enum class Phase : std::uint8_t {
+    issued,     ///< this rank's memory is not ready, and its peers have not been told
+    announced,  ///< waits for its near peers to announce it
+    moving,     ///< this rank does its share
+    draining,   ///< that is done; peers may still use this rank's memory
+    complete,
+    failed
+  };
+
   Operation(std::shared_ptr<const Group> group, std::uint64_t engine, const Announcement& announcement,
             std::chrono::milliseconds deadline);
-  virtual ~Operation();
+  virtual ~Operation() = default;
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
 
@@ -75,47 +92,51 @@ class Operation {
   /// deadline runs. Whoever makes it ready wakes the transport. Asked first by the thread that issues the operation,
   /// while others may drive others; if it throws there, the operation was never issued.
   [[nodiscard]] virtual bool is_ready() { return true; }
-  /// Far ranks of this world with which it exchanges streams, or which it wants to know to be here.
+  /// Far ranks of this world with which it exchanges slices, or which it wants to know to be here.
   [[nodiscard]] virtual std::vector<RankId> far_partners() const { return {}; }
   /// Called once all near members have announced themselves. `peers` holds their announcements by rank, this rank's own
   /// included; those of far members are empty.
   virtual void begin(std::span<const Announcement> peers) = 0;
   /// Does a part of this rank's share; called until it is finished.
   virtual Work work() { return Work::finished; }
-  /// Far ranks that the last work() waited for.
-  [[nodiscard]] virtual std::vector<RankId> awaited_far() const { return {}; }
   /// Called once all near peers are done with this rank's memory, until it returns true.
   virtual bool finish() { return true; }
   /// Called when a fault ends the operation, before anybody hears of it: nothing of it may go on waiting for a peer.
   virtual void give_up() noexcept {}
 
+  /// Far ranks without whose slices or grants it can't finish its share.
+  [[nodiscard]] std::vector<RankId> awaited_far() const;
+
   [[nodiscard]] const Group& group() const { return *group_; }
   [[nodiscard]] const Key& key() const { return key_; }
   [[nodiscard]] const Announcement& announcement() const { return announcement_; }
-  [[nodiscard]] bool done() const { return state_.load(std::memory_order_acquire) != State::pending; }
+  // Acquire: partner of the release in Progress::complete(); covers the output.
+  [[nodiscard]] Phase phase() const { return phase_.load(std::memory_order_acquire); }
+  [[nodiscard]] bool done() const { return phase() >= Phase::complete; }
   /// Throws the error that ended a failed operation; call once done().
   void rethrow() const;
 
  protected:
-  /// From begin() on, if there are far partners.
-  [[nodiscard]] Streams& streams() const { return *streams_; }
+  /// From begin() on, to a far partner.
+  [[nodiscard]] SliceChannel& channel(RankId peer) const;
+  /// What work() returns unless it is finished, where only peers and the link can take it further.
+  [[nodiscard]] Work progress_of(bool moved) const {
+    return moved ? Work::moved : far_ && far_->link_was_full ? Work::idle : Work::needs_peer;
+  }
 
  private:
   friend class Progress;
-  enum class State : std::uint8_t { pending, complete, failed };
 
   std::shared_ptr<const Group> group_;
   Key key_;
   Announcement announcement_;
   std::chrono::milliseconds deadline_;
   std::chrono::steady_clock::time_point announced_at_;
-  std::vector<RankId> far_partners_;
-  std::unique_ptr<Streams> streams_;
-  bool is_announced_ = false;
-  bool has_begun_ = false;
-  bool has_worked_ = false;
+  std::unique_ptr<SliceChannel::Shared> far_;  // from begin() on, if there are far partners
+  std::vector<SliceChannel*> channels_;        // to far partners, by rank
+  bool is_queued_ = false;                     // to be stepped
   std::optional<Error> error_;
-  std::atomic<State> state_{State::pending};  // release by Progress; partner: the acquire in done()
+  std::atomic<Phase> phase_{Phase::issued};
 };
 
 }  // namespace shunt

@@ -6,7 +6,6 @@
 
 #include "core/fail.hpp"
 #include "core/start_thread.hpp"
-#include "engine/signals.hpp"
 
 namespace shunt {
 namespace {
@@ -18,11 +17,11 @@ constexpr std::chrono::milliseconds kFarewell{2000};
 
 }  // namespace
 
-Progress::Progress(std::shared_ptr<Transport> transport, const StreamLimits& limits)
+Progress::Progress(std::shared_ptr<Transport> transport, const SliceLimits& limits)
     : transport_(std::move(transport)),
       limits_(limits),
       backlog_(static_cast<std::size_t>(transport_->size())),
-      arrivals_(transport_->size()) {
+      table_(transport_->size()) {
   server_ = start_thread(fmt::format("the progress thread of rank {}", transport_->rank()), [this] { serve(); });
 }
 
@@ -58,6 +57,13 @@ class Progress::Waiter {
   Progress& progress_;
 };
 
+void Progress::add_ticket(const Operation& operation) {
+  if (++num_tickets_ <= kMostTickets) return;
+  --num_tickets_;
+  fail(ErrorCode::invalid_argument, "rank {} called {} while it has {} tickets; wait for some or drop them first",
+       transport_->rank(), to_string(operation.announcement().kind), kMostTickets);
+}
+
 void Progress::issue(const std::shared_ptr<Operation>& operation, std::uint32_t& next_sequence) {
   if (const auto fault = transport_->fault())
     throw Error(fault->code, fmt::format("{}; rank {} called {}", fault->text, transport_->rank(),
@@ -65,9 +71,6 @@ void Progress::issue(const std::shared_ptr<Operation>& operation, std::uint32_t&
   const bool is_ready = operation->is_ready();  // may take its time, or throw: nothing is counted yet
   {
     const std::lock_guard lock(queue_mutex_);
-    if (num_pending_ >= Arrivals::kMostPending)
-      fail(ErrorCode::invalid_argument, "rank {} called {} while {} operations are under way; wait for some first",
-           transport_->rank(), to_string(operation->announcement().kind), num_pending_.load());
     operation->key_.sequence = next_sequence++;
     issued_.push_back(operation);
     ++num_pending_;
@@ -81,9 +84,21 @@ void Progress::issue(const std::shared_ptr<Operation>& operation, std::uint32_t&
 }
 
 void Progress::announce(Operation& operation) {
-  operation.is_announced_ = true;
   operation.announced_at_ = Clock::now();
-  for_near_peers(operation, [&](RankId peer) { post(peer, signal_record(operation, Signal::announce)); });
+  operation.phase_.store(Phase::announced, std::memory_order_release);  // covers announced_at_; partner: phase()
+  tell_near(operation, Signal::announce);
+}
+
+SignalRecord Progress::record_of(const Operation& operation, Signal signal) {
+  const Announcement& a = operation.announcement();
+  return {operation.key().engine, operation.key().sequence, signal, a.kind, 0, a.plan_hash, a.offset, a.bytes,
+          a.second_offset};
+}
+
+void Progress::tell_near(const Operation& operation, Signal signal) {
+  const Group& group = operation.group();
+  const SignalRecord record = record_of(operation, signal);
+  group.for_near_peers([&](RankId rank) { post(group.member(rank), record); });
 }
 
 void Progress::post(RankId peer, const SignalRecord& record) {
@@ -148,9 +163,7 @@ bool Progress::try_advance() {
     transport_->report(ErrorCode::internal, transport_->rank(),
                        fmt::format("rank {} can't go on: {}", transport_->rank(), error.what()));
   }
-  const auto still_live = std::stable_partition(live_.begin(), live_.end(), [](const auto& op) { return op->done(); });
-  finished.assign(std::make_move_iterator(live_.begin()), std::make_move_iterator(still_live));
-  live_.erase(live_.begin(), still_live);
+  finished.swap(finished_);
   room.unlock();
   if (room_contended_.exchange(false)) transport_->wake();
   return moved;

@@ -9,9 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "engine/arrivals.hpp"
-#include "engine/operation.hpp"
-#include "engine/streams.hpp"
+#include "engine/operation_table.hpp"
 #include "transport/transport.hpp"
 
 namespace shunt {
@@ -34,12 +32,17 @@ class Progress {
     std::atomic<bool> progress_is_gone_{false};
   };
 
-  Progress(std::shared_ptr<Transport> transport, const StreamLimits& limits);
+  Progress(std::shared_ptr<Transport> transport, const SliceLimits& limits);
   /// Stops driving; operations still pending stay so.
   ~Progress();
 
+  /// For each ticket that a caller holds. Throws Error(invalid_argument), and counts nothing, beyond kMostTickets:
+  /// peers remember what a rank says of operations that they have not issued.
+  void add_ticket(const Operation& operation);
+  void remove_ticket() { --num_tickets_; }
+
   /// Announces the operation to its peers and returns; gives it the next place in `next_sequence`. Throws the world's
-  /// fault if it is poisoned, and Error(invalid_argument) if Arrivals::kMostPending are under way.
+  /// fault if it is poisoned.
   void issue(const std::shared_ptr<Operation>& operation, std::uint32_t& next_sequence);
 
   /// Drives until the operation is done; throws its error.
@@ -58,6 +61,8 @@ class Progress {
 
  private:
   using Clock = std::chrono::steady_clock;
+  using Entry = OperationTable::Entry;
+  using Phase = Operation::Phase;
 
   // How often a waiting driver looks after silent peers and deadlines.
   static constexpr std::chrono::milliseconds kPatience{100};
@@ -70,6 +75,8 @@ class Progress {
   // Posting. queue_mutex_ is held for moments only, so that issue() never waits for rows to move.
   void post(RankId peer, const SignalRecord& record);
   void announce(Operation& operation);
+  void tell_near(const Operation& operation, Signal signal);
+  [[nodiscard]] static SignalRecord record_of(const Operation& operation, Signal signal);
   void flush_backlog();
   void say_farewell();
 
@@ -80,26 +87,28 @@ class Progress {
   bool receive_messages();
   bool receive_slices();
   void take(const Message& message);
-  bool step(Operation& operation);
+  void start(std::shared_ptr<Operation> operation);
+  /// The operation is stepped at the next advance().
+  void enqueue(const std::shared_ptr<Operation>& operation);
+  bool step_queued();
+  /// Takes an operation through its phases as far as it comes now; queues it again unless a peer must act first.
+  bool step(Entry& entry);
   bool announce_if_ready(Operation& operation);
-  bool all_announced(const Operation& operation);
-  bool all_done(const Operation& operation);
-  bool begin(Operation& operation);
-  bool work(Operation& operation);
-  void welcome_far(Operation& operation);
-  /// False once a far partner is known to do something else, which poisons the transport.
-  bool far_partners_match(const Operation& operation);
+  bool begin(Entry& entry);
+  bool work(Entry& entry);
+  bool finish(Entry& entry);
+  void open_channels(Entry& entry);
+  /// The operation under way counts on what this peer, a rank of the transport, says.
+  void add_partner(Entry& entry, RankId member);
   /// Runs a part of the operation, or of none; false if it failed, which poisons the transport.
   template <class Part>
   bool guarded(const Operation* operation, const Part& part);
-  bool finish(Operation& operation);
   void complete(Operation& operation, std::optional<Error> error);
   void fail_all(const Fault& fault);
   void check_patience();
-  void check_departures(const std::vector<bool>& had_left);
-  /// `peer` is a rank of the operation's world. Poisons the transport if not.
-  bool matches(const Operation& operation, RankId peer, const Announcement& theirs);
-  [[nodiscard]] std::vector<RankId> awaited_peers(const Operation& operation);
+  /// True if a peer that has left had said something that was not heard yet.
+  bool check_departures();
+  [[nodiscard]] static std::vector<RankId> awaited_members(const Entry& entry);
   [[nodiscard]] std::string describe_pending();
 
   // The thread that drives while nobody waits.
@@ -109,7 +118,7 @@ class Progress {
   void notify_server();
 
   std::shared_ptr<Transport> transport_;
-  StreamLimits limits_;
+  SliceLimits limits_;
 
   std::mutex queue_mutex_;
   std::vector<std::shared_ptr<Operation>> issued_;  // not yet seen by a driver
@@ -118,13 +127,14 @@ class Progress {
 
   std::mutex room_mutex_;
   std::atomic<bool> room_contended_{false};
-  std::vector<std::shared_ptr<Operation>> live_;
-  std::vector<std::shared_ptr<Operation>> failed_;  // kept: a peer may still be writing into their blocks
-  Arrivals arrivals_;
+  OperationTable table_;
+  std::vector<std::shared_ptr<Operation>> queue_;     // to be stepped, each once
+  std::vector<std::shared_ptr<Operation>> finished_;  // since a thread entered the room
+  std::vector<std::shared_ptr<Operation>> failed_;    // kept: a peer may still be writing into their blocks
   Clock::time_point last_patience_check_;
-  bool all_heard_ = false;  // the last receive_messages() left none
 
   std::atomic<std::uint64_t> num_bytes_sent_{0};
+  std::atomic<std::int32_t> num_tickets_{0};
   std::atomic<std::int32_t> num_pending_{0};               // issued and not done
   std::atomic<std::int32_t> num_waiters_{0};               // callers inside wait()
   std::atomic<std::chrono::milliseconds> nap_{kPatience};  // how long drivers may sleep; set in the room

@@ -1,11 +1,11 @@
-// Driving: what one thread at a time does, in the room. It hears peers, moves operations, and looks after who is
+// Driving: what one thread at a time does, in the room. It hears peers, steps operations, and looks after who is
 // silent.
 #include <algorithm>
 #include <cstring>
+#include <set>
 
 #include "core/fail.hpp"
 #include "engine/progress.hpp"
-#include "engine/signals.hpp"
 
 namespace shunt {
 namespace {
@@ -21,40 +21,67 @@ std::string list(const std::vector<RankId>& ranks) {
   return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
 }
 
+/// Throws PeerError if a member of the operation's world called something else.
+void check_match(const Operation& operation, RankId member, const Announcement& theirs) {
+  const Announcement& ours = operation.announcement();
+  if (theirs.kind == ours.kind && theirs.plan_hash == ours.plan_hash) return;
+  const RankId peer = operation.group().rank_of(member), self = operation.group().self;
+  if (theirs.kind != ours.kind)
+    fail_because_of(member, "rank {} called {} where rank {} called {} (call #{})", peer, to_string(theirs.kind), self,
+                    to_string(ours.kind), operation.key().sequence);
+  fail_because_of(member,
+                  "rank {} and rank {} called {} #{} with different plans, or plans of engines with different options",
+                  peer, self, to_string(ours.kind), operation.key().sequence);
+}
+
 }  // namespace
 
 bool Progress::advance() {
   {
     const std::lock_guard lock(queue_mutex_);
-    for (const auto& operation : issued_) {
-      (void)arrivals_.of(operation->key());
-      live_.push_back(operation);
-    }
+    for (auto& operation : issued_) start(std::move(operation));
     issued_.clear();
   }
-  // Before receive(): what a peer sent before it left must be read before its absence counts.
-  std::vector<bool> had_left;
-  for (std::int32_t rank = 0; rank < transport_->size(); ++rank) had_left.push_back(transport_->has_left(RankId(rank)));
-
   bool moved = receive();
-  const bool all_heard = all_heard_;
   if (const auto fault = transport_->fault()) {
-    moved |= !live_.empty();
+    moved |= num_pending_ > 0;
     fail_all(*fault);
     return moved;
   }
   nap_ = kPatience;
-  for (const auto& operation : live_) {
-    if (!step(*operation)) continue;
-    moved = true;
-    receive();  // its run may have taken long, and peers' mailboxes and ours are small
-  }
-  if (all_heard) check_departures(had_left);
-  if (const auto now = Clock::now(); now - last_patience_check_ >= kPatience) {
+  moved |= step_queued();
+  const auto now = Clock::now();
+  const bool is_patience_due = now - last_patience_check_ >= kPatience;
+  if (!moved || is_patience_due) moved |= check_departures();
+  if (is_patience_due) {
     last_patience_check_ = now;
     check_patience();
   }
   return moved;
+}
+
+void Progress::start(std::shared_ptr<Operation> operation) {
+  enqueue(operation);
+  Entry& entry = table_.start(std::move(operation));
+  const Group& group = entry.operation->group();
+  group.for_near_peers([&](RankId rank) {
+    const RankId member = group.member(rank);
+    entry.num_undone += entry.peers[member].is_done ? 0 : 1;
+    add_partner(entry, member);
+  });
+}
+
+void Progress::add_partner(Entry& entry, RankId member) {
+  OperationTable::Peer& peer = entry.peers[member];
+  peer.is_partner = true;
+  // One that called something else stays unannounced, so that the operation goes no further.
+  const bool matches =
+      peer.announced && guarded(nullptr, [&] { check_match(*entry.operation, member, *peer.announced); });
+  if (!matches) ++entry.num_unannounced;
+}
+
+void Progress::enqueue(const std::shared_ptr<Operation>& operation) {
+  if (!std::exchange(operation->is_queued_, true)) queue_.push_back(operation);
 }
 
 bool Progress::receive() {
@@ -69,8 +96,10 @@ bool Progress::receive() {
 bool Progress::receive_messages() {
   Message message;
   int count = 0;
-  for (; count < kMostAtATime && transport_->poll(message); ++count) guarded(nullptr, [&] { take(message); });
-  all_heard_ = count < kMostAtATime;
+  while (count < kMostAtATime && transport_->poll(message)) {
+    guarded(nullptr, [&] { take(message); });
+    ++count;
+  }
   return count > 0;
 }
 
@@ -86,49 +115,74 @@ void Progress::take(const Message& message) {
     fail_because_of(from, "rank {} sent rank {} signal {}, which is not for it", from, self,
                     static_cast<int>(record.signal));
   const Operation::Key key{record.engine, record.sequence};
-  Arrivals::Peer* const peer = arrivals_.hear(from, key);
-  if (!peer)
+  Entry* const entry = table_.hear(from, key);
+  if (!entry)
     fail_because_of(from, "rank {} told rank {} of more than {} operations that are not under way there", from, self,
-                    Arrivals::kMostPending);
+                    OperationTable::kMostKept);
+  OperationTable::Peer& peer = entry->peers[from];
+  const bool is_awaited = entry->operation && peer.is_partner;
+  if (is_awaited) enqueue(entry->operation);
   if (record.signal == Signal::done) {
-    peer->done = true;
+    if (!std::exchange(peer.is_done, true) && is_awaited) --entry->num_undone;
     return;
   }
-  peer->announced = Announcement{record.kind, record.plan_hash, record.offset, record.bytes, record.second_offset};
-  if (!is_far) return;
-  if (!peer->grant(record.offset, record.bytes))
-    fail_because_of(from, "rank {} granted rank {} room for {} slices of {} bytes", from, self, record.offset,
-                    record.bytes);
-  arrivals_.settle(key);
+  const Announcement announced{record.kind, record.plan_hash, record.offset, record.bytes, record.second_offset};
+  if (is_awaited) check_match(*entry->operation, from, announced);
+  if (is_far) {
+    if (!peer.channel) peer.channel = std::make_unique<SliceChannel>();
+    if (!peer.channel->take_grant(record.offset, record.bytes))
+      fail_because_of(from, "rank {} granted rank {} room for {} slices of {} bytes", from, self, record.offset,
+                      record.bytes);
+  }
+  if (!std::exchange(peer.announced, announced) && is_awaited) --entry->num_unannounced;
+  if (is_far) table_.settle(key);
 }
 
 bool Progress::receive_slices() {
   SliceLink* link = transport_->slices();
   int count = 0;
-  for (InSlice slice; link && count < kMostAtATime && link->poll(slice); ++count) {
-    const auto operation = std::find_if(live_.begin(), live_.end(), [&](const auto& live) {
-      return live->streams_ && live->key() == Operation::Key{slice.tag.engine, slice.tag.sequence};
-    });
+  for (InSlice slice; link && count < kMostAtATime && link->poll(slice); ++count)
     guarded(nullptr, [&] {
-      if (operation == live_.end())
-        fail_because_of(slice.from, "rank {} sent rank {} a slice of an operation that is not under way", slice.from,
+      const RankId from = slice.from;
+      Entry* const entry = table_.find({slice.tag.engine, slice.tag.sequence});
+      if (!entry || !entry->operation->far_)
+        fail_because_of(from, "rank {} sent rank {} a slice of an operation that is not under way", from,
                         transport_->rank());
-      (*operation)->streams_->arrive(std::move(slice));
+      const auto peer = entry->peers.find(from);
+      if (peer == entry->peers.end() || !peer->second.channel || !peer->second.channel->is_open())
+        fail_because_of(from, "rank {} sent a slice of an operation in which it takes no part", from);
+      peer->second.channel->arrive(std::move(slice));
+      enqueue(entry->operation);
     });
-  }
   return count > 0;
 }
 
-bool Progress::step(Operation& operation) {
+bool Progress::step_queued() {
   bool moved = false;
-  if (!operation.is_announced_ && !announce_if_ready(operation)) return false;
-  if (!operation.has_begun_) {
-    if (!all_announced(operation) || !begin(operation)) return false;
+  for (const auto& operation : std::exchange(queue_, {})) {
+    operation->is_queued_ = false;
+    Entry* const entry = table_.find(operation->key());
+    if (!entry || !step(*entry)) continue;
+    moved = true;
+    receive();  // its run may have taken long, and peers' mailboxes and ours are small
+  }
+  return moved;
+}
+
+bool Progress::step(Entry& entry) {
+  Operation& operation = *entry.operation;
+  if (operation.phase() == Phase::issued && !announce_if_ready(operation)) {
+    enqueue(entry.operation);
+    return false;
+  }
+  bool moved = false;
+  if (operation.phase() == Phase::announced) {
+    if (entry.num_unannounced > 0 || !begin(entry)) return false;
     moved = true;
   }
-  if (!operation.has_worked_) moved |= work(operation);
-  if (!operation.has_worked_ || !all_done(operation) || !far_partners_match(operation)) return moved;
-  return finish(operation) || moved;
+  if (operation.phase() == Phase::moving) moved |= work(entry);
+  if (operation.phase() != Phase::draining || entry.num_undone > 0 || entry.num_unannounced > 0) return moved;
+  return finish(entry) || moved;
 }
 
 bool Progress::announce_if_ready(Operation& operation) {
@@ -137,36 +191,6 @@ bool Progress::announce_if_ready(Operation& operation) {
   const std::lock_guard lock(queue_mutex_);
   announce(operation);
   return true;
-}
-
-bool Progress::all_announced(const Operation& operation) {
-  const auto& peers = arrivals_.of(operation.key());
-  const Group& group = operation.group();
-  bool all = true;
-  for (std::size_t rank = 0; rank < group.members.size(); ++rank) {
-    if (!group.is_near(rank) || RankId(rank) == group.self) continue;
-    const auto& announced = peers[group.members[rank].index()].announced;
-    if (announced && !matches(operation, RankId(rank), *announced)) return false;
-    all &= announced.has_value();
-  }
-  return all;
-}
-
-bool Progress::all_done(const Operation& operation) { return awaited_peers(operation).empty(); }
-
-bool Progress::matches(const Operation& operation, RankId peer, const Announcement& theirs) {
-  const Announcement& ours = operation.announcement();
-  if (theirs.kind == ours.kind && theirs.plan_hash == ours.plan_hash) return true;
-  const RankId self = operation.group().self;
-  const auto text =
-      theirs.kind != ours.kind
-          ? fmt::format("rank {} called {} where rank {} called {} (call #{})", peer, to_string(theirs.kind), self,
-                        to_string(ours.kind), operation.key().sequence)
-          : fmt::format(
-                "rank {} and rank {} called {} #{} with different plans, or plans of engines with different options",
-                peer, self, to_string(ours.kind), operation.key().sequence);
-  transport_->report(ErrorCode::mismatch, operation.group().members[peer.index()], text);
-  return false;
 }
 
 template <class Part>
@@ -186,139 +210,150 @@ bool Progress::guarded(const Operation* operation, const Part& part) {
   return false;
 }
 
-bool Progress::begin(Operation& operation) {
-  const auto& peers = arrivals_.of(operation.key());
+bool Progress::begin(Entry& entry) {
+  Operation& operation = *entry.operation;
   const Group& group = operation.group();
   std::vector<Announcement> announcements(group.members.size());
   announcements[group.self.index()] = operation.announcement();
-  for (std::size_t rank = 0; rank < group.members.size(); ++rank)
-    if (group.is_near(rank) && RankId(rank) != group.self)
-      announcements[rank] = *peers[group.members[rank].index()].announced;
-  welcome_far(operation);
-  operation.has_begun_ = guarded(&operation, [&] { operation.begin(announcements); });
-  return operation.has_begun_;
-}
-
-void Progress::welcome_far(Operation& operation) {
-  auto& partners = operation.far_partners_;
-  partners = operation.far_partners();
-  if (partners.empty()) return;
-  std::sort(partners.begin(), partners.end());
-  partners.erase(std::unique(partners.begin(), partners.end()), partners.end());
-  operation.streams_ = std::make_unique<Streams>(
-      *transport_->slices(), operation.group(), operation.key(), arrivals_.of(operation.key()),
-      StreamLimits{limits_.slice_bytes, limits_.depth_for(partners.size())}, num_bytes_sent_,
-      [this, &operation](RankId member, std::uint32_t num_slices, std::size_t slice_bytes) {
-        SignalRecord record = signal_record(operation, Signal::grant);
-        record.offset = num_slices;
-        record.bytes = slice_bytes;
-        const std::lock_guard lock(queue_mutex_);
-        post(member, record);
-      });
-  for (const RankId partner : partners) operation.streams_->welcome(partner);
-}
-
-bool Progress::far_partners_match(const Operation& operation) {
-  const auto& peers = arrivals_.of(operation.key());
-  return std::all_of(operation.far_partners_.begin(), operation.far_partners_.end(), [&](RankId partner) {
-    const auto& announced = peers[operation.group().member(partner).index()].announced;
-    return !announced || matches(operation, partner, *announced);
-  });
-}
-
-bool Progress::work(Operation& operation) {
-  if (!far_partners_match(operation)) return false;
-  Work made = Work::idle;
-  if (!guarded(&operation, [&] { made = operation.work(); })) return false;
-  if (made == Work::soon) nap_ = kSoon;
-  if (made != Work::finished) return made == Work::moved;
-  operation.has_worked_ = true;
-  const std::lock_guard lock(queue_mutex_);
-  for_near_peers(operation, [&](RankId peer) { post(peer, signal_record(operation, Signal::done)); });
+  group.for_near_peers([&](RankId rank) { announcements[rank.index()] = *entry.peers[group.member(rank)].announced; });
+  open_channels(entry);
+  if (!guarded(&operation, [&] { operation.begin(announcements); })) return false;
+  operation.phase_.store(Phase::moving, std::memory_order_relaxed);
   return true;
 }
 
-bool Progress::finish(Operation& operation) {
+void Progress::open_channels(Entry& entry) {
+  Operation& operation = *entry.operation;
+  const auto partners = operation.far_partners();
+  const std::set<RankId> far(partners.begin(), partners.end());
+  if (far.empty()) return;
+  operation.far_ = std::make_unique<SliceChannel::Shared>(
+      SliceChannel::Shared{*transport_->slices(),
+                           {limits_.slice_bytes, limits_.depth_for(far.size())},
+                           num_bytes_sent_,
+                           {operation.key().engine, operation.key().sequence},
+                           operation.group().self,
+                           [this, record = record_of(operation, Signal::grant), bytes = limits_.slice_bytes](
+                               RankId member, std::uint32_t num_slices) mutable {
+                             record.offset = num_slices;
+                             record.bytes = bytes;
+                             const std::lock_guard lock(queue_mutex_);
+                             post(member, record);
+                           }});
+  for (const RankId rank : far) {
+    const RankId member = operation.group().member(rank);
+    add_partner(entry, member);
+    auto& channel = entry.peers[member].channel;
+    if (!channel) channel = std::make_unique<SliceChannel>();
+    channel->open(*operation.far_, rank, member);
+    operation.channels_.push_back(channel.get());
+  }
+}
+
+bool Progress::work(Entry& entry) {
+  Operation& operation = *entry.operation;
+  if (operation.far_) operation.far_->link_was_full = false;
+  Work made = Work::idle;
+  if (!guarded(&operation, [&] { made = operation.work(); })) return false;
+  if (made == Work::soon) nap_ = kSoon;
+  if (made == Work::finished) {
+    operation.phase_.store(Phase::draining, std::memory_order_relaxed);
+    const std::lock_guard lock(queue_mutex_);
+    tell_near(operation, Signal::done);
+  } else if (made != Work::needs_peer) {
+    enqueue(entry.operation);
+  }
+  return made == Work::moved || made == Work::finished;
+}
+
+bool Progress::finish(Entry& entry) {
+  const std::shared_ptr<Operation> operation = entry.operation;
   bool finished = false;
-  if (!guarded(&operation, [&] { finished = operation.finish(); }) || !finished) return false;
-  if (operation.streams_) operation.streams_->close();
-  std::vector<RankId> far_partners;
-  for (const RankId partner : operation.far_partners_) far_partners.push_back(operation.group().member(partner));
-  if (const auto debtor = arrivals_.complete(operation.key(), far_partners))
+  if (!guarded(operation.get(), [&] { finished = operation->finish(); }) || !finished) {
+    enqueue(operation);
+    return false;
+  }
+  for (SliceChannel* const channel : operation->channels_) channel->close();
+  if (const auto debtor = table_.complete(operation->key()))
     transport_->report(ErrorCode::mismatch, *debtor,
                        fmt::format("rank {} owes rank {} the grants of more than {} operations", *debtor,
-                                   transport_->rank(), Arrivals::kMostPending));
-  complete(operation, std::nullopt);
+                                   transport_->rank(), OperationTable::kMostKept));
+  complete(*operation, std::nullopt);
+  finished_.push_back(operation);
   return true;
 }
 
 void Progress::complete(Operation& operation, std::optional<Error> error) {
   operation.error_ = std::move(error);
-  // Release: partner of the acquire in Operation::done(); covers the output.
-  operation.state_.store(operation.error_ ? Operation::State::failed : Operation::State::complete,
-                         std::memory_order_release);
+  // Release: partner of the acquire in Operation::phase(); covers the output.
+  operation.phase_.store(operation.error_ ? Phase::failed : Phase::complete, std::memory_order_release);
   --num_pending_;
   transport_->wake();
 }
 
 void Progress::fail_all(const Fault& fault) {
-  for (const auto& operation : live_) {
-    failed_.push_back(operation);
+  queue_.clear();
+  for (Entry* const entry : table_.live()) {
+    const auto& operation = failed_.emplace_back(std::move(entry->operation));
+    entry->is_over = true;
     operation->give_up();
     complete(*operation, Error(fault.code, fmt::format("{}; rank {} was in {}", fault.text, transport_->rank(),
                                                        name_of(*operation))));
   }
 }
 
-std::vector<RankId> Progress::awaited_peers(const Operation& operation) {
-  std::vector<RankId> awaited;
-  const auto& peers = arrivals_.of(operation.key());
-  for_near_peers(operation, [&](RankId peer) {
-    const auto& state = peers[peer.index()];
-    if (operation.has_worked_ ? !state.done : !operation.has_begun_ && !state.announced) awaited.push_back(peer);
-  });
-  if (!operation.has_begun_) return awaited;
-  for (const RankId partner : operation.far_partners_)
-    if (const RankId peer = operation.group().member(partner); !peers[peer.index()].announced) awaited.push_back(peer);
-  if (!operation.has_worked_)
-    for (const RankId rank : operation.awaited_far()) awaited.push_back(operation.group().member(rank));
-  std::sort(awaited.begin(), awaited.end());
-  awaited.erase(std::unique(awaited.begin(), awaited.end()), awaited.end());
-  return awaited;
+std::vector<RankId> Progress::awaited_members(const Entry& entry) {
+  const Operation& operation = *entry.operation;
+  std::set<RankId> awaited;
+  for (const auto& [rank, peer] : entry.peers)
+    if (peer.is_partner &&
+        (!peer.announced || (operation.phase() == Phase::draining && !peer.channel && !peer.is_done)))
+      awaited.insert(rank);
+  if (operation.phase() == Phase::moving)
+    for (const RankId rank : operation.awaited_far()) awaited.insert(operation.group().member(rank));
+  return {awaited.begin(), awaited.end()};
 }
 
-void Progress::check_departures(const std::vector<bool>& had_left) {
-  for (const auto& operation : live_) {
-    if (operation->done()) continue;
-    for (const RankId peer : awaited_peers(*operation))
+bool Progress::check_departures() {
+  // First who has left, then what it said before: only then does its absence count.
+  std::vector<bool> had_left;
+  for (std::int32_t rank = 0; rank < transport_->size(); ++rank) had_left.push_back(transport_->has_left(RankId(rank)));
+  had_left[transport_->rank().index()] = false;
+  if (std::ranges::find(had_left, true) == had_left.end()) return false;
+  if (receive()) return true;
+  for (const Entry* const entry : table_.live())
+    for (const RankId peer : awaited_members(*entry))
       if (had_left[peer.index()])
         transport_->report(ErrorCode::peer_lost, peer,
                            fmt::format("rank {} has left the world, but rank {} still waits for it in {}", peer,
-                                       transport_->rank(), name_of(*operation)));
-  }
+                                       transport_->rank(), name_of(*entry->operation)));
+  return false;
 }
 
 void Progress::check_patience() {
-  for (const auto& operation : live_) {
-    if (operation->done()) continue;
-    const auto awaited = awaited_peers(*operation);
-    for (const RankId peer : awaited) transport_->suspect(peer);
-    if (operation->is_announced_ && !awaited.empty() && Clock::now() - operation->announced_at_ > operation->deadline_)
+  std::set<RankId> suspects;
+  for (const Entry* const entry : table_.live()) {
+    const Operation& operation = *entry->operation;
+    const auto awaited = awaited_members(*entry);
+    for (const RankId peer : awaited)
+      if (suspects.insert(peer).second) transport_->suspect(peer);
+    if (operation.phase() != Phase::issued && !awaited.empty() &&
+        Clock::now() - operation.announced_at_ > operation.deadline_)
       transport_->report(ErrorCode::deadline, awaited.front(),
-                         fmt::format("rank {}: {} took longer than {} ms; {}", transport_->rank(), name_of(*operation),
-                                     operation->deadline_.count(), describe_pending()));
+                         fmt::format("rank {}: {} took longer than {} ms; {}", transport_->rank(), name_of(operation),
+                                     operation.deadline_.count(), describe_pending()));
   }
 }
 
 std::string Progress::describe_pending() {
   std::vector<std::string> pending;
-  for (const auto& operation : live_) {
-    if (operation->done()) continue;
-    if (!operation->is_announced_)
-      pending.push_back(fmt::format("{} waits for its own stream", name_of(*operation)));
+  for (const Entry* const entry : table_.live()) {
+    const Operation& operation = *entry->operation;
+    if (operation.phase() == Phase::issued)
+      pending.push_back(fmt::format("{} waits for its own stream", name_of(operation)));
     else
-      pending.push_back(fmt::format("{} waits for {} to {}", name_of(*operation), list(awaited_peers(*operation)),
-                                    operation->has_begun_ ? "finish" : "call it"));
+      pending.push_back(fmt::format("{} waits for {} to {}", name_of(operation), list(awaited_members(*entry)),
+                                    operation.phase() == Phase::announced ? "call it" : "finish"));
   }
   return fmt::format("pending: {}", fmt::join(pending, "; "));
 }

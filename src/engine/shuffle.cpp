@@ -39,6 +39,19 @@ std::vector<RankId> Shuffle::far_partners() const {
   return partners;
 }
 
+std::vector<FlowCursor<OutFlow>> Shuffle::out_flows() const {
+  std::vector<FlowCursor<OutFlow>> cursors;
+  for (const OutFlow& flow : plan_->out_flows) cursors.push_back({&flow, &channel(flow.forwarder)});
+  return cursors;
+}
+
+std::vector<FlowCursor<InFlow>> Shuffle::in_flows() const {
+  std::vector<FlowCursor<InFlow>> cursors;
+  for (const InFlow& flow : plan_->in_flows)
+    if (!flow.tokens.empty()) cursors.push_back({&flow, &channel(flow.source)});
+  return cursors;
+}
+
 std::int64_t Shuffle::end_of_chunk(std::int64_t begin, std::size_t bytes_per_token) const {
   constexpr std::size_t kChunkBytes = std::size_t{1} << 20;
   if (!has_flows()) return plan_->num_tokens;

@@ -1,6 +1,7 @@
 // What the four data operations have in common.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -12,6 +13,71 @@
 #include "plan/plan_data.hpp"
 
 namespace shunt {
+
+/// One flow of a plan under way, there or back: a segment per token, in their order.
+template <class Flow>
+struct FlowCursor {
+  const Flow* flow;
+  SliceChannel* channel;
+  std::size_t next = 0;  // token
+
+  [[nodiscard]] bool is_over() const { return next == flow->tokens.size(); }
+
+  /// Sends what there is room for: fill(flow, i, segment) writes the segment of the flow's i-th token, which has
+  /// bytes_of(flow, i). True if something moved.
+  template <class BytesOf, class Fill>
+  bool send(const BytesOf& bytes_of, const Fill& fill) {
+    bool moved = false;
+    for (; !is_over(); ++next, moved = true) {
+      std::byte* const segment = channel->open_segment(bytes_of(*flow, next));
+      if (!segment) break;
+      fill(*flow, next, segment);
+      channel->commit();
+    }
+    return moved;
+  }
+  /// Takes what has arrived: take(flow, i, segment). True if something moved.
+  template <class BytesOf, class Take>
+  bool receive(const BytesOf& bytes_of, const Take& take) {
+    bool moved = false;
+    for (; !is_over(); ++next, moved = true) {
+      const std::byte* const segment = channel->front(bytes_of(*flow, next));
+      if (!segment) break;
+      take(*flow, next, segment);
+      channel->pop();
+    }
+    return moved;
+  }
+};
+
+/// The flows of one operation that carry rows one way only, and nothing else.
+template <class SentFlow, class ReceivedFlow>
+struct FarFlows {
+  std::vector<FlowCursor<SentFlow>> sent;
+  std::vector<FlowCursor<ReceivedFlow>> received;
+
+  template <class BytesOf, class Fill>
+  bool send(const BytesOf& bytes_of, const Fill& fill) {
+    bool moved = false;
+    for (auto& each : sent) {
+      moved |= each.send(bytes_of, fill);
+      if (each.is_over() && each.channel->is_sending()) moved |= each.channel->finish_sending();
+    }
+    return moved;
+  }
+  template <class BytesOf, class Take>
+  bool receive(const BytesOf& bytes_of, const Take& take) {
+    bool moved = false;
+    for (auto& each : received) moved |= each.receive(bytes_of, take);
+    return moved;
+  }
+  /// True once all is on its way and all has been read to its end.
+  bool finish() {
+    for (auto& each : received)
+      if (!each.is_over() || !each.channel->finish_receiving()) return false;
+    return std::ranges::none_of(sent, [](const auto& each) { return each.channel->is_sending(); });
+  }
+};
 
 /// An operation over a plan. Among near ranks the work is done by the rank that owns the tokens: it writes rows
 /// straight into their slots in the receivers' memory, or reads them from there. A far node gets one row per token,
@@ -43,6 +109,17 @@ class Shuffle : public Operation {
   [[nodiscard]] std::byte* peer_block(RankId rank, std::uint64_t offset, std::size_t bytes) const;
 
   [[nodiscard]] bool has_flows() const { return !plan_->out_flows.empty() || !plan_->in_flows.empty(); }
+  /// To be called in begin(): the plan's flows that have tokens, at their beginning.
+  [[nodiscard]] std::vector<FlowCursor<OutFlow>> out_flows() const;
+  [[nodiscard]] std::vector<FlowCursor<InFlow>> in_flows() const;
+  template <class SentFlow, class ReceivedFlow>
+  [[nodiscard]] static FarFlows<SentFlow, ReceivedFlow> start(std::vector<FlowCursor<SentFlow>> sent,
+                                                              std::vector<FlowCursor<ReceivedFlow>> received) {
+    for (const auto& each : sent) each.channel->begin_sending();
+    for (const auto& each : received) each.channel->begin_receiving();
+    return {std::move(sent), std::move(received)};
+  }
+
   /// The end of the run of tokens from `begin` to do at once: all, or so few that the network does not wait long.
   [[nodiscard]] std::int64_t end_of_chunk(std::int64_t begin, std::size_t bytes_per_token) const;
 

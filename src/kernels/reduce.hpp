@@ -5,18 +5,11 @@
 #include <cstdint>
 #include <span>
 
+#include "core/closes.hpp"
 #include "kernels/store.hpp"
 #include "shunt/dtype.hpp"
 
 namespace shunt {
-
-/// What ends with a term, from the leaves up.
-enum class Closes : std::uint8_t {
-  nothing,      ///< the same rank's next expert follows
-  rank,         ///< the last term of its rank
-  node,         ///< … and of its node, which is the token's own: no rounding
-  remote_node,  ///< … and of its node, another one: its sum is rounded to the wire dtype
-};
 
 struct Term {
   const std::byte* row;

@@ -57,7 +57,7 @@ class FusedLayer final : public MoeLayer {
   [[nodiscard]] SentBytes sent_bytes() const override {
     const ExpertWeights& weights = experts_.weights();
     const Traffic traffic = plan_.traffic(static_cast<std::size_t>(weights.hidden) * size_of(weights.dtype));
-    return {traffic.rank_bytes.total_off_diagonal(), traffic.node_bytes.total_off_diagonal()};
+    return {traffic.between_ranks_bytes, traffic.between_nodes_bytes};
   }
   [[nodiscard]] std::size_t workspace_bytes() const override { return experts_.workspace_bytes(); }
 

@@ -73,8 +73,8 @@ Agreement make_agreement(const EngineShape& shape, std::int32_t topk, const Plan
 void check_agreement(const Agreement& theirs, RankId peer, const Agreement& ours, RankId self) {
   for (const Field& field : kFields)
     if (theirs.*field.value != ours.*field.value)
-      fail(ErrorCode::mismatch, "plan: rank {} has {} {}, rank {} has {}", peer, field.name,
-           field.show(theirs.*field.value), self, field.show(ours.*field.value));
+      fail_because_of(peer, "plan: rank {} has {} {}, rank {} has {}", peer, field.name,
+                      field.show(theirs.*field.value), self, field.show(ours.*field.value));
 }
 
 std::uint64_t hash_of(const Agreement& agreement) {

@@ -34,7 +34,7 @@ struct Agreement {
 Agreement make_agreement(const EngineShape& shape, std::int32_t topk, const PlanOptions& options, const ExpertMap& map,
                          const Topology& topology);
 
-/// Throws Error(mismatch) that names both ranks and the first field that differs.
+/// Throws PeerError that names both ranks and the first field that differs.
 void check_agreement(const Agreement& theirs, RankId peer, const Agreement& ours, RankId self);
 
 std::uint64_t hash_of(const Agreement& agreement);

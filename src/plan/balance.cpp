@@ -49,12 +49,12 @@ class Room {
 /// Tokens of each source for each node on another host.
 class Flows {
  public:
-  Flows(const GlobalCounts& counts, const Topology& topology, const Wiring& wiring)
-      : counts_(counts), topology_(topology), wiring_(wiring) {}
+  Flows(std::span<const std::uint32_t> tokens_per_node, const Topology& topology, const Wiring& wiring)
+      : tokens_(tokens_per_node), topology_(topology), wiring_(wiring) {}
 
   [[nodiscard]] std::uint32_t at(RankId source, NodeId node) const {
     if (wiring_.are_near(source, topology_.ranks(node).front())) return 0;
-    return counts_.tokens_per_node[source.index() * static_cast<std::size_t>(counts_.num_nodes) + node.index()];
+    return tokens_[source.index() * static_cast<std::size_t>(topology_.num_nodes()) + node.index()];
   }
   [[nodiscard]] std::uint64_t from(RankId source) const {
     std::uint64_t total = 0;
@@ -68,15 +68,16 @@ class Flows {
   }
 
  private:
-  const GlobalCounts& counts_;
+  std::span<const std::uint32_t> tokens_;
   const Topology& topology_;
   const Wiring& wiring_;
 };
 
 }  // namespace
 
-FlowShares balance_flows(const GlobalCounts& counts, const Topology& topology, const Wiring& wiring) {
-  const Flows flows(counts, topology, wiring);
+FlowShares balance_flows(std::span<const std::uint32_t> tokens_per_node, const Topology& topology,
+                         const Wiring& wiring) {
+  const Flows flows(tokens_per_node, topology, wiring);
   FlowShares shares(topology.num_ranks());
   for (std::int32_t n = 0; n < topology.num_nodes(); ++n) {
     const NodeId node(n);
@@ -90,6 +91,7 @@ FlowShares balance_flows(const GlobalCounts& counts, const Topology& topology, c
     }
     for (const RankId forwarder : topology.ranks(node))
       for (std::size_t source = 0; source < left.size(); ++source) {
+        if (left[source] == 0) continue;
         const std::uint32_t taken = room.take(forwarder, left[source]);
         shares.at(RankId(source), forwarder) += taken;
         left[source] -= taken;
@@ -98,8 +100,9 @@ FlowShares balance_flows(const GlobalCounts& counts, const Topology& topology, c
   return shares;
 }
 
-FlowShares rotate_flows(const GlobalCounts& counts, const Topology& topology, const Wiring& wiring) {
-  const Flows flows(counts, topology, wiring);
+FlowShares rotate_flows(std::span<const std::uint32_t> tokens_per_node, const Topology& topology,
+                        const Wiring& wiring) {
+  const Flows flows(tokens_per_node, topology, wiring);
   std::vector<std::vector<RankId>> order;  // by node
   for (std::int32_t n = 0; n < topology.num_nodes(); ++n) {
     const auto ranks = topology.ranks(NodeId(n));
@@ -116,28 +119,33 @@ FlowShares rotate_flows(const GlobalCounts& counts, const Topology& topology, co
   return shares;
 }
 
-FlowShares choose_flows(Forwarders forwarders, const GlobalCounts& counts, const Topology& topology,
+FlowShares choose_flows(Forwarders forwarders, std::span<const std::uint32_t> tokens_per_node, const Topology& topology,
                         const Wiring& wiring) {
-  return forwarders == Forwarders::rotated ? rotate_flows(counts, topology, wiring)
-                                           : balance_flows(counts, topology, wiring);
+  return forwarders == Forwarders::rotated ? rotate_flows(tokens_per_node, topology, wiring)
+                                           : balance_flows(tokens_per_node, topology, wiring);
 }
 
 std::uint64_t heaviest_link(const FlowShares& shares, const Wiring& wiring) {
-  std::map<NicId, std::uint64_t> sent;
-  std::map<NicId, std::uint64_t> received;
-  for (std::size_t source = 0; source < wiring.nics.size(); ++source)
+  std::vector<std::uint64_t> received(wiring.nics.size());         // by rank
+  std::map<NicId, std::pair<std::uint64_t, std::uint64_t>> links;  // sent and received
+  for (std::size_t source = 0; source < wiring.nics.size(); ++source) {
+    std::uint64_t sent = 0;
     for (std::size_t forwarder = 0; forwarder < wiring.nics.size(); ++forwarder) {
       const std::uint32_t tokens = shares.at(RankId(source), RankId(forwarder));
-      sent[wiring.nics[source]] += tokens;
-      received[wiring.nics[forwarder]] += tokens;
+      sent += tokens;
+      received[forwarder] += tokens;
     }
+    links[wiring.nics[source]].first += sent;
+  }
+  for (std::size_t rank = 0; rank < received.size(); ++rank) links[wiring.nics[rank]].second += received[rank];
   std::uint64_t heaviest = 0;
-  for (const auto& [nic, tokens] : sent) heaviest = std::max({heaviest, tokens, received[nic]});
+  for (const auto& [nic, link] : links) heaviest = std::max({heaviest, link.first, link.second});
   return heaviest;
 }
 
-std::uint64_t least_heaviest_link(const GlobalCounts& counts, const Topology& topology, const Wiring& wiring) {
-  const Flows flows(counts, topology, wiring);
+std::uint64_t least_heaviest_link(std::span<const std::uint32_t> tokens_per_node, const Topology& topology,
+                                  const Wiring& wiring) {
+  const Flows flows(tokens_per_node, topology, wiring);
   std::map<NicId, std::uint64_t> sent;
   for (std::size_t rank = 0; rank < wiring.nics.size(); ++rank) sent[wiring.nics[rank]] += flows.from(RankId(rank));
   std::uint64_t least = 0;

@@ -1,7 +1,7 @@
 // The capacity limit: a physical expert accepts its first rows in slot order, the rest is dropped.
 #pragma once
 
-#include "plan/plan_data.hpp"
+#include "plan/counts.hpp"
 
 namespace shunt {
 

@@ -2,17 +2,11 @@
 
 #include <algorithm>
 #include <numeric>
-#include <span>
 
 #include "core/fail.hpp"
 
 namespace shunt {
 namespace {
-
-std::span<const std::uint32_t> rows_of(const SourceCounts& counts, RankId rank, const ExpertMap& map) {
-  return std::span(counts.rows)
-      .subspan(map.first_physical(rank).index(), static_cast<std::size_t>(map.num_local(rank)));
-}
 
 // Distinct tokens over several parts are at least as many as over the largest part and at most as many as over all.
 struct Bounds {
@@ -33,8 +27,12 @@ SourceCounts::SourceCounts(const ExpertMap& map, const Topology& topology)
       tokens_per_rank(static_cast<std::size_t>(topology.num_ranks())),
       tokens_per_node(static_cast<std::size_t>(topology.num_nodes())) {}
 
+std::span<const std::uint32_t> SourceCounts::rows_of(RankId rank, const ExpertMap& map) const {
+  return std::span(rows).subspan(map.first_physical(rank).index(), static_cast<std::size_t>(map.num_local(rank)));
+}
+
 std::uint64_t SourceCounts::rows_for(RankId rank, const ExpertMap& map) const {
-  const auto rows_there = rows_of(*this, rank, map);
+  const auto rows_there = rows_of(rank, map);
   return std::accumulate(rows_there.begin(), rows_there.end(), std::uint64_t{0});
 }
 
@@ -68,7 +66,7 @@ void check_counts(const SourceCounts& counts, const ExpertMap& map, const Topolo
     const RankId rank(r);
     const std::uint32_t tokens = counts.tokens_per_rank[rank.index()];
     Bounds of_rank;
-    for (const std::uint32_t rows : rows_of(counts, rank, map)) of_rank.add(rows);
+    for (const std::uint32_t rows : counts.rows_of(rank, map)) of_rank.add(rows);
     if (!of_rank.hold(tokens))
       fail_because_of(source, "plan: rank {} sent rank {} counts that contradict each other: {} tokens for rank {}",
                       source, self, tokens, rank);

@@ -3,8 +3,6 @@
 #include <array>
 
 #include "core/fail.hpp"
-#include "plan/balance.hpp"
-#include "plan/count_traffic.hpp"
 #include "plan/plan_data.hpp"
 
 namespace shunt {
@@ -62,11 +60,17 @@ Traffic Plan::traffic(std::size_t row_bytes) const {
   if (plan.options.layout == Layout::padded)
     fail(ErrorCode::invalid_argument, "plan: rank {}: traffic is unknown in layout padded, no counts are exchanged",
          plan.self);
-  Traffic traffic = count_traffic(plan.counts, plan.first_physical, plan.topology, plan.options.layout, row_bytes);
-  if (plan.wiring.is_one_host()) return traffic;
-  const FlowShares shares = choose_flows(plan.options.forwarders, plan.counts, plan.topology, plan.wiring);
-  traffic.heaviest_link_bytes = heaviest_link(shares, plan.wiring) * row_bytes;
-  traffic.least_heaviest_link_bytes = least_heaviest_link(plan.counts, plan.topology, plan.wiring) * row_bytes;
+  const TrafficCounts& counts = plan.traffic;
+  Traffic traffic{.sent_bytes = counts.sent_rows,
+                  .total_bytes = counts.rows * row_bytes,
+                  .between_ranks_bytes = counts.rows_between_ranks * row_bytes,
+                  .between_nodes_bytes = counts.tokens_between_nodes * row_bytes,
+                  .heaviest_link_bytes = counts.heaviest_link * row_bytes,
+                  .least_heaviest_link_bytes = counts.least_heaviest_link * row_bytes};
+  for (std::uint64_t& bytes : traffic.sent_bytes) bytes *= row_bytes;
+  if (counts.routed_tokens > 0)
+    traffic.mean_ranks_per_token =
+        static_cast<double>(counts.tokens_to_ranks) / static_cast<double>(counts.routed_tokens);
   return traffic;
 }
 

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "core/closes.hpp"
 #include "core/wiring.hpp"
 #include "shunt/expert_map.hpp"
 #include "shunt/plan.hpp"
@@ -17,19 +18,24 @@ namespace shunt {
 struct Target {
   RankId rank;
   Slot slot;
-  std::int32_t choice;  ///< index in the token's top-k; −1 in `token_unique`, where a row serves several
-  float weight;         ///< 1 in `token_unique`
+  std::int16_t choice;              ///< index in the token's top-k; −1 in `token_unique`, where a row serves several
+  Closes closes = Closes::nothing;  ///< in the sum of the list that it stands in
+  float weight;                     ///< 1 in `token_unique`
 };
 
-/// Counts of all ranks, as gathered.
-struct GlobalCounts {
-  std::int32_t num_ranks = 0;
-  std::int32_t num_physical = 0;
-  std::int32_t num_nodes = 0;
-  std::vector<std::uint32_t> rows;             ///< [ranks, physical experts]
-  std::vector<std::uint32_t> tokens_per_rank;  ///< [ranks, ranks]: distinct tokens of source for destination
-  std::vector<std::uint32_t> tokens_per_node;  ///< [ranks, nodes]
-  std::vector<std::uint32_t> routed_tokens;    ///< [ranks]: tokens with at least one expert
+/// What Plan::traffic() says, in rows; empty for `padded`.
+struct TrafficCounts {
+  std::vector<std::uint64_t> sent_rows;  ///< [ranks]: by this rank, into each rank's output
+  // Over all ranks.
+  std::uint64_t rows = 0;
+  std::uint64_t rows_between_ranks = 0;
+  std::uint64_t tokens_between_nodes = 0;
+  std::uint64_t tokens_to_ranks = 0;  ///< a token once for each rank that it goes to
+  std::uint64_t routed_tokens = 0;    ///< tokens with at least one expert
+  std::uint64_t heaviest_link = 0;    ///< several hosts, as in Traffic
+  std::uint64_t least_heaviest_link = 0;
+
+  bool operator==(const TrafficCounts&) const = default;
 };
 
 /// Tokens of this rank that reach a far node through one of its ranks, ascending.
@@ -83,7 +89,7 @@ struct PlanData {
   std::vector<OutFlow> out_flows;
   std::vector<InFlow> in_flows;
 
-  GlobalCounts counts;  ///< empty for `padded`
+  TrafficCounts traffic;
 
   /// `padded`: rows this rank sends to each physical expert, [physical experts].
   std::vector<std::int32_t> padded_send_counts;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -11,7 +12,7 @@
 #include "core/hash.hpp"
 #include "plan/agreement.hpp"
 #include "plan/capacity.hpp"
-#include "plan/counts.hpp"
+#include "plan/count_sums.hpp"
 #include "plan/demand.hpp"
 #include "plan/flows.hpp"
 #include "plan/proposal.hpp"
@@ -27,16 +28,6 @@ namespace {
 std::uint32_t rounds_for(const PlanOptions& options) {
   if (options.layout == Layout::padded) return 0;
   return options.capacity == PlanOptions::kUnlimited ? 1 : 2;
-}
-
-std::uint64_t plan_hash(const Agreement& agreement, const GlobalCounts& counts) {
-  return Hasher()
-      .add(hash_of(agreement))
-      .add_all<std::uint32_t>(counts.rows)
-      .add_all<std::uint32_t>(counts.tokens_per_rank)
-      .add_all<std::uint32_t>(counts.tokens_per_node)
-      .add_all<std::uint32_t>(counts.routed_tokens)
-      .value();
 }
 
 }  // namespace
@@ -55,10 +46,12 @@ struct Planner::State {
   std::uint32_t round = 0;
   std::uint32_t num_rounds;
   std::vector<std::uint32_t> proposal{};
-  GlobalCounts counts{};                          // of the last round
+  GlobalCounts counts{};                          // with a capacity limit: of the last round
+  std::optional<CountSums> sums{};                // of what is kept
   std::vector<std::optional<TokenList>> lists{};  // by source; `token_unique` only
   std::shared_ptr<PlanData> made{};               // once the rounds are over
   std::optional<FlowShares> shares{};             // of all ranks; none where they can't be known
+  std::optional<SlotRuns> slot_runs{};            // several hosts only
 
   [[nodiscard]] bool is_near(RankId rank) const { return wiring.are_near(rank, self); }
   [[nodiscard]] bool is_last_round() const { return round + 1 == num_rounds; }
@@ -75,7 +68,8 @@ struct Planner::State {
 
   void gather(std::span<const std::span<const std::byte>> proposals) {
     const ProposalFormat last = format();
-    counts = empty_counts(map, topology);
+    if (num_rounds > 1) counts = empty_counts(map, topology);
+    if (is_last_round()) sums.emplace(map, topology, wiring, self, options.layout);
     for (std::size_t source = 0; source < proposals.size(); ++source) {
       ProposalFormat expected = last;
       expected.has_lists &= is_near(RankId(source));
@@ -85,7 +79,8 @@ struct Planner::State {
       if (last.has_lists)
         lists.push_back(expected.has_lists ? std::optional(read_list(bytes, expected, RankId(source), theirs))
                                            : std::nullopt);
-      append(counts, theirs);
+      if (num_rounds > 1) append(counts, theirs);
+      if (sums) sums->add(theirs);
     }
   }
 
@@ -111,21 +106,29 @@ struct Planner::State {
     made->first_physical.push_back(map.num_physical());
     made->num_tokens = static_cast<std::int64_t>(demand.num_tokens());
     made->num_dropped = num_dropped;
-    made->hash = plan_hash(agreement, counts);
+    if (!sums) sums.emplace(map, topology, wiring, self, options.layout);
+    made->hash = Hasher().add(hash_of(agreement)).add(sums->hash()).value();
+    made->traffic = sums->traffic();
     fill_rows(*made);
     if (agreement.flat != 0) sort_by_logical_expert(*made, routing);
+    close_sums(*made, agreement.flat != 0);
     if (wiring.is_one_host()) return;
     const auto tokens = tokens_of_far_nodes(*made);
-    if (options.layout != Layout::padded) shares = choose_flows(options.forwarders, counts, topology, wiring);
+    if (options.layout != Layout::padded) {
+      const auto tokens_per_node = sums->tokens_per_node();
+      shares = choose_flows(options.forwarders, tokens_per_node, topology, wiring);
+      made->traffic.heaviest_link = heaviest_link(*shares, wiring);
+      made->traffic.least_heaviest_link = least_heaviest_link(tokens_per_node, topology, wiring);
+    }
     made->out_flows = split_flows(*made, tokens, shares ? *shares : even_shares(*made, tokens));
   }
 
-  /// Whether one far rank has something to tell another.
+  /// Whether one far rank has something to tell another; one of them is this rank.
   [[nodiscard]] bool has_note(RankId from, RankId to) const {
     if (wiring.are_near(from, to)) return false;
     if (!shares || shares->at(from, to) > 0) return true;
     return options.layout == Layout::token_unique &&
-           counts.tokens_per_rank[from.index() * wiring.hosts.size() + to.index()] > 0;
+           (from == self ? sums->own().tokens_per_rank[to.index()] : sums->tokens_from(from)) > 0;
   }
 
   /// Source counts travel to a node once, to this rank's counterpart.
@@ -144,7 +147,7 @@ struct Planner::State {
           words.push_back(static_cast<std::uint32_t>(
               made->padded_send_counts[map.first_physical(rank).index() + static_cast<std::size_t>(expert)]));
     if (options.layout == Layout::token_unique) {
-      const auto list = own_list(proposal, format(), counts_of(self), to);
+      const auto list = own_list(proposal, format(), sums->own(), to);
       words.insert(words.end(), list.begin(), list.end());
     }
     return words;
@@ -169,12 +172,12 @@ struct Planner::State {
 
   /// The tokens of `source` for this rank, to be filled.
   [[nodiscard]] TokenList list_of(RankId source) const {
-    const SourceCounts theirs = counts_of(source);
-    return {theirs.tokens_per_rank[self.index()], theirs.rows_for(self, map)};
+    const auto rows = sums->rows_from(source);
+    return {sums->tokens_from(source), std::accumulate(rows.begin(), rows.end(), std::size_t{0})};
   }
 
   void read_note(RankId source, std::span<const std::uint32_t> words) {
-    InFlow flow = read_relay_list(words, *made, SlotRuns(counts, map, options, source), source);
+    InFlow flow = read_relay_list(words, *made, *slot_runs, source);
     if (shares && flow.tokens.size() != shares->at(source, self)) fail_note(source);
     if (tells_source_counts(source, self)) {
       if (words.size() < num_experts_here()) fail_note(source);
@@ -190,7 +193,7 @@ struct Planner::State {
       TokenList list = list_of(source);
       if (words.size() != list.words().size()) fail_note(source);
       std::copy(words.begin(), words.end(), list.words().begin());
-      check_list(list, counts_of(source), map, agreement.topk, source, self);
+      check_list(list, sums->rows_from(source), agreement.topk, source, self);
       lists[source.index()] = std::move(list);
       words = {};
     }
@@ -202,21 +205,9 @@ struct Planner::State {
     fail_because_of(source, "plan: rank {} sent rank {} a note that contradicts its counts", source, self);
   }
 
-  [[nodiscard]] SourceCounts counts_of(RankId source) const {
-    SourceCounts theirs(map, topology);
-    const auto copy = [&](const std::vector<std::uint32_t>& all, std::vector<std::uint32_t>& row) {
-      std::copy_n(all.begin() + static_cast<std::ptrdiff_t>(source.index() * row.size()), row.size(), row.begin());
-    };
-    copy(counts.rows, theirs.rows);
-    copy(counts.tokens_per_rank, theirs.tokens_per_rank);
-    copy(counts.tokens_per_node, theirs.tokens_per_node);
-    theirs.routed_tokens = counts.routed_tokens[source.index()];
-    return theirs;
-  }
-
-  void fill_rows(PlanData& plan) const {
+  void fill_rows(PlanData& plan) {
     const ExpertRows rows = options.layout == Layout::padded ? padded_rows(map, self, options.max_tokens)
-                                                             : expert_rows(counts, map, self, options.alignment);
+                                                             : expert_rows(*sums, map, self, options.alignment);
     const auto local = [&](const std::vector<std::int64_t>& of_expert) {
       const auto first = of_expert.begin() + map.first_physical(self).value;
       return std::vector<std::int64_t>(first, first + plan.num_local_experts);
@@ -224,9 +215,10 @@ struct Planner::State {
     plan.num_expert_rows = rows.rows_of_rank[self.index()];
     plan.expert_offsets = local(rows.offsets);
     if (!rows.totals.empty()) plan.expert_counts = local(rows.totals);
+    if (!wiring.is_one_host()) slot_runs.emplace(*sums, map, topology, options, self, rows);
 
     if (options.layout == Layout::token_unique) {
-      UniqueRows unique = unique_rows(counts, self);
+      UniqueRows unique = unique_rows(*sums, self);
       plan.rows_of_rank = std::move(unique.rows_of_rank);
       fill_unique_targets(plan, demand, map, unique.first_slot);
     } else {
@@ -320,7 +312,6 @@ std::shared_ptr<PlanData> Planner::finish() {
     }
     fill_unique_maps(plan, lists);
   }
-  plan.counts = std::move(state_->counts);
   return std::move(state_->made);
 }
 

@@ -122,7 +122,7 @@ TokenList read_list(std::span<const std::byte> bytes, const ProposalFormat& form
   const ListExtent& mine = extents[format.self.index()];
   TokenList list(mine.num_tokens, mine.num_entries);
   WordReader(bytes, fixed_words(counts) + mine.begin).read(list.words());
-  check_list(list, counts, format.map, format.agreement.topk, source, format.self);
+  check_list(list, counts.rows_of(format.self, format.map), format.agreement.topk, source, format.self);
   return list;
 }
 

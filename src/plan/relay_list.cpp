@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "core/fail.hpp"
-#include "plan/slots.hpp"
+#include "plan/targets.hpp"
 
 namespace shunt {
 namespace {
@@ -48,31 +48,36 @@ std::size_t most_relay_words(std::size_t num_tokens, std::uint64_t topk) {
   return 2 + num_tokens * (2 + topk * kWordsPerTarget);
 }
 
-SlotRuns::SlotRuns(const GlobalCounts& counts, const ExpertMap& map, const PlanOptions& options, RankId source)
-    : runs_(static_cast<std::size_t>(map.num_ranks())) {
-  const auto num_ranks = static_cast<std::size_t>(map.num_ranks());
-  if (options.layout == Layout::token_unique) {
-    const UniqueRows rows = unique_rows(counts, source);
-    for (std::size_t rank = 0; rank < num_ranks; ++rank)
-      runs_[rank] = {{rows.first_slot[rank],
-                      rows.first_slot[rank] + std::int64_t{counts.tokens_per_rank[source.index() * num_ranks + rank]}}};
-    return;
+SlotRuns::SlotRuns(const CountSums& sums, const ExpertMap& map, const Topology& topology, const PlanOptions& options,
+                   RankId self, const ExpertRows& rows)
+    : ranks_(topology.ranks(topology.node(self))), first_{0} {
+  const CountSums::Here& here = sums.here();
+  std::vector<std::int64_t> offsets;  // of the first run of all sources
+  for (const RankId rank : ranks_) {
+    const auto expert = rows.offsets.begin() + map.first_physical(rank).value;
+    if (options.layout == Layout::token_unique)
+      offsets.push_back(0);
+    else
+      offsets.insert(offsets.end(), expert, expert + map.num_local(rank));
+    first_.push_back(offsets.size());
   }
-  const bool padded = options.layout == Layout::padded;
-  const ExpertRows rows =
-      padded ? padded_rows(map, source, options.max_tokens) : expert_rows(counts, map, source, options.alignment);
-  for (std::size_t expert = 0; expert < rows.first_slot.size(); ++expert) {
-    const std::int64_t count =
-        padded ? options.max_tokens
-               : std::int64_t{counts.rows[source.index() * static_cast<std::size_t>(counts.num_physical) + expert]};
-    runs_[map.rank(PhysicalId(expert)).index()].push_back({rows.first_slot[expert], rows.first_slot[expert] + count});
+  const auto num_sources = static_cast<std::size_t>(topology.num_ranks());
+  for (std::size_t i = 0; i < num_sources * offsets.size(); ++i) {
+    const std::int64_t offset = offsets[i % offsets.size()];
+    const auto source = static_cast<std::int64_t>(i / offsets.size());
+    if (options.layout == Layout::padded)
+      runs_.push_back({offset + source * options.max_tokens, offset + (source + 1) * options.max_tokens});
+    else if (options.layout == Layout::token_unique)
+      runs_.push_back({here.tokens_before[i], here.tokens_before[i] + here.tokens[i]});
+    else
+      runs_.push_back({offset + here.rows_before[i], offset + here.rows_before[i] + here.rows[i]});
   }
 }
 
-bool SlotRuns::contains(RankId rank, std::int64_t slot) const {
-  const auto& runs = runs_[rank.index()];
-  const auto after =
-      std::upper_bound(runs.begin(), runs.end(), slot, [](std::int64_t s, const Run& run) { return s < run.begin; });
+bool SlotRuns::contains(RankId source, RankId rank, std::int64_t slot) const {
+  const auto at = static_cast<std::size_t>(std::ranges::lower_bound(ranks_, rank) - ranks_.begin());
+  const auto runs = std::span(runs_).subspan(source.index() * first_.back() + first_[at], first_[at + 1] - first_[at]);
+  const auto after = std::ranges::upper_bound(runs, slot, {}, &Run::begin);
   return after != runs.begin() && slot < std::prev(after)->end;
 }
 
@@ -103,10 +108,13 @@ InFlow read_relay_list(std::span<const std::uint32_t>& words, const PlanData& pl
     const auto weight = std::bit_cast<float>(targets[word + 2]);
     if (rank < 0 || rank >= plan.topology.num_ranks() || plan.topology.node(RankId(rank)) != plan.topology.node(self))
       fail_list(source, self, "names a rank of another node");
-    if (!runs.contains(RankId(rank), slot)) fail_list(source, self, "names a slot that is not the source's");
+    if (!runs.contains(source, RankId(rank), slot)) fail_list(source, self, "names a slot that is not the source's");
     if (!std::isfinite(weight)) fail_list(source, self, "has a weight that isn't finite");
-    flow.targets.push_back({.rank = RankId(rank), .slot = Slot(slot), .choice = -1, .weight = weight});
+    flow.targets.push_back(
+        {.rank = RankId(rank), .slot = Slot(slot), .choice = -1, .closes = Closes::nothing, .weight = weight});
   }
+  for (std::size_t i = 0; i < flow.tokens.size(); ++i)
+    close_in_node(std::span(flow.targets).subspan(flow.first_target[i], counts[i]));
   return flow;
 }
 

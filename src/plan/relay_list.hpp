@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "plan/counts.hpp"
 #include "plan/plan_data.hpp"
+#include "plan/slots.hpp"
 #include "shunt/expert_map.hpp"
 
 namespace shunt {
@@ -14,22 +14,27 @@ namespace shunt {
 /// Appends the list for one flow of `plan`.
 void write_relay_list(std::vector<std::uint32_t>& words, const PlanData& plan, const OutFlow& flow);
 
-/// Of a list for that many tokens, at most.
+/// Upper bound on the list for that many tokens.
 std::size_t most_relay_words(std::size_t num_tokens, std::uint64_t topk);
 
-/// The slots that one source may fill on each rank.
+/// The slots of this rank's node that each source may fill; made once per plan.
 class SlotRuns {
  public:
-  SlotRuns(const GlobalCounts& counts, const ExpertMap& map, const PlanOptions& options, RankId source);
+  /// `rows` and `unique` are what `sums` gave.
+  SlotRuns(const CountSums& sums, const ExpertMap& map, const Topology& topology, const PlanOptions& options,
+           RankId self, const ExpertRows& rows);
 
-  [[nodiscard]] bool contains(RankId rank, std::int64_t slot) const;
+  /// `rank` is one of the node.
+  [[nodiscard]] bool contains(RankId source, RankId rank, std::int64_t slot) const;
 
  private:
   struct Run {
     std::int64_t begin;
     std::int64_t end;
   };
-  std::vector<std::vector<Run>> runs_;  // by rank, ascending
+  std::span<const RankId> ranks_;
+  std::vector<std::size_t> first_;  // [ranks of the node + 1], in a source's runs
+  std::vector<Run> runs_;           // [sources, first_.back()]: ascending for each rank
 };
 
 /// Takes a list off the front of `words`, which are a copy of what `source` sent. Throws PeerError unless

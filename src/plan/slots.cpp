@@ -1,7 +1,6 @@
 #include "plan/slots.hpp"
 
 #include <limits>
-#include <span>
 
 #include "core/fail.hpp"
 
@@ -19,26 +18,10 @@ std::int64_t align_up(std::int64_t value, std::int64_t alignment) {
   return (value + alignment - 1) / alignment * alignment;
 }
 
-struct ColumnSums {
-  std::vector<std::int64_t> all;     // over all sources
-  std::vector<std::int64_t> before;  // over sources before `self`
-};
-
-// `matrix` is [sources, columns].
-ColumnSums sum_columns(std::span<const std::uint32_t> matrix, std::size_t num_sources, RankId self) {
-  const std::size_t columns = matrix.size() / num_sources;
-  ColumnSums sums{std::vector<std::int64_t>(columns), {}};
-  for (std::size_t source = 0; source < num_sources; ++source) {
-    if (source == self.index()) sums.before = sums.all;
-    for (std::size_t column = 0; column < columns; ++column) sums.all[column] += matrix[source * columns + column];
-  }
-  return sums;
-}
-
 }  // namespace
 
-ExpertRows expert_rows(const GlobalCounts& counts, const ExpertMap& map, RankId self, std::int32_t alignment) {
-  ColumnSums sums = sum_columns(counts.rows, static_cast<std::size_t>(counts.num_ranks), self);
+ExpertRows expert_rows(const CountSums& sums, const ExpertMap& map, RankId self, std::int32_t alignment) {
+  const auto& [all, before] = sums.rows();
   ExpertRows rows;
   for (std::int32_t r = 0; r < map.num_ranks(); ++r) {
     const RankId rank(r);
@@ -46,13 +29,13 @@ ExpertRows expert_rows(const GlobalCounts& counts, const ExpertMap& map, RankId 
     for (std::int32_t local = 0; local < map.num_local(rank); ++local) {
       const auto expert = rows.offsets.size();
       rows.offsets.push_back(end);
-      rows.first_slot.push_back(static_cast<std::int32_t>(end + sums.before[expert]));
-      end = align_up(end + sums.all[expert], alignment);
+      rows.first_slot.push_back(static_cast<std::int32_t>(end + before[expert]));
+      end = align_up(end + all[expert], alignment);
       check_fits(end, rank, self);
     }
     rows.rows_of_rank.push_back(end);
   }
-  rows.totals = std::move(sums.all);
+  rows.totals = all;
   return rows;
 }
 
@@ -70,14 +53,14 @@ ExpertRows padded_rows(const ExpertMap& map, RankId self, std::int64_t max_token
   return rows;
 }
 
-UniqueRows unique_rows(const GlobalCounts& counts, RankId self) {
-  ColumnSums sums = sum_columns(counts.tokens_per_rank, static_cast<std::size_t>(counts.num_ranks), self);
+UniqueRows unique_rows(const CountSums& sums, RankId self) {
+  const auto& [all, before] = sums.tokens();
   UniqueRows rows;
-  for (std::size_t rank = 0; rank < sums.all.size(); ++rank) {
-    check_fits(sums.all[rank], RankId(rank), self);
-    rows.first_slot.push_back(static_cast<std::int32_t>(sums.before[rank]));
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    check_fits(all[rank], RankId(rank), self);
+    rows.first_slot.push_back(static_cast<std::int32_t>(before[rank]));
   }
-  rows.rows_of_rank = std::move(sums.all);
+  rows.rows_of_rank = all;
   return rows;
 }
 

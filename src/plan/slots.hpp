@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "plan/plan_data.hpp"
+#include "plan/count_sums.hpp"
 #include "shunt/expert_map.hpp"
 
 namespace shunt {
@@ -18,7 +18,7 @@ struct ExpertRows {
 };
 
 /// Throws Error(invalid_argument) if a rank's rows don't fit 32 bits; every rank then finds the same.
-ExpertRows expert_rows(const GlobalCounts& counts, const ExpertMap& map, RankId self, std::int32_t alignment);
+ExpertRows expert_rows(const CountSums& sums, const ExpertMap& map, RankId self, std::int32_t alignment);
 
 ExpertRows padded_rows(const ExpertMap& map, RankId self, std::int64_t max_tokens);
 
@@ -29,6 +29,6 @@ struct UniqueRows {
 };
 
 /// Throws as expert_rows does.
-UniqueRows unique_rows(const GlobalCounts& counts, RankId self);
+UniqueRows unique_rows(const CountSums& sums, RankId self);
 
 }  // namespace shunt

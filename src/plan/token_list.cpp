@@ -53,10 +53,9 @@ void write_lists(std::span<std::uint32_t> words, std::span<const ListExtent> ext
   }
 }
 
-void check_list(const TokenList& list, const SourceCounts& counts, const ExpertMap& map, std::uint64_t topk,
-                RankId source, RankId self) {
-  const auto num_local = static_cast<std::size_t>(map.num_local(self));
-  std::vector<std::uint32_t> rows(num_local);
+void check_list(const TokenList& list, std::span<const std::uint32_t> rows, std::uint64_t topk, RankId source,
+                RankId self) {
+  std::vector<std::uint32_t> listed(rows.size());
   std::size_t begin = 0;
   for (std::size_t token = 0; token < list.entries_per_token().size(); ++token) {
     const std::size_t count = list.entries_per_token()[token];
@@ -64,15 +63,14 @@ void check_list(const TokenList& list, const SourceCounts& counts, const ExpertM
     if (count > list.experts().size() - begin) fail_list(source, self, token, "overruns the list");
     for (std::size_t entry = begin; entry < begin + count; ++entry) {
       const std::uint32_t expert = list.experts()[entry];
-      if (expert >= num_local) fail_list(source, self, token, "names an expert that isn't there");
+      if (expert >= rows.size()) fail_list(source, self, token, "names an expert that isn't there");
       if (entry > begin && expert <= list.experts()[entry - 1]) fail_list(source, self, token, "is out of order");
       if (!std::isfinite(list.weight(entry))) fail_list(source, self, token, "has a weight that isn't finite");
-      ++rows[expert];
+      ++listed[expert];
     }
     begin += count;
   }
-  const auto announced = counts.rows.begin() + map.first_physical(self).value;
-  if (!std::equal(rows.begin(), rows.end(), announced))
+  if (!std::ranges::equal(listed, rows))
     fail_because_of(source, "plan: rank {} sent rank {} a token list that contradicts its counts", source, self);
 }
 

@@ -57,7 +57,8 @@ void write_lists(std::span<std::uint32_t> words, std::span<const ListExtent> ext
                  const Routing& routing, const ExpertMap& map);
 
 /// Throws PeerError unless the list that `source` sent to `self` is one that write_lists could have made.
-void check_list(const TokenList& list, const SourceCounts& counts, const ExpertMap& map, std::uint64_t topk,
-                RankId source, RankId self);
+/// `rows` is what the source counts for each of this rank's experts.
+void check_list(const TokenList& list, std::span<const std::uint32_t> rows, std::uint64_t topk, RankId source,
+                RankId self);
 
 }  // namespace shunt

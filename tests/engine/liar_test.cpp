@@ -93,10 +93,10 @@ TEST(Liar, ThatMakesUpOperationsIsNamedBeforeTheyFillTheMemory) {
   EXPECT_THAT(error_against(call_barrier,
                             [](Liar& liar) {
                               liar.about.engine = 12345;
-                              for (std::int32_t i = 0; i <= Arrivals::kMostPending; ++i, ++liar.about.sequence)
+                              for (std::int32_t i = 0; i <= OperationTable::kMostKept; ++i, ++liar.about.sequence)
                                 liar.say();
                             }),
-              HasSubstr("rank 1 told rank 0 of more than 4096 operations that are not under way there"));
+              HasSubstr("rank 1 told rank 0 of more than 8192 operations that are not under way there"));
 }
 
 TEST(Liar, ThatSendsASliceOfNoOperationIsNamed) {

@@ -107,7 +107,7 @@ class Dispatches {
 
   void run() { (void)engine_.dispatch(plan_, borrow(x_.data(), f32, kTokens, kHidden)).wait(); }
   [[nodiscard]] std::uint64_t bytes_between_nodes() const {
-    return plan_.traffic(kHidden * sizeof(float)).node_bytes.total_off_diagonal();
+    return plan_.traffic(kHidden * sizeof(float)).between_nodes_bytes;
   }
 
  private:

@@ -11,12 +11,12 @@ namespace {
 
 struct Case {
   Topology topology;
-  Wiring wiring;  // one host per node
-  GlobalCounts counts;
+  Wiring wiring;                               // one host per node
+  std::vector<std::uint32_t> tokens_per_node;  // [ranks, nodes]
 
   [[nodiscard]] std::uint32_t flow(RankId source, NodeId node) const {
     if (topology.node(source) == node) return 0;
-    return counts.tokens_per_node[source.index() * static_cast<std::size_t>(counts.num_nodes) + node.index()];
+    return tokens_per_node[source.index() * static_cast<std::size_t>(topology.num_nodes()) + node.index()];
   }
 };
 
@@ -26,12 +26,10 @@ Case make_case(
     const Topology& topology, const Tokens& tokens,
     const std::function<NicId(RankId)>& nic = [](RankId rank) { return NicId(rank.value); }) {
   Case made{topology, {}, {}};
-  made.counts.num_ranks = topology.num_ranks();
-  made.counts.num_nodes = topology.num_nodes();
   for (std::int32_t rank = 0; rank < topology.num_ranks(); ++rank) {
     made.wiring.add(HostId(topology.node(RankId(rank)).value), nic(RankId(rank)));
     for (std::int32_t node = 0; node < topology.num_nodes(); ++node)
-      made.counts.tokens_per_node.push_back(tokens(RankId(rank), NodeId(node)));
+      made.tokens_per_node.push_back(tokens(RankId(rank), NodeId(node)));
   }
   return made;
 }
@@ -53,8 +51,8 @@ constexpr std::uint64_t kSeeds = 300;
 TEST(Balance, EveryTokenTakesOneForwarderOfItsNode) {
   for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
     const Case each = random_case(seed);
-    for (const FlowShares& shares : {balance_flows(each.counts, each.topology, each.wiring),
-                                     rotate_flows(each.counts, each.topology, each.wiring)})
+    for (const FlowShares& shares : {balance_flows(each.tokens_per_node, each.topology, each.wiring),
+                                     rotate_flows(each.tokens_per_node, each.topology, each.wiring)})
       for (std::int32_t source = 0; source < each.topology.num_ranks(); ++source)
         for (std::int32_t node = 0; node < each.topology.num_nodes(); ++node) {
           std::uint32_t total = 0;
@@ -67,9 +65,9 @@ TEST(Balance, EveryTokenTakesOneForwarderOfItsNode) {
 TEST(Balance, NoLinkIsHeavierThanTheBestChoiceAllows) {
   for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
     const Case each = random_case(seed);
-    const auto heaviest = heaviest_link(balance_flows(each.counts, each.topology, each.wiring), each.wiring);
-    ASSERT_EQ(heaviest, least_heaviest_link(each.counts, each.topology, each.wiring)) << "seed " << seed;
-    ASSERT_LE(heaviest, heaviest_link(rotate_flows(each.counts, each.topology, each.wiring), each.wiring));
+    const auto heaviest = heaviest_link(balance_flows(each.tokens_per_node, each.topology, each.wiring), each.wiring);
+    ASSERT_EQ(heaviest, least_heaviest_link(each.tokens_per_node, each.topology, each.wiring)) << "seed " << seed;
+    ASSERT_LE(heaviest, heaviest_link(rotate_flows(each.tokens_per_node, each.topology, each.wiring), each.wiring));
   }
 }
 
@@ -78,7 +76,7 @@ TEST(Balance, SplitsWhatRotationCantSplit) {
   const Case skewed = make_case(Topology::virtual_nodes(4, 2), [](RankId source, NodeId node) {
     return source == RankId(2) && node == NodeId(0) ? 1000u : 0u;
   });
-  const FlowShares shares = balance_flows(skewed.counts, skewed.topology, skewed.wiring);
+  const FlowShares shares = balance_flows(skewed.tokens_per_node, skewed.topology, skewed.wiring);
   EXPECT_EQ(shares.at(RankId(2), RankId(0)), 500u);
   EXPECT_EQ(shares.at(RankId(2), RankId(1)), 500u);
 }
@@ -88,7 +86,7 @@ TEST(Balance, NicsTakeInEquallyMuchHoweverManyRanksShareThem) {
       Topology::from_nodes({NodeId(0), NodeId(1), NodeId(1), NodeId(1)}),
       [](RankId source, NodeId node) { return source == RankId(0) && node == NodeId(1) ? 1000u : 0u; },
       [](RankId rank) { return NicId(std::min(rank.value, 2)); });
-  const FlowShares shares = balance_flows(shared.counts, shared.topology, shared.wiring);
+  const FlowShares shares = balance_flows(shared.tokens_per_node, shared.topology, shared.wiring);
   EXPECT_EQ(shares.at(RankId(0), RankId(1)), 500u);
   EXPECT_EQ(shares.at(RankId(0), RankId(2)), 250u);
   EXPECT_EQ(shares.at(RankId(0), RankId(3)), 250u);
@@ -97,7 +95,7 @@ TEST(Balance, NicsTakeInEquallyMuchHoweverManyRanksShareThem) {
 TEST(Balance, NodesOfOneHostNeedNoForwarder) {
   Case two_nodes = make_case(Topology::virtual_nodes(4, 2), [](RankId, NodeId) { return 10u; });
   two_nodes.wiring.hosts.assign(4, HostId(0));
-  const FlowShares shares = balance_flows(two_nodes.counts, two_nodes.topology, two_nodes.wiring);
+  const FlowShares shares = balance_flows(two_nodes.tokens_per_node, two_nodes.topology, two_nodes.wiring);
   EXPECT_EQ(heaviest_link(shares, two_nodes.wiring), 0u);
 }
 
@@ -107,8 +105,8 @@ TEST(Balance, NodesThatShareANicAreBoundTogether) {
                           [](RankId source, NodeId node) { return source.value >= 2 && node.value < 2 ? 10u : 0u; });
   shared.wiring.hosts = {HostId(0), HostId(0), HostId(1), HostId(2)};
   shared.wiring.nics = {NicId(0), NicId(0), NicId(1), NicId(2)};
-  EXPECT_EQ(heaviest_link(balance_flows(shared.counts, shared.topology, shared.wiring), shared.wiring), 40u);
-  EXPECT_EQ(least_heaviest_link(shared.counts, shared.topology, shared.wiring), 40u);
+  EXPECT_EQ(heaviest_link(balance_flows(shared.tokens_per_node, shared.topology, shared.wiring), shared.wiring), 40u);
+  EXPECT_EQ(least_heaviest_link(shared.tokens_per_node, shared.topology, shared.wiring), 40u);
 }
 
 TEST(SpreadFlow, KeepsEveryForwarderBusyFromBeginningToEnd) {

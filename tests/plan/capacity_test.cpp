@@ -40,8 +40,9 @@ TEST(Capacity, DropsLaterTokensOfASource) {
 
 TEST(Capacity, CountsTokensAfterTheDrop) {
   const auto plans = test::plan_ranks(one_expert(4));
-  EXPECT_THAT(plans[0]->counts.routed_tokens, ElementsAre(3, 1));
-  EXPECT_THAT(plans[0]->counts.tokens_per_rank, ElementsAre(0, 3, 0, 1));
+  EXPECT_EQ(plans[0]->traffic.routed_tokens, 4u);
+  EXPECT_THAT(plans[0]->traffic.sent_rows, ElementsAre(0, 3));
+  EXPECT_THAT(plans[1]->traffic.sent_rows, ElementsAre(0, 1));
 }
 
 // Expert 0 has a copy on each rank, expert 1 is on rank 1 alone. The third token's row for expert 1 is dropped, but

@@ -3,6 +3,10 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
+#include <malloc.h>
+
+#include <algorithm>
+#include <cstring>
 #include <random>
 #include <tuple>
 
@@ -80,7 +84,14 @@ TEST(ShufflePlan, ABatchInTwoGivesTheSameCopies) {
     RandomCase all = test::random_case(generator);
     all.options.layout = Layout::expert_major;
     all.options.capacity = PlanOptions::kUnlimited;
-    const auto rows_of = [](const RandomCase& some) { return test::plan_ranks(some).front()->counts.rows; };
+    const auto rows_of = [](const RandomCase& some) {
+      std::vector<std::int64_t> rows;
+      for (const auto& plan : test::plan_ranks(some)) {
+        rows.insert(rows.end(), plan->traffic.sent_rows.begin(), plan->traffic.sent_rows.end());
+        rows.insert(rows.end(), plan->expert_counts.begin(), plan->expert_counts.end());
+      }
+      return rows;
+    };
     RandomCase first = all, second = all;
     for (std::size_t rank = 0; rank < all.ranks.size(); ++rank) {
       const std::size_t half = all.ranks[rank].experts.size() / static_cast<std::size_t>(all.topk) / 2;
@@ -153,6 +164,130 @@ TEST(ShufflePlan, PaddedNeedsNoRound) {
   EXPECT_EQ(plans[0]->num_rows(), 2 * 2 * 5);
   EXPECT_EQ(plans[1]->targets_of(1)[0].slot, Slot(5 + 1)) << "second row of source 1 for expert 0";
   EXPECT_EQ(plans[1]->padded_send_counts, (std::vector<std::int32_t>{2, 1, 1, 0}));
+}
+
+/// Nodes are hosts, on which ranks share two NICs.
+Wiring one_host_per_node(const Topology& topology) {
+  Wiring wiring;
+  for (std::int32_t rank = 0; rank < topology.num_ranks(); ++rank) {
+    const NodeId node = topology.node(RankId(rank));
+    wiring.add(HostId(node.value), NicId(2 * node.value + rank % 2));
+  }
+  return wiring;
+}
+
+/// What the plans' forwarders must hand out: each source's flow as the source's own targets say, once per far node.
+std::vector<InFlow> expected_in_flows(const std::vector<std::shared_ptr<PlanData>>& plans, RankId self) {
+  std::vector<InFlow> expected;
+  for (const auto& source : plans) {
+    InFlow in{.source = source->self, .tokens = {}, .first_target = {0}, .targets = {}, .source_counts = {}};
+    for (const OutFlow& out : source->out_flows) {
+      if (out.forwarder != self) continue;
+      in.tokens = out.tokens;
+      for (const std::uint32_t token : out.tokens) {
+        for (Target target : source->targets_of(token)) {
+          if (source->topology.node(target.rank) != source->topology.node(self)) continue;
+          target.choice = -1;
+          if (target.closes == Closes::remote_node) target.closes = Closes::node;
+          in.targets.push_back(target);
+        }
+        in.first_target.push_back(static_cast<std::uint32_t>(in.targets.size()));
+      }
+    }
+    if (!in.tokens.empty()) expected.push_back(std::move(in));
+  }
+  return expected;
+}
+
+TEST(PlanBetweenHosts, IsThatOfOneHostAndItsForwardersHandOutWhatSourcesSend) {
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    std::mt19937_64 generator(seed);
+    RandomCase all = test::random_case(generator);
+    if (all.options.layout == Layout::padded) all.options.layout = Layout::expert_major;
+    const Wiring wiring = one_host_per_node(all.topology);
+    std::vector<Planner> planners;
+    for (std::size_t rank = 0; rank < all.ranks.size(); ++rank)
+      planners.emplace_back(all.routing(RankId(rank)), all.map, all.topology, RankId(rank), all.options,
+                            EngineShape{.hidden = 16}, wiring);
+    while (planners.front().needs_round()) {
+      const auto proposals = test::proposals_of(planners);
+      std::vector<std::size_t> num_for_far;
+      for (const Planner& planner : planners) num_for_far.push_back(planner.bytes_for_far());
+      for (std::size_t rank = 0; rank < planners.size(); ++rank) {
+        auto seen = proposals;
+        for (std::size_t from = 0; from < seen.size(); ++from)
+          if (!wiring.are_near(RankId(from), RankId(rank))) seen[from].resize(num_for_far[from]);
+        test::accept(planners[rank], seen);
+      }
+    }
+    for (std::size_t from = 0; from < planners.size(); ++from)
+      for (const Planner::Note& note : planners[from].notes()) {
+        Planner& to = planners[note.rank.index()];
+        const auto senders = to.note_senders();
+        ASSERT_TRUE(std::ranges::count(senders, RankId(from)) == 1) << "seed " << seed;
+        ASSERT_LE(note.words.size() * sizeof(std::uint32_t), to.most_note_bytes(RankId(from)));
+        to.accept_note(RankId(from), std::as_bytes(std::span(note.words)));
+      }
+    std::vector<std::shared_ptr<PlanData>> plans;
+    for (Planner& planner : planners) plans.push_back(planner.finish());
+
+    auto expected = test::reference_plans(all.routings(), all.map, all.topology, all.options);
+    for (std::size_t rank = 0; rank < plans.size(); ++rank) {
+      expected[rank].in_flows = expected_in_flows(plans, RankId(rank));
+      expected[rank].out_flows = plans[rank]->out_flows;  // which forwarder is balance_test's affair
+      expected[rank].traffic.heaviest_link = plans[rank]->traffic.heaviest_link;
+      expected[rank].traffic.least_heaviest_link = plans[rank]->traffic.least_heaviest_link;
+      ASSERT_EQ(test::difference(*plans[rank], expected[rank]), "") << "on rank " << rank << ", seed " << seed;
+      for (std::int64_t token = 0; token < plans[rank]->num_tokens; ++token)
+        for (const Target& target : plans[rank]->targets_of(token))
+          ASSERT_EQ(std::ranges::count_if(plans[rank]->out_flows,
+                                          [&](const OutFlow& out) {
+                                            return all.topology.node(out.forwarder) == all.topology.node(target.rank) &&
+                                                   std::ranges::count(out.tokens, token) == 1;
+                                          }),
+                    plans[rank]->is_near(target.rank) ? 0 : 1);
+    }
+  }
+}
+
+/// Live memory of the process; 0 where a sanitizer replaces malloc.
+std::size_t allocated_bytes() {
+  const auto info = mallinfo2();
+  return info.uordblks + info.hblkhd;
+}
+
+// A word per pair of ranks would be 64 MiB.
+TEST(ShufflePlan, OfThousandsOfRanksHoldsNothingPerPair) {
+  constexpr std::int32_t kRanks = 4096, kRanksPerNode = 8;
+  constexpr RankId kSelf(kRanks / 2 + 3);
+  const Topology topology = Topology::virtual_nodes(kRanks, kRanks / kRanksPerNode);
+  const ExpertMap map = ExpertMap::contiguous(kRanks, kRanks);
+  std::vector<std::int32_t> experts;  // of every rank: the same
+  for (std::int32_t entry = 0; entry < 64 * 8; ++entry) experts.push_back(entry * 37 % kRanks);
+  Planner planner({experts, {}, 8}, map, topology, kSelf, {}, {.hidden = 16}, one_host_per_node(topology));
+
+  std::vector<std::vector<std::byte>> proposals;
+  const auto own = planner.proposal();
+  for (std::int32_t rank = 0; rank < kRanks; ++rank) {
+    auto& bytes = proposals.emplace_back(own.begin(), own.end());
+    std::memcpy(bytes.data() + 3 * sizeof(std::uint32_t), &rank, sizeof(rank));  // who proposes it
+  }
+  test::accept(planner, proposals);
+  proposals = {};
+  std::shared_ptr<PlanData> plan = planner.finish();
+  planner = Planner({experts, {}, 8}, map, topology, kSelf, {}, {.hidden = 16});  // drops the other's state
+
+  ASSERT_EQ(plan->targets.size(), experts.size());
+  for (std::size_t entry = 0; entry < experts.size(); ++entry) {
+    // Expert e is on rank e, its rows ascend by source, and each source has as many for it.
+    const Target& target = plan->targets[entry];
+    const auto of_expert = std::ranges::count(experts, target.rank.value);
+    EXPECT_EQ(target.slot.value / of_expert, kSelf.value);
+  }
+  EXPECT_EQ(plan->traffic.rows, std::uint64_t{kRanks} * experts.size());
+  const std::size_t before = allocated_bytes();
+  plan.reset();
+  EXPECT_LE(before - allocated_bytes(), std::size_t{1} << 20);
 }
 
 TEST(PlanHash, IsEqualOnAllRanks) {

@@ -26,13 +26,11 @@ struct Sent {
 };
 
 std::string refusal(const Sent& sent) {
-  const ExpertMap map = ExpertMap::contiguous(3, 1);
-  SourceCounts counts(map, Topology::single_node(1));
-  counts.rows = {1, 2, 1};
+  const std::array<std::uint32_t, 3> rows = {1, 2, 1};
   TokenList list(2, 4);
   std::copy(sent.words.begin(), sent.words.end(), list.words().begin());
   try {
-    check_list(list, counts, map, sent.topk, RankId(5), RankId(0));
+    check_list(list, rows, sent.topk, RankId(5), RankId(0));
   } catch (const PeerError& error) {
     EXPECT_EQ(error.culprit(), RankId(5));
     return error.what();

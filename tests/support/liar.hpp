@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 
-#include "engine/arrivals.hpp"
+#include "engine/operation_table.hpp"
 #include "shunt/error.hpp"
 #include "shunt/world.hpp"
 #include "transport/transport.hpp"

@@ -92,7 +92,7 @@ struct Times {
 
 void report(World& world, const Arguments& arguments, const Plan& plan, const Times& times) {
   const auto bytes =
-      static_cast<double>(plan.traffic(static_cast<std::size_t>(arguments.hidden) * size_of(bf16)).node_bytes.total());
+      static_cast<double>(plan.traffic(static_cast<std::size_t>(arguments.hidden) * size_of(bf16)).between_nodes_bytes);
   const auto rate = [&](double ms) { return bytes / ms / 1e6; };
   if (world.rank().value == 0)
     fmt::print(

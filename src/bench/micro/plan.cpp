@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <numeric>
 #include <random>
 #include <span>
@@ -90,6 +91,33 @@ void with_maps(benchmark::internal::Benchmark* each) {
 }
 BENCHMARK(read_demand)->Apply(with_maps);
 BENCHMARK(plan_one_rank)->Apply(with_maps);
+
+/// A world of 4,096 ranks with an expert each, on hosts of eight: one rank's counts stand for all ranks'.
+void plan_one_of_4096_ranks(benchmark::State& state) {
+  constexpr std::int32_t kRanks = 4096;
+  const Topology topology = Topology::virtual_nodes(kRanks, kRanks / kRanksPerNode);
+  const ExpertMap map = ExpertMap::contiguous(kRanks, kRanks);
+  Wiring wiring;
+  for (std::int32_t rank = 0; rank < kRanks; ++rank) wiring.add(HostId(topology.node(RankId(rank)).value), NicId(rank));
+  std::vector<std::int32_t> experts;
+  for (std::size_t entry = 0; entry < kTokens * kTopK; ++entry)
+    experts.push_back(static_cast<std::int32_t>(entry * 37 % kRanks));
+  const Routing routing{experts, {}, static_cast<std::int32_t>(kTopK)};
+  const auto planner = [&] {
+    return Planner(routing, map, topology, RankId(1), PlanOptions(), EngineShape{.hidden = 7168}, wiring);
+  };
+  const Planner own = planner();
+  std::vector<std::vector<std::byte>> proposals(kRanks, {own.proposal().begin(), own.proposal().end()});
+  for (std::int32_t rank = 0; rank < kRanks; ++rank)
+    std::memcpy(proposals[static_cast<std::size_t>(rank)].data() + 3 * sizeof(std::uint32_t), &rank, sizeof(rank));
+  const std::vector<std::span<const std::byte>> views(proposals.begin(), proposals.end());
+  for (auto _ : state) {
+    Planner each = planner();
+    each.accept(views);
+    benchmark::DoNotOptimize(each.finish());
+  }
+}
+BENCHMARK(plan_one_of_4096_ranks)->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace shunt

@@ -10,7 +10,7 @@ namespace shunt {
 namespace {
 
 bool equal(const Target& a, const Target& b) {
-  return a.rank == b.rank && a.slot == b.slot && a.choice == b.choice && a.weight == b.weight;
+  return a.rank == b.rank && a.slot == b.slot && a.choice == b.choice && a.closes == b.closes && a.weight == b.weight;
 }
 
 }  // namespace
@@ -129,7 +129,7 @@ PlanData ReferencePlan::plan(RankId self) const {
     for (const PhysicalId expert : experts())
       plan.padded_send_counts.push_back(static_cast<std::int32_t>(num_rows(self, expert)));
   } else {
-    fill_counts(plan.counts);
+    fill_traffic(plan);
   }
   return plan;
 }
@@ -141,12 +141,23 @@ void ReferencePlan::fill_targets(PlanData& plan) const {
     for (std::size_t i = 0; i < rows.size(); ++i) {
       const RankId rank = map_.rank(rows[i].expert);
       if (options_.layout != Layout::token_unique)
-        plan.targets.push_back({rank, rows[i].slot, rows[i].choice, rows[i].weight});
-      else if (i == 0 || rank != map_.rank(rows[i - 1].expert))
-        plan.targets.push_back({rank, Slot(unique_row(rank, plan.self, token)), -1, 1.0f});
+        plan.targets.push_back({rank, rows[i].slot, static_cast<std::int16_t>(rows[i].choice),
+                                closes(plan.self, rows, i), rows[i].weight});
+      else if (i + 1 == rows.size() || rank != map_.rank(rows[i + 1].expert))
+        plan.targets.push_back(
+            {rank, Slot(unique_row(rank, plan.self, token)), -1, closes(plan.self, rows, i), 1.0f});
     }
     plan.first_target.push_back(static_cast<std::uint32_t>(plan.targets.size()));
   }
+}
+
+/// What ends with the i-th of a token's rows in the tree.
+Closes ReferencePlan::closes(RankId self, const std::vector<ReferenceRow>& rows, std::size_t i) const {
+  const RankId rank = map_.rank(rows[i].expert);
+  const bool is_last = i + 1 == rows.size();
+  if (!is_last && map_.rank(rows[i + 1].expert) == rank) return Closes::nothing;
+  if (!is_last && topology_.node(map_.rank(rows[i + 1].expert)) == topology_.node(rank)) return Closes::rank;
+  return topology_.node(rank) == topology_.node(self) ? Closes::node : Closes::remote_node;
 }
 
 void ReferencePlan::fill_rows(PlanData& plan) const {
@@ -182,20 +193,25 @@ void ReferencePlan::fill_maps(PlanData& plan) const {
   }
 }
 
-void ReferencePlan::fill_counts(GlobalCounts& counts) const {
-  counts.num_ranks = topology_.num_ranks();
-  counts.num_physical = map_.num_physical();
-  counts.num_nodes = topology_.num_nodes();
+void ReferencePlan::fill_traffic(PlanData& plan) const {
+  TrafficCounts& traffic = plan.traffic;
   for (const RankId source : ranks()) {
-    for (const PhysicalId expert : experts())
-      counts.rows.push_back(static_cast<std::uint32_t>(num_rows(source, expert)));
-    for (const RankId rank : ranks())
-      counts.tokens_per_rank.push_back(
-          num_tokens(source, [&](const ReferenceRow& row) { return map_.rank(row.expert) == rank; }));
+    for (const RankId to : ranks()) {
+      const auto tokens =
+          num_tokens(source, [&](const ReferenceRow& row) { return map_.rank(row.expert) == to; });
+      std::uint64_t rows = 0;
+      for (const PhysicalId expert : experts_of(to)) rows += static_cast<std::uint64_t>(num_rows(source, expert));
+      if (options_.layout == Layout::token_unique) rows = tokens;
+      traffic.rows += rows;
+      if (to != source) traffic.rows_between_ranks += rows;
+      if (source == plan.self) traffic.sent_rows.push_back(rows);
+      traffic.tokens_to_ranks += tokens;
+    }
     for (std::int32_t node = 0; node < topology_.num_nodes(); ++node)
-      counts.tokens_per_node.push_back(num_tokens(
-          source, [&](const ReferenceRow& row) { return topology_.node(map_.rank(row.expert)) == NodeId(node); }));
-    counts.routed_tokens.push_back(num_tokens(source, [](const ReferenceRow&) { return true; }));
+      if (topology_.node(source) != NodeId(node))
+        traffic.tokens_between_nodes += num_tokens(
+            source, [&](const ReferenceRow& row) { return topology_.node(map_.rank(row.expert)) == NodeId(node); });
+    traffic.routed_tokens += num_tokens(source, [](const ReferenceRow&) { return true; });
   }
 }
 
@@ -253,13 +269,16 @@ std::string difference(const PlanData& a, const PlanData& b) {
   if (a.expert_rows_of_unique != b.expert_rows_of_unique) return "expert_rows_of_unique";
   if (a.unique_experts != b.unique_experts) return "unique_experts";
   if (a.unique_weights != b.unique_weights) return "unique_weights";
-  if (a.counts.num_ranks != b.counts.num_ranks) return "counts.num_ranks";
-  if (a.counts.num_physical != b.counts.num_physical) return "counts.num_physical";
-  if (a.counts.num_nodes != b.counts.num_nodes) return "counts.num_nodes";
-  if (a.counts.rows != b.counts.rows) return "counts.rows";
-  if (a.counts.tokens_per_rank != b.counts.tokens_per_rank) return "counts.tokens_per_rank";
-  if (a.counts.tokens_per_node != b.counts.tokens_per_node) return "counts.tokens_per_node";
-  if (a.counts.routed_tokens != b.counts.routed_tokens) return "counts.routed_tokens";
+  if (a.traffic != b.traffic) return "traffic";
+  if (!std::ranges::equal(a.out_flows, b.out_flows, [](const OutFlow& x, const OutFlow& y) {
+        return x.forwarder == y.forwarder && x.tokens == y.tokens;
+      }))
+    return "out_flows";
+  if (!std::ranges::equal(a.in_flows, b.in_flows, [](const InFlow& x, const InFlow& y) {
+        return x.source == y.source && x.tokens == y.tokens && x.first_target == y.first_target &&
+               std::ranges::equal(x.targets, y.targets, equal) && x.source_counts == y.source_counts;
+      }))
+    return "in_flows";
   if (a.padded_send_counts != b.padded_send_counts) return "padded_send_counts";
   return "";
 }

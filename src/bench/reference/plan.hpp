@@ -51,7 +51,8 @@ class ReferencePlan {
   void fill_targets(PlanData& plan) const;
   void fill_rows(PlanData& plan) const;
   void fill_maps(PlanData& plan) const;
-  void fill_counts(GlobalCounts& counts) const;
+  [[nodiscard]] Closes closes(RankId self, const std::vector<ReferenceRow>& rows, std::size_t i) const;
+  void fill_traffic(PlanData& plan) const;
   template <class Predicate>
   [[nodiscard]] std::uint32_t num_tokens(RankId source, Predicate counts) const;
   [[nodiscard]] std::vector<RankId> ranks() const;

@@ -137,7 +137,7 @@ class Benchmark {
     result.cross_node_bytes = counts.between_nodes * row_bytes;
     if (contestant.shunt && has_hosts_ && config_.layout != Layout::padded) {
       const Traffic traffic = contestant.shunt->traffic();
-      result.cross_node_bytes = traffic.node_bytes.total_off_diagonal();
+      result.cross_node_bytes = traffic.between_nodes_bytes;
       result.heaviest_link_bytes = traffic.heaviest_link_bytes;
       result_.least_heaviest_link_bytes = traffic.least_heaviest_link_bytes;
     }

@@ -1,11 +1,8 @@
 // How an operation's traffic with far ranks travels.
 #pragma once
 
-#include <vector>
-
 #include "engine/cuda/cluster/lane.hpp"
 #include "engine/operation.hpp"
-#include "shunt/ids.hpp"
 
 namespace shunt::device {
 
@@ -19,8 +16,6 @@ class FarRoute {
   virtual bool is_all_launched() = 0;
   /// Called once all that was launched is done, until it returns true: no peer is needed any more.
   virtual bool finish() = 0;
-  /// Peers without which it can't go on.
-  [[nodiscard]] virtual std::vector<RankId> awaited() const = 0;
 };
 
 }  // namespace shunt::device

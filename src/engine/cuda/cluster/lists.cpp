@@ -5,7 +5,6 @@
 #include <tuple>
 
 #include "core/fail.hpp"
-#include "engine/closes.hpp"
 
 namespace shunt::device {
 namespace {
@@ -97,7 +96,7 @@ template <class Near, class Far>
 void for_each_term(const PlanData& plan, bool is_flat, std::int64_t token, const Near& near, const Far& far) {
   const auto targets = plan.targets_of(token);
   for (std::size_t i = 0; i < targets.size(); ++i) {
-    const shunt::Closes closes = closes_in_token(plan, is_flat, targets, i);
+    const shunt::Closes closes = targets[i].closes;
     if (plan.is_near(targets[i].rank))
       near(targets[i], closes);
     else if (is_flat || ends_node(closes))
@@ -199,7 +198,7 @@ void PlanLists::add_in_flows(const PlanData& plan, SumOrder order) {
       for (std::size_t place = 0; place < targets.size(); ++place) {
         const Target& target = targets[place];
         rows.push_back({static_cast<std::int32_t>(i), target.rank.value, target.slot.value, target.weight});
-        terms.add(term_of(target, static_cast<std::int32_t>(place), closes_in_node(targets, place)));
+        terms.add(term_of(target, static_cast<std::int32_t>(place), target.closes));
         flat.push_back(term_of(target, 0, shunt::Closes::node));
       }
     }

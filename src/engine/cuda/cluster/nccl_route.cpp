@@ -4,11 +4,12 @@
 
 namespace shunt::device {
 
-NcclRoute::NcclRoute(std::unique_ptr<NcclNetwork::Turn> turn, Streams& streams, std::vector<PeerTraffic> traffic)
-    : network_(turn->network()), turn_(std::move(turn)), streams_(streams) {
-  for (PeerTraffic& each : traffic) {
-    num_runs_ = std::max(num_runs_, each.out.size());
-    peers_.push_back({.traffic = std::move(each)});
+NcclRoute::NcclRoute(std::unique_ptr<NcclNetwork::Turn> turn, std::vector<PeerTraffic> traffic)
+    : network_(turn->network()), turn_(std::move(turn)), peers_(std::move(traffic)) {
+  for (const PeerTraffic& peer : peers_) {
+    num_runs_ = std::max(num_runs_, peer.out.size());
+    peer.channel->begin_sending();
+    peer.channel->begin_receiving();
   }
 }
 
@@ -42,22 +43,22 @@ Work NcclRoute::pump(Lane& lane) {
 }
 
 bool NcclRoute::are_all_here() const {
-  return std::ranges::all_of(peers_, [&](const Peer& peer) { return streams_.room(peer.traffic.peer) > 0; });
+  return std::ranges::all_of(peers_, [&](const PeerTraffic& peer) { return peer.channel->room() > 0; });
 }
 
 bool NcclRoute::begin_round(Lane& lane) {
   std::vector<NcclNetwork::Transfer> sends, receives;
-  for (const Peer& peer : peers_) {
-    const Run& out = peer.traffic.out[run_];
+  for (const PeerTraffic& peer : peers_) {
+    const Run& out = peer.out[run_];
     if (const Batch batch = batch_of(out); batch.count > 0) {
-      std::byte* const memory = network_->batch_to(peer.traffic.peer);
+      std::byte* const memory = network_->batch_to(peer.peer);
       out.launch(batch.first, batch.count, memory);
-      sends.push_back({peer.traffic.peer, memory, static_cast<std::size_t>(batch.count) * out.segment_bytes});
+      sends.push_back({peer.peer, memory, static_cast<std::size_t>(batch.count) * out.segment_bytes});
     }
-    const Run& in = peer.traffic.in[run_];
+    const Run& in = peer.in[run_];
     if (const Batch batch = batch_of(in); batch.count > 0)
-      receives.push_back({peer.traffic.peer, network_->batch_from(peer.traffic.peer),
-                          static_cast<std::size_t>(batch.count) * in.segment_bytes});
+      receives.push_back(
+          {peer.peer, network_->batch_from(peer.peer), static_cast<std::size_t>(batch.count) * in.segment_bytes});
   }
   if (sends.empty() && receives.empty()) return false;
   turn_->exchange(sends, receives, lane.stream());
@@ -65,35 +66,25 @@ bool NcclRoute::begin_round(Lane& lane) {
 }
 
 void NcclRoute::unpack() {
-  for (const Peer& peer : peers_) {
-    const Run& in = peer.traffic.in[run_];
+  for (const PeerTraffic& peer : peers_) {
+    const Run& in = peer.in[run_];
     if (const Batch batch = batch_of(in); batch.count > 0)
-      in.launch(batch.first, batch.count, network_->batch_from(peer.traffic.peer));
+      in.launch(batch.first, batch.count, network_->batch_from(peer.peer));
   }
 }
 
 bool NcclRoute::finish() {
   bool is_finished = true;
-  for (Peer& peer : peers_) {
-    const RankId rank = peer.traffic.peer;
-    if (!peer.is_told && streams_.room(rank) > 0) {
-      streams_.post(rank, {}, 0, true);
-      peer.is_told = true;
+  for (const PeerTraffic& peer : peers_) {
+    SliceChannel& channel = *peer.channel;
+    if (channel.is_sending() && channel.room() > 0) channel.post_slice({}, 0, true);
+    if (const InSlice* const farewell = channel.front_slice()) {
+      if (!farewell->bytes.empty() || !farewell->tag.is_last) channel.refuse("sent rows beside NCCL");
+      channel.pop_slice();
     }
-    if (const InSlice* const farewell = streams_.front(rank)) {
-      if (!farewell->bytes.empty() || !farewell->tag.is_last) streams_.refuse(rank, "sent rows beside NCCL");
-      streams_.pop(rank);
-    }
-    is_finished = is_finished && peer.is_told && streams_.has_ended(rank);
+    is_finished = is_finished && !channel.is_sending() && channel.has_ended();
   }
   return is_finished;
-}
-
-std::vector<RankId> NcclRoute::awaited() const {
-  std::vector<RankId> ranks;
-  for (const Peer& peer : peers_)
-    if (const RankId rank = peer.traffic.peer; !peer.is_told || !streams_.is_all_here(rank)) ranks.push_back(rank);
-  return ranks;
 }
 
 }  // namespace shunt::device

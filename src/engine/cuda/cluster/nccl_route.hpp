@@ -7,7 +7,6 @@
 #include "engine/cuda/cluster/far_route.hpp"
 #include "engine/cuda/cluster/nccl_network.hpp"
 #include "engine/cuda/cluster/traffic.hpp"
-#include "engine/streams.hpp"
 
 namespace shunt::device {
 
@@ -16,18 +15,13 @@ namespace shunt::device {
 /// network: until then each is awaited, which the host could not tell from the device alone.
 class NcclRoute final : public FarRoute {
  public:
-  NcclRoute(std::unique_ptr<NcclNetwork::Turn> turn, Streams& streams, std::vector<PeerTraffic> traffic);
+  NcclRoute(std::unique_ptr<NcclNetwork::Turn> turn, std::vector<PeerTraffic> traffic);
 
   Work pump(Lane& lane) override;
   bool is_all_launched() override { return is_over(); }
   bool finish() override;
-  [[nodiscard]] std::vector<RankId> awaited() const override;
 
  private:
-  struct Peer {
-    PeerTraffic traffic;
-    bool is_told = false;  // that this rank is done
-  };
   struct Batch {
     std::int64_t first = 0;
     std::int64_t count = 0;  // 0: no more
@@ -43,8 +37,7 @@ class NcclRoute final : public FarRoute {
 
   std::shared_ptr<NcclNetwork> network_;
   std::unique_ptr<NcclNetwork::Turn> turn_;  // none: all is launched
-  Streams& streams_;
-  std::vector<Peer> peers_;
+  std::vector<PeerTraffic> peers_;
   std::size_t num_runs_ = 0;
   std::size_t run_ = 0;
   std::int64_t round_ = 0;

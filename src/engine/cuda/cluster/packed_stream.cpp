@@ -4,9 +4,9 @@
 
 namespace shunt::device {
 
-PackedStream::PackedStream(Streams& streams, RankId peer, std::vector<Run> runs)
-    : streams_(streams), peer_(peer), runs_(std::move(runs)) {
+PackedStream::PackedStream(SliceChannel& channel, std::vector<Run> runs) : channel_(channel), runs_(std::move(runs)) {
   skip_empty_runs();
+  if (run_ < runs_.size()) channel_.begin_sending();
 }
 
 void PackedStream::skip_empty_runs() {
@@ -26,7 +26,7 @@ bool PackedStream::pump(Lane& lane, std::size_t end_run) {
 std::size_t PackedStream::free_room() const {
   std::size_t promised = 0;
   for (const Batch& batch : batches_) promised += batch.slices_left();
-  const std::size_t room = streams_.room(peer_);
+  const std::size_t room = channel_.room();
   return room - std::min(room, promised);
 }
 
@@ -36,13 +36,13 @@ bool PackedStream::pack(Lane& lane) {
   const std::size_t room = free_room();
   if (room == 0) return false;
   const Run& run = runs_[run_];
-  const std::size_t slice = streams_.slice_bytes(peer_);
+  const std::size_t slice = channel_.slice_bytes();
   const std::size_t per_slice = slice / run.segment_bytes;
   const auto left = static_cast<std::size_t>(run.num_segments - next_);
   std::size_t count = 1;
   if (per_slice > 0) {
     const std::size_t wanted = std::min(left, lane.buffer_bytes() / run.segment_bytes);
-    const std::size_t half = std::max<std::size_t>(streams_.most_room(peer_) / 2, 1);
+    const std::size_t half = std::max<std::size_t>(channel_.most_room() / 2, 1);
     if (room * per_slice < wanted && room < half) return false;
     count = std::min(wanted, room * per_slice);
   }
@@ -61,11 +61,11 @@ bool PackedStream::pack(Lane& lane) {
 
 bool PackedStream::send(Batch& batch) {
   while (batch.bytes_sent < batch.bytes) {
-    if (streams_.room(peer_) == 0) return false;
+    if (channel_.room() == 0) return false;
     const std::size_t bytes = std::min(batch.bytes_per_slice, batch.bytes - batch.bytes_sent);
     const std::span slice(batch.buffer.get() + batch.bytes_sent, bytes);
     batch.bytes_sent += bytes;
-    streams_.post(peer_, {slice, batch.buffer}, bytes, batch.is_last && batch.bytes_sent == batch.bytes);
+    channel_.post_slice({slice, batch.buffer}, bytes, batch.is_last && batch.bytes_sent == batch.bytes);
   }
   return true;
 }

@@ -6,7 +6,7 @@
 
 #include "engine/cuda/cluster/lane.hpp"
 #include "engine/cuda/cluster/traffic.hpp"
-#include "engine/streams.hpp"
+#include "engine/slice_channel.hpp"
 
 namespace shunt::device {
 
@@ -14,7 +14,7 @@ namespace shunt::device {
 /// (docs/adr/0005). Slices end where segments end, unless a segment is larger than a slice.
 class PackedStream {
  public:
-  PackedStream(Streams& streams, RankId peer, std::vector<Run> runs);
+  PackedStream(SliceChannel& channel, std::vector<Run> runs);
 
   /// Packs what there is room for, of the runs before `end_run`, and sends what is packed. True if something moved.
   bool pump(Lane& lane, std::size_t end_run);
@@ -39,8 +39,7 @@ class PackedStream {
   bool pack(Lane& lane);
   bool send(Batch& batch);
 
-  Streams& streams_;
-  RankId peer_;
+  SliceChannel& channel_;
   std::vector<Run> runs_;
   std::size_t run_ = 0;    // being packed
   std::int64_t next_ = 0;  // segment of it

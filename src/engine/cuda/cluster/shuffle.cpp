@@ -25,11 +25,14 @@ void ClusterShuffle::begin(std::span<const Announcement> peers) {
   lane().write(table(), rows_by_rank(peers));
   if (!has_flows()) {
     place_.turn.reset();
-  } else if (place_.turn) {
-    far_ = std::make_unique<NcclRoute>(std::move(place_.turn), streams(), traffic());
-  } else {
-    far_ = std::make_unique<SliceRoute>(streams(), traffic());
+    return;
   }
+  auto far = traffic();
+  for (PeerTraffic& each : far) each.channel = &channel(each.peer);
+  if (place_.turn)
+    far_ = std::make_unique<NcclRoute>(std::move(place_.turn), std::move(far));
+  else
+    far_ = std::make_unique<SliceRoute>(std::move(far));
 }
 
 Work ClusterShuffle::work() {
@@ -49,8 +52,6 @@ Work ClusterShuffle::work() {
   far_.reset();  // near ranks may need long to finish, and other operations need the buffers
   return Work::finished;
 }
-
-std::vector<RankId> ClusterShuffle::awaited_far() const { return far_ ? far_->awaited() : std::vector<RankId>(); }
 
 void ClusterShuffle::give_up() noexcept {
   if (place_.nccl) place_.nccl->abort();

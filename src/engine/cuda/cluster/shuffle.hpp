@@ -41,7 +41,6 @@ class ClusterShuffle : public Shuffle {
   bool is_ready() final;
   void begin(std::span<const Announcement> peers) final;
   Work work() final;
-  [[nodiscard]] std::vector<RankId> awaited_far() const final;
   /// Else the device, and with it whoever waits for the lane, would wait for a lost rank for ever.
   void give_up() noexcept final;
 

@@ -10,10 +10,10 @@ constexpr std::size_t kAllRuns = std::numeric_limits<std::size_t>::max();
 
 }  // namespace
 
-SliceRoute::SliceRoute(Streams& streams, std::vector<PeerTraffic> traffic) {
+SliceRoute::SliceRoute(std::vector<PeerTraffic> traffic) {
   for (PeerTraffic& each : traffic)
-    peers_.push_back({each.peer, each.answers, PackedStream(streams, each.peer, std::move(each.out)),
-                      UnpackedStream(streams, each.peer, std::move(each.in))});
+    peers_.push_back({each.answers, PackedStream(*each.channel, std::move(each.out)),
+                      UnpackedStream(*each.channel, std::move(each.in))});
 }
 
 Work SliceRoute::pump(Lane& lane) {
@@ -31,13 +31,6 @@ bool SliceRoute::is_all_launched() {
 
 bool SliceRoute::finish() {
   return std::ranges::all_of(peers_, [](const Peer& peer) { return peer.out.is_finished(); });
-}
-
-std::vector<RankId> SliceRoute::awaited() const {
-  std::vector<RankId> awaited;
-  for (const Peer& peer : peers_)
-    if (!peer.out.is_finished() || !peer.in.is_all_here()) awaited.push_back(peer.rank);
-  return awaited;
 }
 
 }  // namespace shunt::device

@@ -11,16 +11,14 @@ namespace shunt::device {
 
 class SliceRoute final : public FarRoute {
  public:
-  SliceRoute(Streams& streams, std::vector<PeerTraffic> traffic);
+  explicit SliceRoute(std::vector<PeerTraffic> traffic);
 
   Work pump(Lane& lane) override;
   bool is_all_launched() override;
   bool finish() override;
-  [[nodiscard]] std::vector<RankId> awaited() const override;
 
  private:
   struct Peer {
-    RankId rank;
     bool answers;  // as in PeerTraffic
     PackedStream out;
     UnpackedStream in;

@@ -6,6 +6,7 @@
 #include <functional>
 #include <vector>
 
+#include "engine/slice_channel.hpp"
 #include "shunt/ids.hpp"
 
 namespace shunt::device {
@@ -26,6 +27,7 @@ struct PeerTraffic {
   /// Packing a run reads what runs of smaller index have unpacked, and nothing else that comes from far ranks: so run i
   /// is packed when those are launched. Else packing needs nothing of what comes.
   bool answers = false;
+  SliceChannel* channel = nullptr;  ///< set once the operation has begun
 };
 
 /// Collects what flows contribute; a far rank may be the other end of two.

@@ -5,10 +5,11 @@
 
 namespace shunt::device {
 
-UnpackedStream::UnpackedStream(Streams& streams, RankId peer, std::vector<Run> runs)
-    : streams_(streams), peer_(peer), runs_(std::move(runs)) {
+UnpackedStream::UnpackedStream(SliceChannel& channel, std::vector<Run> runs)
+    : channel_(channel), runs_(std::move(runs)) {
   for (const Run& run : runs_) total_bytes_ += static_cast<std::size_t>(run.num_segments) * run.segment_bytes;
   skip_empty_runs();
+  if (total_bytes_ > 0) channel_.begin_receiving();
 }
 
 void UnpackedStream::skip_empty_runs() {
@@ -35,8 +36,8 @@ std::size_t UnpackedStream::most_bytes(const Lane& lane) const {
 bool UnpackedStream::take(Lane& lane) {
   const std::size_t most = most_bytes(lane);
   if (buffer_ && filled_ == most) return false;
-  if (!streams_.front(peer_)) {
-    if (streams_.has_ended(peer_)) streams_.refuse(peer_, "sent less than was agreed");
+  if (!channel_.front_slice()) {
+    if (channel_.has_ended()) channel_.refuse("sent less than was agreed");
     return false;
   }
   if (!buffer_) {
@@ -46,14 +47,14 @@ bool UnpackedStream::take(Lane& lane) {
     filled_ = pieces_.size();
   }
   while (filled_ < most) {
-    const InSlice* const slice = streams_.front(peer_);
+    const InSlice* const slice = channel_.front_slice();
     if (!slice) break;
     const std::size_t count = std::min(most - filled_, slice->bytes.size() - used_);
     std::memcpy(buffer_.get() + filled_, slice->bytes.data() + used_, count);
     filled_ += count;
     used_ += count;
     if (used_ < slice->bytes.size()) break;
-    streams_.pop(peer_);
+    channel_.pop_slice();
     used_ = 0;
   }
   return true;
@@ -80,8 +81,8 @@ bool UnpackedStream::unpack(Lane& lane) {
 bool UnpackedStream::finish() {
   if (total_bytes_ == 0) return true;
   if (run_ < runs_.size()) return false;
-  if (streams_.front(peer_)) streams_.refuse(peer_, "sent more than was agreed");
-  return streams_.has_ended(peer_);
+  if (channel_.front_slice()) channel_.refuse("sent more than was agreed");
+  return channel_.has_ended();
 }
 
 }  // namespace shunt::device

@@ -7,14 +7,14 @@
 
 #include "engine/cuda/cluster/lane.hpp"
 #include "engine/cuda/cluster/traffic.hpp"
-#include "engine/streams.hpp"
+#include "engine/slice_channel.hpp"
 
 namespace shunt::device {
 
 /// Takes slices as they come, in any cut. It holds no buffer while it waits for the peer.
 class UnpackedStream {
  public:
-  UnpackedStream(Streams& streams, RankId peer, std::vector<Run> runs);
+  UnpackedStream(SliceChannel& channel, std::vector<Run> runs);
 
   /// Unpacks what is here. True if something moved.
   bool pump(Lane& lane);
@@ -22,8 +22,6 @@ class UnpackedStream {
   [[nodiscard]] std::size_t current_run() const { return run_; }
   /// All is launched, and the stream has ended. Throws PeerError if it goes on.
   bool finish();
-  /// All of the stream has arrived.
-  [[nodiscard]] bool is_all_here() const { return total_bytes_ == 0 || streams_.is_all_here(peer_); }
 
  private:
   struct Batch {
@@ -39,8 +37,7 @@ class UnpackedStream {
   /// Launches the buffer's segments, if it is time.
   bool unpack(Lane& lane);
 
-  Streams& streams_;
-  RankId peer_;
+  SliceChannel& channel_;
   std::vector<Run> runs_;
   std::size_t total_bytes_ = 0;
   std::size_t run_ = 0;                // being unpacked
