@@ -8,6 +8,8 @@
 #include "bench/machine_speed.hpp"
 #include "cli/output.hpp"
 #include "cli/verbs.hpp"
+#include "core/backend.hpp"
+#include "core/build.hpp"
 #include "core/file.hpp"
 #include "shunt/machine.hpp"
 
@@ -18,14 +20,15 @@ struct Part {
   const char* name;
   bool built_in;
   const char* note;
+  bool is_loaded = false;  ///< from a library of its own, when it is used
 };
 
 constexpr Part kParts[] = {
     {"inproc", true, "ranks as threads"},
     {"shm", true, "ranks as processes of one host"},
     {"tcp", true, "ranks of several hosts"},
-    {"ucx", SHUNT_HAVE_UCX, "ranks of several hosts with RDMA"},
-    {"pmix", SHUNT_HAVE_PMIX, "how mpirun and srun tell ranks of several hosts where to meet"},
+    {"ucx", SHUNT_HAVE_UCX, "ranks of several hosts with RDMA", true},
+    {"pmix", SHUNT_HAVE_PMIX, "how mpirun and srun tell ranks of several hosts where rank 0 is", true},
     {"cuda", SHUNT_HAVE_CUDA, "ranks on GPUs that reach each other's memory"},
     {"nccl", SHUNT_HAVE_NCCL, "ranks on GPUs of several nodes, where libnccl is installed"},
     {"onednn", SHUNT_HAVE_ONEDNN, "experts on the CPU in `bench layer`; OpenBLAS otherwise"},
@@ -44,10 +47,14 @@ void run(const Arguments& arguments) {
   const Machine machine = Machine::detect();
   nlohmann::ordered_json report;
   report["version"] = SHUNT_VERSION;
-  fmt::print("shunt {}\n\nin this build\n", SHUNT_VERSION);
+  report["build_id"] = build_id();
+  fmt::print("shunt {} (build {})\n\nin this build\n", SHUNT_VERSION, build_id());
   for (const Part& part : kParts) {
-    fmt::print("  {:<8}{:<5}{}\n", part.name, part.built_in ? "yes" : "no", part.note);
-    report["build"][part.name] = part.built_in;
+    const std::string why_not = part.built_in && part.is_loaded ? load_backend(part.name).why_not : "";
+    const bool is_there = part.built_in && why_not.empty();
+    fmt::print("  {:<8}{:<5}{}{}{}\n", part.name, is_there ? "yes" : "no", part.note, why_not.empty() ? "" : ": ",
+               why_not);
+    report["build"][part.name] = is_there;
   }
   constexpr double kMiB = 1 << 20;
   const auto cache_mib = static_cast<double>(machine.last_level_cache_bytes) / kMiB;

@@ -231,13 +231,13 @@ TEST(PlanBetweenHosts, IsThatOfOneHostAndItsForwardersHandOutWhatSourcesSend) {
     std::vector<std::shared_ptr<PlanData>> plans;
     for (Planner& planner : planners) plans.push_back(planner.finish());
 
-    auto expected = test::reference_plans(all.routings(), all.map, all.topology, all.options);
+    auto expected = reference_plans(all.routings(), all.map, all.topology, all.options);
     for (std::size_t rank = 0; rank < plans.size(); ++rank) {
       expected[rank].in_flows = expected_in_flows(plans, RankId(rank));
       expected[rank].out_flows = plans[rank]->out_flows;  // which forwarder is balance_test's affair
       expected[rank].traffic.heaviest_link = plans[rank]->traffic.heaviest_link;
       expected[rank].traffic.least_heaviest_link = plans[rank]->traffic.least_heaviest_link;
-      ASSERT_EQ(test::difference(*plans[rank], expected[rank]), "") << "on rank " << rank << ", seed " << seed;
+      ASSERT_EQ(difference(*plans[rank], expected[rank]), "") << "on rank " << rank << ", seed " << seed;
       for (std::int64_t token = 0; token < plans[rank]->num_tokens; ++token)
         for (const Target& target : plans[rank]->targets_of(token))
           ASSERT_EQ(std::ranges::count_if(plans[rank]->out_flows,

@@ -2,7 +2,11 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <fstream>
+#include <iterator>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "shunt/world.hpp"
 #include "support/require.hpp"
@@ -32,6 +36,28 @@ void require_idle(World& world) {
   std::this_thread::sleep_for(1500ms);
   const auto used = cpu_time() - before;
   require(used < 10ms, fmt::format("an idle rank uses no CPU time, not {} us", used.count()));
+}
+
+/// Libraries that this process has loaded, of these.
+std::vector<std::string> loaded(const std::vector<std::string>& names) {
+  std::vector<std::string> found;
+  std::ifstream maps("/proc/self/maps");
+  const std::string text{std::istreambuf_iterator<char>(maps), {}};
+  for (const std::string& name : names)
+    if (text.find("/" + name + ".so") != std::string::npos) found.push_back(name);
+  return found;
+}
+
+TEST(World, OfOneMachineLoadsNoLibraryOfANetworkOrALauncher) {
+  World::spawn(
+      2,
+      [](World& world) {
+        round_trip(world);
+        require(
+            loaded({"libucp", "libucs", "libpmix", "libhwloc", "libfmt", "libcrypto", "libcuda", "libnccl"}).empty(),
+            "what is not used is not loaded");
+      },
+      {.kind = WorldKind::shm});
 }
 
 TEST(IdleWorld, OfThreadsUsesNoCpuTime) { World::spawn(3, require_idle); }

@@ -8,7 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "shunt/shunt.hpp"
+#include "shunt/engine.hpp"
+#include "shunt/world.hpp"
 
 namespace {
 

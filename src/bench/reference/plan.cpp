@@ -144,8 +144,7 @@ void ReferencePlan::fill_targets(PlanData& plan) const {
         plan.targets.push_back({rank, rows[i].slot, static_cast<std::int16_t>(rows[i].choice),
                                 closes(plan.self, rows, i), rows[i].weight});
       else if (i + 1 == rows.size() || rank != map_.rank(rows[i + 1].expert))
-        plan.targets.push_back(
-            {rank, Slot(unique_row(rank, plan.self, token)), -1, closes(plan.self, rows, i), 1.0f});
+        plan.targets.push_back({rank, Slot(unique_row(rank, plan.self, token)), -1, closes(plan.self, rows, i), 1.0f});
     }
     plan.first_target.push_back(static_cast<std::uint32_t>(plan.targets.size()));
   }
@@ -197,8 +196,7 @@ void ReferencePlan::fill_traffic(PlanData& plan) const {
   TrafficCounts& traffic = plan.traffic;
   for (const RankId source : ranks()) {
     for (const RankId to : ranks()) {
-      const auto tokens =
-          num_tokens(source, [&](const ReferenceRow& row) { return map_.rank(row.expert) == to; });
+      const auto tokens = num_tokens(source, [&](const ReferenceRow& row) { return map_.rank(row.expert) == to; });
       std::uint64_t rows = 0;
       for (const PhysicalId expert : experts_of(to)) rows += static_cast<std::uint64_t>(num_rows(source, expert));
       if (options_.layout == Layout::token_unique) rows = tokens;

@@ -100,7 +100,7 @@ DeviceEngine::Impl::Impl(World& world, const DeviceHeap& device_heap, const Devi
   if (!options.expert_dtype) options.expert_dtype = options.dtype == fp8_e4m3 ? bf16 : options.dtype;
   if (!options.result_dtype) options.result_dtype = options.expert_dtype;
   if (!options.wire_dtype) options.wire_dtype = options.expert_dtype;
-  if (!options.deadline) options.deadline = Environment::read().deadline;
+  if (!options.deadline) options.deadline = world.impl()->fabric->environment().deadline;
   options.deadline = Environment::checked("device engine: deadline", *options.deadline);
   check_summable(self, "expert_dtype", *options.expert_dtype);
   check_summable(self, "result_dtype", *options.result_dtype);

@@ -110,7 +110,7 @@ std::optional<std::string> read_from_rank_0(const std::string& key, Deadline dea
 }  // namespace
 }  // namespace shunt::bootstrap
 
-extern "C" shunt::Backend shunt_backend() {
+extern "C" [[gnu::visibility("default")]] shunt::Backend shunt_backend() {
   static constexpr shunt::bootstrap::PmixStore store{.publish = shunt::bootstrap::publish,
                                                      .read_from_rank_0 = shunt::bootstrap::read_from_rank_0};
   return {shunt::build_id(), &store};

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <numeric>
 #include <random>
@@ -49,6 +50,16 @@ Descriptor reserve_port(const std::string& range) {
     if (setsockopt(reserved.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0) return reserved;
   }
   fail(ErrorCode::system, "all ports of {} are in use", range);
+}
+
+bool is_taken(std::uint16_t port) {
+  const Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  if (bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) return false;
+  if (errno != EADDRINUSE) fail_errno("can't ask for port {}", port);
+  return true;
 }
 
 }  // namespace shunt::net

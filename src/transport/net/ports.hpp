@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "shunt/error.hpp"
 #include "transport/wait_ready.hpp"
 
 namespace shunt::net {
@@ -20,5 +21,22 @@ std::vector<std::uint16_t> ports_of(std::string_view range);
 /// A socket at a port of such a range that nobody uses. As long as it is open the system gives the port to nobody, but
 /// a listener that reuses addresses can have it. Throws as ports_of, and Error(system) where all of it is in use.
 Descriptor reserve_port(const std::string& range);
+
+[[nodiscard]] bool is_taken(std::uint16_t port);
+
+/// For a library that listens by itself and can't be handed a socket: calls listen(port), and again with another port
+/// if that threw because somebody took the port before it.
+template <class Listen>
+void listen_at_free_port(const std::string& range, const Listen& listen) {
+  constexpr int kAttempts = 20;
+  for (int attempt = 1;; ++attempt) {
+    const std::uint16_t port = port_of(reserve_port(range).get());
+    try {
+      return listen(port);
+    } catch (const Error&) {
+      if (attempt == kAttempts || !is_taken(port)) throw;
+    }
+  }
+}
 
 }  // namespace shunt::net

@@ -239,7 +239,7 @@ void Carrier::close(std::chrono::milliseconds limit) {
 
 }  // namespace shunt::ucx
 
-extern "C" shunt::Backend shunt_backend() {
+extern "C" [[gnu::visibility("default")]] shunt::Backend shunt_backend() {
   static constexpr shunt::ucx::Functions functions{
       .make_carrier = [](const shunt::ucx::WorkerOptions& options) -> std::unique_ptr<shunt::far::Carrier> {
         return std::make_unique<shunt::ucx::Carrier>(options);

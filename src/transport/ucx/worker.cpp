@@ -5,12 +5,10 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <optional>
 #include <utility>
 
 #include "core/fail.hpp"
 #include "transport/net/ports.hpp"
-#include "transport/ucx/free_port.hpp"
 
 namespace shunt::ucx {
 namespace {
@@ -30,27 +28,6 @@ struct Config {
   ucp_config_t* handle = nullptr;
 };
 
-/// For what UCX reads from the environment alone.
-class ScopedVariable {
- public:
-  ScopedVariable(const char* name, const std::string& value) : name_(name) {
-    if (const char* before = std::getenv(name)) before_ = before;
-    setenv(name, value.c_str(), 1);
-  }
-  ~ScopedVariable() {
-    if (before_)
-      setenv(name_, before_->c_str(), 1);
-    else
-      unsetenv(name_);
-  }
-  ScopedVariable(const ScopedVariable&) = delete;
-  ScopedVariable& operator=(const ScopedVariable&) = delete;
-
- private:
-  const char* name_;
-  std::optional<std::string> before_;
-};
-
 bool is_listening(int socket) {
   int listens = 0;
   socklen_t length = sizeof(listens);
@@ -64,7 +41,7 @@ void check(ucs_status_t status, const char* what) {
 }
 
 Worker::Worker(const WorkerOptions& options) {
-  listen_at_free_port(options.port_range, [&](std::uint16_t port) {
+  net::listen_at_free_port(options.port_range, [&](std::uint16_t port) {
     port_ = port;
     start(options);
   });
@@ -75,7 +52,7 @@ void Worker::start(const WorkerOptions& options) {
   // Which ranks share memory is decided here, not there.
   if (!options.has_ucx_transports) config.set("TLS", "^sm");
   if (!options.devices.empty()) config.set("NET_DEVICES", options.devices);
-  const ScopedVariable range("UCX_TCP_PORT_RANGE", fmt::format("{}-{}", port_, port_));
+  config.set("TCP_PORT_RANGE", fmt::format("{}-{}", port_, port_));
 
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES;

@@ -1,0 +1,52 @@
+// What UCX does to a program that uses it.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <cstdlib>
+
+#include "support/child_process.hpp"
+#include "support/require.hpp"
+#include "transport/net/ports.hpp"
+#include "transport/net/sockets.hpp"
+#include "transport/ucx/make_carrier.hpp"
+
+namespace shunt::test {
+namespace {
+
+// UCX would print backtraces of crashes, and take a hangup for a question about its state.
+TEST(Ucx, LeavesSignalsToTheProgram) {
+  ChildProcess program([] {
+    if (!ucx::is_available()) return;
+    const auto carrier = ucx::make_carrier({});
+    for (const int number : {SIGHUP, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) {
+      struct sigaction action {};
+      require(sigaction(number, nullptr, &action) == 0 && action.sa_handler == SIG_DFL, "the signal is the program's");
+    }
+  });
+  const auto end = program.wait();
+  ASSERT_TRUE(end);
+  EXPECT_TRUE(end->returned) << end->error;
+}
+
+TEST(Ucx, ListensWithinItsRangeThoughNoVariableSaysSo) {
+  ChildProcess program([] {
+    if (!ucx::is_available()) return;
+    std::uint16_t port = 0;
+    {
+      const Descriptor free = net::reserve_port("");
+      port = net::port_of(free.get());
+    }
+    const auto carrier = ucx::make_carrier(
+        {.devices = "lo", .port_range = fmt::format("{}-{}", port, port), .has_ucx_transports = false});
+    require(getenv("UCX_TCP_PORT_RANGE") == nullptr, "no variable is set");
+    const auto connected = net::connect_to({.address = "127.0.0.1", .port = port},
+                                           std::chrono::steady_clock::now() + std::chrono::seconds(5));
+    require(connected.socket.valid(), "it listens there");
+  });
+  const auto end = program.wait();
+  ASSERT_TRUE(end);
+  EXPECT_TRUE(end->returned) << end->error;
+}
+
+}  // namespace
+}  // namespace shunt::test
