@@ -4,9 +4,12 @@
 #include <functional>
 #include <string_view>
 
+#include "shunt/language.hpp"
+
 namespace shunt {
 
-/// Lines end without a newline. Called by any thread, one call at a time; must not call shunt.
+/// Lines end without a newline. Called by any thread, one call at a time; must not call shunt; what it throws is
+/// dropped.
 using LogSink = std::function<void(std::string_view line)>;
 
 /// Where lines go from now on, for the whole process; none: to stderr, as at first. Any thread.

@@ -1,6 +1,9 @@
 // Ranks of an MPI communicator. A header that users compile with their own MPI; the library itself needs none.
 #pragma once
 
+#include "shunt/language.hpp"
+
+// After the language, which MPI's header would fail for otherwise.
 #include <mpi.h>
 
 #include <limits>
@@ -14,7 +17,8 @@ namespace shunt {
 
 /// `MpiBootstrap mpi(MPI_COMM_WORLD); auto world = World::create(mpi);`. Collective; to be used between MPI_Init and
 /// MPI_Finalize, by a thread that may call MPI. Ranks of the world are those of the communicator. MPI does not tell of
-/// a rank that has ended; its launcher does.
+/// a rank that has ended; its launcher does. After a deadline the gather stays under way, and MPI_Finalize may wait for
+/// it.
 class MpiBootstrap final : public Bootstrap {
  public:
   explicit MpiBootstrap(MPI_Comm communicator) {
@@ -34,6 +38,7 @@ class MpiBootstrap final : public Bootstrap {
   [[nodiscard]] std::int32_t size() const override { return size_; }
 
   std::vector<Bytes> all_gather(std::span<const std::byte> mine, std::chrono::milliseconds limit) override {
+    if (is_broken_) throw Error(ErrorCode::invalid_argument, "an all-gather of this MpiBootstrap has failed before");
     const auto deadline = std::chrono::steady_clock::now() + limit;
     auto buffers = std::make_unique<Buffers>();
     buffers->mine.assign(mine.begin(), mine.end());
@@ -79,10 +84,12 @@ class MpiBootstrap final : public Bootstrap {
   void wait(MPI_Request& request, std::chrono::steady_clock::time_point deadline, std::chrono::milliseconds limit,
             std::unique_ptr<Buffers>& buffers) {
     for (int is_done = 0; is_done == 0;) {
-      check(MPI_Test(&request, &is_done, MPI_STATUS_IGNORE), "test for completion");
-      if (is_done == 0 && std::chrono::steady_clock::now() >= deadline) {
+      const int status = MPI_Test(&request, &is_done, MPI_STATUS_IGNORE);
+      const bool is_late = is_done == 0 && std::chrono::steady_clock::now() >= deadline;
+      if (status != MPI_SUCCESS || is_late) {
         is_broken_ = true;
         (void)buffers.release();  // MPI may still write there
+        check(status, "test for completion");
         throw Error(ErrorCode::deadline, "rank " + std::to_string(rank_) + " waited " + std::to_string(limit.count()) +
                                              " ms in vain for other ranks of the communicator");
       }

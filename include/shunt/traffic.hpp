@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "shunt/language.hpp"
+
 namespace shunt {
 
 /// One dispatch; a combine moves the same counts the other way round. Rows count once per (token, expert), or once per

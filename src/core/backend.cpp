@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <map>
 #include <mutex>
+#include <string_view>
 #include <vector>
 
 #include "core/build.hpp"
@@ -23,7 +24,7 @@ std::vector<std::string> places_of(const std::string& file) {
   for (const std::string& owner : owners) {
     std::error_code ignored;  // then the system looks
     const auto folder = std::filesystem::canonical(owner, ignored).parent_path();
-    for (const auto& place : {folder / file, folder / ".." / "lib" / file})
+    for (const auto& place : {folder / file, folder / ".." / "lib" / file, folder / ".." / SHUNT_LIBDIR / file})
       if (!folder.empty() && std::filesystem::exists(place, ignored)) places.push_back(place.string());
   }
   places.push_back(file);
@@ -42,7 +43,7 @@ LoadedBackend load(const std::string& name) {
     }
     const auto entry = reinterpret_cast<Backend (*)()>(dlsym(handle, kBackendEntry));
     const Backend backend = entry ? entry() : Backend{"none", nullptr};
-    if (backend.build == build_id()) return {backend.functions, ""};
+    if (std::string_view(backend.build) == build_id()) return {backend.functions, ""};
     why_not = fmt::format("{} is of build {}, this is build {}", place, backend.build, build_id());
   }
   return {nullptr, fmt::format("can't load {}: {}; install what it needs, or build shunt with it", file, why_not)};

@@ -3,14 +3,13 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 
 namespace shunt {
 
 /// What such a library gives by its function kBackendEntry.
 struct Backend {
-  std::string_view build;  ///< build_id() when it was built
-  const void* functions;   ///< a struct that the backend's header declares
+  const char* build;      ///< build_id() when it was built
+  const void* functions;  ///< a struct that the backend's header declares
 };
 inline constexpr const char* kBackendEntry = "shunt_backend";
 

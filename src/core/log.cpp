@@ -21,17 +21,20 @@ Log& the_log() {
 
 }  // namespace
 
+// The one before is destroyed after the lock is given back: it may take locks of its own.
 void set_log_sink(LogSink sink) {
   const std::lock_guard lock(the_log().mutex);
-  the_log().sink = std::move(sink);
+  std::swap(the_log().sink, sink);
 }
 
 void log_line(std::string_view line) {
   const std::lock_guard lock(the_log().mutex);
-  if (the_log().sink)
+  if (!the_log().sink) return print_diagnostic("shunt: {}\n", line);
+  try {
     the_log().sink(line);
-  else
-    print_diagnostic("shunt: {}\n", line);
+  } catch (...) {
+    // A line that can't be written is no reason to fail.
+  }
 }
 
 }  // namespace shunt

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/fail.hpp"
+#include "core/hash.hpp"
 #include "core/start_thread.hpp"
 #include "engine/world_impl.hpp"
 #include "shunt/world.hpp"
@@ -96,7 +97,8 @@ Joined join_processes(RankId rank, const std::string& job, const Topology& topol
   bootstrap::RendezvousOptions options;
   options.rank = rank;
   options.size = topology.num_ranks();
-  options.endpoint.address = "@shunt/" + job;
+  // Not the token itself: names of sockets can be read by everybody.
+  options.endpoint.address = fmt::format("@shunt/{:016x}", Hasher().add_all<char>(std::span<const char>(job)).value());
   options.token = job;
   options.limit = environment.join;
   bootstrap::Rendezvous bootstrap(options);

@@ -33,19 +33,9 @@ std::shared_ptr<World::Impl> make_world(Joined joined, const Environment& enviro
       World::Impl{std::move(fabric), std::move(group), std::move(topology), 0, 0, 0, std::move(rebuilder)});
 }
 
-Environment checked(Environment environment) {
-  environment.liveness = Environment::checked("world: liveness", environment.liveness);
-  environment.deadline = Environment::checked("world: deadline", environment.deadline);
-  environment.join = Environment::checked("world: join", environment.join);
-  return environment;
-}
-
 World World::create(Bootstrap& bootstrap, const WorldOptions& options) {
-  if (options.topology && options.topology->num_ranks() != bootstrap.size())
-    fail(ErrorCode::invalid_argument, "rank {}: the topology has {} ranks, the bootstrap {}", bootstrap.rank(),
-         options.topology->num_ranks(), bootstrap.size());
-  const Environment environment = checked(options.environment);
-  return World(make_world(join(bootstrap, environment, options.topology), environment));
+  Joined joined = join(bootstrap, options.environment, options.topology);
+  return World(make_world(std::move(joined), checked(options.environment)));
 }
 
 World World::from_environment() {
@@ -139,11 +129,10 @@ Rebuilt World::rebuild() {
   Transport& transport = impl_->fabric->transport();
   if (impl_->group->size() != transport.size())
     fail(ErrorCode::invalid_argument, "rank {}: this world was split off; rebuild the one that it came from", rank());
-  if (!impl_->rebuilder && size() > 1)
-    fail(ErrorCode::unsupported, "rank {}: only worlds whose ranks are processes can be rebuilt", rank());
-  if (!transport.fault())
+  if (!transport.fault() && (impl_->rebuilder || size() == 1))
     fail(ErrorCode::invalid_argument, "rank {}: nobody is lost, so there is nothing to rebuild", rank());
-  SHUNT_CHECK(impl_->rebuilder);
+  if (!impl_->rebuilder)
+    fail(ErrorCode::unsupported, "rank {}: only worlds whose ranks are processes can be rebuilt", rank());
   auto [joined, survivors] = impl_->rebuilder->rebuild(transport, impl_->topology);
   return {World(make_world(std::move(joined), impl_->fabric->environment())), std::move(survivors)};
 }

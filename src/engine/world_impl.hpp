@@ -24,7 +24,4 @@ struct World::Impl {
 
 /// How ranks that have joined become a world.
 std::shared_ptr<World::Impl> make_world(Joined joined, const Environment& environment);
-/// With its limits checked.
-Environment checked(Environment environment);
-
 }  // namespace shunt

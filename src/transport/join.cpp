@@ -42,17 +42,24 @@ std::vector<Bytes> gather(Bootstrap& bootstrap, Clock::time_point deadline, Make
   constexpr std::uint8_t kMade = 0xff;
   constexpr std::size_t kMostText = 1000;
   Bytes mine;
+  const auto contribute_error = [&](ErrorCode code, std::string text) {
+    if (!text.starts_with("rank ")) text = fmt::format("rank {} on {}: {}", bootstrap.rank(), host_name(), text);
+    mine.clear();
+    net::append(mine, static_cast<std::uint8_t>(code));
+    net::append(mine, net::bytes_of(std::string_view(text).substr(0, kMostText)));
+  };
   try {
     net::append(mine, kMade);
     net::append(mine, std::span<const std::byte>(make()));
   } catch (const Error& error) {
-    std::string text = error.what();
-    if (!text.starts_with("rank ")) text = fmt::format("rank {} on {}: {}", bootstrap.rank(), host_name(), text);
-    mine.clear();
-    net::append(mine, static_cast<std::uint8_t>(error.code()));
-    net::append(mine, net::bytes_of(std::string_view(text).substr(0, kMostText)));
+    contribute_error(error.code(), error.what());
+  } catch (const std::exception& error) {
+    contribute_error(ErrorCode::system, error.what());
   }
   std::vector<Bytes> all = bootstrap.all_gather(mine, until(deadline) + kPatience);
+  if (all.size() != static_cast<std::size_t>(bootstrap.size()))
+    fail(ErrorCode::mismatch, "rank {}: the bootstrap gathered the bytes of {} ranks, not of {}", bootstrap.rank(),
+         all.size(), bootstrap.size());
   std::optional<Error> root;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     net::ByteReader reader(all[rank]);
@@ -290,7 +297,7 @@ class Joining {
     (void)gather(bootstrap_, deadline_, [&] {
       try {
         transport = connect();
-      } catch (const Error&) {
+      } catch (...) {
         // Others that wait for this rank find out at once.
         near_.reset();
         carrier_.reset();
@@ -312,6 +319,10 @@ class Joining {
   }
 
   Identity identify() {
+    (void)checked(environment_);
+    if (given_nodes_ && given_nodes_->num_ranks() != bootstrap_.size())
+      fail(ErrorCode::invalid_argument, "rank {}: the topology has {} ranks, the bootstrap {}", self_,
+           given_nodes_->num_ranks(), bootstrap_.size());
     if (!given_nodes_ && !environment_.topology_file.empty())
       given_nodes_ = declared_nodes(environment_, bootstrap_.size());
     Identity mine;
@@ -406,6 +417,13 @@ class Joining {
 
 }  // namespace
 
+Environment checked(Environment environment) {
+  environment.liveness = Environment::checked("world: liveness", environment.liveness);
+  environment.deadline = Environment::checked("world: deadline", environment.deadline);
+  environment.join = Environment::checked("world: join", environment.join);
+  return environment;
+}
+
 Topology declared_nodes(const Environment& environment, std::int32_t num_ranks) {
   if (environment.topology_file.empty()) return Topology::virtual_nodes(num_ranks, environment.virtual_nodes);
   Topology topology = Topology::from_file(environment.topology_file);
@@ -416,6 +434,8 @@ Topology declared_nodes(const Environment& environment, std::int32_t num_ranks) 
 }
 
 Joined join(Bootstrap& bootstrap, const Environment& environment, const std::optional<Topology>& topology) {
+  if (bootstrap.rank().value < 0 || bootstrap.rank().value >= bootstrap.size())
+    fail(ErrorCode::invalid_argument, "rank {} can't join {} ranks", bootstrap.rank(), bootstrap.size());
   return Joining(bootstrap, environment, topology).run();
 }
 

@@ -23,6 +23,9 @@ struct Joined {
 /// Error(invalid_argument).
 Topology declared_nodes(const Environment& environment, std::int32_t num_ranks);
 
+/// With its limits checked. Throws Error(invalid_argument).
+Environment checked(Environment environment);
+
 /// Collective, in three all-gathers: who the ranks are, where they can be reached, and whether all have reached all.
 /// Ranks of one process share memory, those of one machine map each other's, all others are joined by a network.
 /// `topology` says which ranks form a node; none: what the environment declares, or else a node per machine. What fails

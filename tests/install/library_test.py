@@ -41,7 +41,7 @@ class Library(unittest.TestCase):
         words = subprocess.run(["pkg-config", "--cflags", "--libs", "shunt"], check=True, capture_output=True, text=True, env=environment).stdout
         with tempfile.TemporaryDirectory() as scratch:
             program = pathlib.Path(scratch) / "consumer"
-            subprocess.run([os.environ.get("CXX", "c++"), CONSUMER, "-o", program, *words.split()], check=True)
+            subprocess.run([os.environ.get("CXX", "c++"), "-std=c++20", CONSUMER, "-o", program, *words.split()], check=True)
             subprocess.run([program], check=True, timeout=60)
             self.assertIn("libshunt.so.0", needed(program))
 

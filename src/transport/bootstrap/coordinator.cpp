@@ -13,7 +13,7 @@ using Clock = std::chrono::steady_clock;
 
 // A handshake takes two round trips; a participant that was too slow connects again.
 constexpr std::chrono::seconds kUnprovenLimit{5};
-// Strangers can't take all descriptors away. Far more than shake hands at the same time.
+// Strangers can't take all descriptors away; of large jobs as many may shake hands at the same time as there are ranks.
 constexpr std::ptrdiff_t kMaxUnproven = 256;
 // Connections accepted in one turn, so that the others have theirs.
 constexpr int kMaxAccepted = 64;
@@ -160,7 +160,8 @@ void Coordinator::accept_all_from(const Descriptor& listener) {
     const Claim own{
         .rank = options_.rank.value, .size = options_.size, .number = options_.number, .nonce = draw_nonce()};
     peers_.push_back({own, Clock::now() + kUnprovenLimit, Connection(std::move(socket))});
-    if (std::ranges::count_if(peers_, [](const Peer& peer) { return !peer.is_proven(); }) > kMaxUnproven)
+    if (std::ranges::count_if(peers_, [](const Peer& peer) { return !peer.is_proven(); }) >
+        std::max<std::ptrdiff_t>(kMaxUnproven, options_.size))
       drop_oldest_unproven();
   }
 }
@@ -269,7 +270,7 @@ void Coordinator::hear_frame(Peer& peer, const Frame& frame) {
       return;
     }
     // It has lost the last result together with its connection.
-    if (reader.ok() && round + 1 == round_) {
+    if (reader.ok() && round + 1 == round_ && !std::exchange(peer.has_asked_again, true)) {
       peer.num_handed_out = 0;
       peer.has_result = false;
       while (hand_out_to(peer, result_)) {
@@ -349,7 +350,7 @@ void Coordinator::say_farewell(std::optional<FrameKind> word, std::span<const st
       if (peer.connection().is_flushed()) peer.connection().end_sending();
       entries.push_back(peer.connection().awaited());
     }
-    if (entries.empty() || !wait_ready(entries, deadline)) break;
+    if (entries.empty() || !wait_ready(entries, deadline) || Clock::now() >= deadline) break;
     auto entry = entries.begin();
     for (Peer& peer : peers_) {
       if (entry++->revents == 0) continue;

@@ -10,7 +10,7 @@
 namespace shunt::bootstrap {
 
 /// Waits for no connection in particular, and works inside exchange() only. An unauthenticated connection costs one of
-/// at most 256 descriptors for at most five seconds.
+/// at most 256 descriptors, or as many as there are ranks, for at most five seconds.
 class Coordinator final : public Side {
  public:
   /// Listens from now on. Throws Error(system) where the ports are taken.
@@ -36,6 +36,7 @@ class Coordinator final : public Side {
     std::optional<Deadline> doubted_until{};   // another says that it is this rank; by then this one has to answer
     std::size_t num_handed_out = 0;            // bytes of the result
     bool has_result = false;
+    bool has_asked_again = false;  // for the last result; once on a connection
 
     [[nodiscard]] bool is_proven() const { return frames.has_value(); }
     [[nodiscard]] RankId rank() const { return RankId(claim->rank); }

@@ -1,6 +1,7 @@
 // Bootstrap::from_environment: where the ranks that a launcher started find each other, and by which token.
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <sstream>
 
@@ -89,10 +90,11 @@ Environment::Network complete(const Environment& environment) {
 }
 
 /// At a socket of this machine. The user is part of its name: equal jobs of two users are two jobs.
-void join_on_one_machine(RendezvousOptions& options, const Environment::Launch& launch) {
-  options.token = fmt::format("{}/{}/{}", launch.convention, launch.job, options.number);
-  const auto hash = Hasher().add(std::uint64_t{geteuid()}).add_all<char>(std::span<const char>(options.token)).value();
-  options.endpoint.address = fmt::format("@shunt/{:016x}", hash);
+void join_on_one_machine(RendezvousOptions& options, const Environment& environment) {
+  const Environment::Launch& launch = *environment.launch;
+  const std::string job = fmt::format("{}/{}/{}/{}", geteuid(), launch.convention, launch.job, options.number);
+  options.endpoint.address = fmt::format("@shunt/{:016x}", Hasher().add_all<char>(std::span<const char>(job)).value());
+  options.token = job + "/" + environment.network.token;
 }
 
 void join_machines(RendezvousOptions& options, const Environment& environment) {
@@ -102,8 +104,11 @@ void join_machines(RendezvousOptions& options, const Environment& environment) {
   if (!environment.launch->holds_master_port || network.has_own_port) return;
   // Ranks from before an elastic restart don't belong to the job any more.
   options.token += "/" + environment.launch->job;
+  options.num_ports = static_cast<std::uint16_t>(std::min<int>(kNumSparePorts, 65535 - options.endpoint.port));
+  if (options.num_ports == 0)
+    fail(ErrorCode::invalid_argument, "no port is left after MASTER_PORT={}; set SHUNT_MASTER_PORT",
+         network.master_port);
   ++options.endpoint.port;
-  options.num_ports = kNumSparePorts;
 }
 
 }  // namespace
@@ -124,7 +129,7 @@ std::unique_ptr<Bootstrap> Bootstrap::from_environment(const Environment& enviro
   options.size = launch.size;
   options.number = num_worlds++;
   if (launch.local_size == launch.size)
-    bootstrap::join_on_one_machine(options, launch);
+    bootstrap::join_on_one_machine(options, environment);
   else
     bootstrap::join_machines(options, environment);
   return std::make_unique<bootstrap::Rendezvous>(options);

@@ -18,6 +18,7 @@ class Board {
   std::vector<Bootstrap::Bytes> exchange(RankId self, std::span<const std::byte> mine,
                                          std::chrono::milliseconds limit) {
     std::unique_lock lock(mutex_);
+    if (failure_) throw *failure_;
     // The last to come completes the round; nobody overwrites bytes of a round that others have not read.
     auto& own = contributions_[self.index()];
     own = Bootstrap::Bytes(mine.begin(), mine.end());

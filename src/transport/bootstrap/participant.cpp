@@ -100,6 +100,8 @@ void Participant::connect() {
     fail(ErrorCode::invalid_argument, "rank {} can't find rank {} of {} at {}: {}", options_.rank, options_.coordinator,
          options_.size, net::describe(endpoint), connected.why_not);
   if (!connected.socket.valid()) throw Setback(connected.why_not);
+  // Somebody listens there: rank 0 lives, and answers once it gathers again.
+  if (return_by_) return_by_ = Clock::now() + kReturnLimit;
   address_ = net::own_address(connected.socket);
   frames_.emplace(shake_hands(Connection(std::move(connected.socket))));
   if (!hear_by_) hear_by_ = Clock::now() + limit_ + kPatienceWithCoordinator;

@@ -1,6 +1,7 @@
 #include "transport/far/make_carrier.hpp"
 
 #include "core/fail.hpp"
+#include "core/log.hpp"
 #include "transport/far/rdma.hpp"
 #include "transport/tcp/carrier.hpp"
 #include "transport/ucx/make_carrier.hpp"
@@ -10,8 +11,12 @@ namespace shunt::far {
 const char* name_of(Network network) { return network == Network::tcp ? "tcp" : "ucx"; }
 
 Network choose_network(const CarrierOptions& options) {
-  if (options.network.empty())
-    return !rdma_devices(options.devices).empty() && ucx::is_available() ? Network::ucx : Network::tcp;
+  if (options.network.empty()) {
+    if (rdma_devices(options.devices).empty()) return Network::tcp;
+    if (ucx::is_available()) return Network::ucx;
+    log("this machine has RDMA, but rows go over TCP: {}", load_backend("ucx").why_not);
+    return Network::tcp;
+  }
   for (const Network network : {Network::tcp, Network::ucx})
     if (options.network == name_of(network)) return network;
   fail(ErrorCode::invalid_argument, "SHUNT_NETWORK='{}': expected tcp or ucx", options.network);

@@ -225,6 +225,7 @@ Connected connect_to_address(const Address& address, const std::string& interfac
       wait_ready(std::span(&entry, 1), std::min(deadline, std::chrono::steady_clock::now() + kConnectLimit));
   const std::string why_not = is_decided ? why_not_connected(connected.socket) : std::strerror(ETIMEDOUT);
   if (!why_not.empty()) return {{}, address.text() + ": " + why_not};
+  if (address.is_local() && !is_of_this_user(connected.socket)) return {{}, "another user listens there"};
   return connected;
 }
 

@@ -18,6 +18,9 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kPause{1};
 // How often to look whether ranks that have not connected are still there.
 constexpr std::chrono::milliseconds kProbe{500};
+// Connections that have not said who they are; then the oldest give way.
+constexpr std::size_t kMostStrangers = 256;
+constexpr int kMostAccepted = 64;
 
 [[noreturn]] void fail_lost(const NearPeer& peer) {
   fail(ErrorCode::peer_lost, "rank {} ended while the ranks were joining", peer.rank);
@@ -91,18 +94,20 @@ class Attachment {
     for (const Descriptor& stranger : strangers_) entries.push_back({stranger.get(), POLLIN, 0});
     const std::size_t num_strangers = strangers_.size();
     for (const Link& link : links_) entries.push_back({link.socket.get(), POLLIN, 0});  // −1 is skipped by poll
-    const Deadline next = std::min(deadline_, Clock::now() + (has_to_retry ? kPause : kProbe));
-    if (!wait_ready(entries, next)) {
-      if (next == deadline_) fail_waiting();
-      if (!has_to_retry) expect_all_to_live();
-      return;
-    }
+    const bool is_any_ready =
+        wait_ready(entries, std::min({deadline_, next_probe_, has_to_retry ? Clock::now() + kPause : deadline_}));
+    // In any case: connections of strangers must not keep this rank from noticing who does not come.
+    if (Clock::now() >= deadline_) fail_waiting();
+    if (Clock::now() >= next_probe_) expect_all_to_live();
+    if (!is_any_ready) return;
     for (std::size_t i = 0; i < links_.size(); ++i)
       if (entries[1 + num_strangers + i].revents != 0) hear(links_[i]);
     auto entry = entries.begin() + 1;
     std::erase_if(strangers_, [&](Descriptor& stranger) { return entry++->revents != 0 && identify(stranger); });
     if (entries.front().revents == 0) return;
-    if (auto accepted = accept_from(listener_)) strangers_.push_back(std::move(*accepted));
+    for (int i = 0; i < kMostAccepted; ++i)
+      if (auto accepted = accept_from(listener_)) strangers_.push_back(std::move(*accepted));
+    while (strangers_.size() > std::max(kMostStrangers, links_.size())) strangers_.pop_front();
   }
 
   /// An initiator gets its answer; everything else on a connection that stands is its end.
@@ -130,7 +135,8 @@ class Attachment {
   }
 
   /// The listener of a rank goes with its process.
-  void expect_all_to_live() const {
+  void expect_all_to_live() {
+    next_probe_ = Clock::now() + kProbe;
     for (const Link& link : links_) {
       if (link.is_initiator || link.step != Link::Step::await_greeting) continue;
       const Connecting probe = connect_to(link.peer->listener);
@@ -150,8 +156,9 @@ class Attachment {
   const Descriptor& listener_;
   int own_segment_;
   Deadline deadline_;
+  Deadline next_probe_ = Clock::now() + kProbe;
   std::vector<Link> links_;          // to each peer
-  std::list<Descriptor> strangers_;  // have connected, but not said who they are
+  std::list<Descriptor> strangers_;  // have connected, but not said who they are; the oldest first
 };
 
 /// A peer's segment must have room for what this rank will read and write there.

@@ -96,7 +96,7 @@ std::optional<ReceivedHello> receive_hello(const Descriptor& socket) {
   message.msg_iov = &body;
   message.msg_iovlen = 1;
   message.msg_control = ancillary.data();
-  message.msg_controllen = ancillary.size();
+  message.msg_controllen = CMSG_LEN(sizeof(int));  // the system closes what else a stranger sends
   const ssize_t bytes = recvmsg(socket.get(), &message, MSG_CMSG_CLOEXEC);
   if (const cmsghdr* header = CMSG_FIRSTHDR(&message);
       bytes >= 0 && header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {

@@ -244,5 +244,5 @@ extern "C" [[gnu::visibility("default")]] shunt::Backend shunt_backend() {
       .make_carrier = [](const shunt::ucx::WorkerOptions& options) -> std::unique_ptr<shunt::far::Carrier> {
         return std::make_unique<shunt::ucx::Carrier>(options);
       }};
-  return {shunt::build_id(), &functions};
+  return {shunt::build_id().data(), &functions};
 }

@@ -52,7 +52,8 @@ void Worker::start(const WorkerOptions& options) {
   // Which ranks share memory is decided here, not there.
   if (!options.has_ucx_transports) config.set("TLS", "^sm");
   if (!options.devices.empty()) config.set("NET_DEVICES", options.devices);
-  config.set("TCP_PORT_RANGE", fmt::format("{}-{}", port_, port_));
+  // UCX up to 1.13 looks for what it does not know itself without the name of its part, later ones with it.
+  for (const char* name : {"PORT_RANGE", "TCP_PORT_RANGE"}) config.set(name, fmt::format("{}-{}", port_, port_));
 
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES;
