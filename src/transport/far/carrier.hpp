@@ -15,7 +15,7 @@ namespace shunt::far {
 struct Contact {
   RankId rank;
   std::vector<std::byte> address;  ///< what its carrier says of itself
-  std::string known_as;            ///< from where it came to the meeting
+  std::string known_as;            ///< its address, where its carrier does not say one
   std::uint64_t session_there;     ///< of parcels to it
   std::uint64_t session_here;      ///< of parcels from it; without it they are dropped unread
 };

@@ -22,8 +22,8 @@ struct Options {
   std::int32_t send_buffer_bytes = 0;
 };
 
-/// Where the other one's rails end; an address that it does not know itself is the one from which it came to the
-/// meeting. Throws Error(mismatch).
+/// Where the other one's rails end; an address that it does not know itself is the one that the contact
+/// gives. Throws Error(mismatch).
 std::vector<net::Endpoint> endpoints_of(const far::Contact& contact);
 
 /// Each pair of ranks has one connection for messages, which slices can't delay, and one per rail for slices. A rail
