@@ -1,22 +1,62 @@
 // What the router decided: per token its top-k experts and weights.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <ranges>
 #include <span>
+#include <type_traits>
 
 #include "shunt/language.hpp"
+#include "shunt/tensor.hpp"
 
 namespace shunt {
 
-/// A view; the arrays are read while the plan is made and not kept.
+/// A view of logical experts, of 32 or of 64 bits each.
+class ExpertIds {
+ public:
+  constexpr ExpertIds() = default;
+  template <std::ranges::contiguous_range Range>
+    requires std::ranges::sized_range<Range> &&
+             (std::same_as<std::ranges::range_value_t<Range>, std::int32_t> ||
+              std::same_as<std::ranges::range_value_t<Range>, std::int64_t>)
+  constexpr ExpertIds(const Range& ids)  // NOLINT: a view, as std::span
+      : data_(std::ranges::data(ids)),
+        size_(std::ranges::size(ids)),
+        is_wide_(std::same_as<std::ranges::range_value_t<Range>, std::int64_t>) {}
+
+  [[nodiscard]] constexpr std::size_t size() const { return size_; }
+  [[nodiscard]] constexpr bool empty() const { return size_ == 0; }
+  /// 64 bits each.
+  [[nodiscard]] constexpr bool is_wide() const { return is_wide_; }
+  [[nodiscard]] constexpr const void* data() const { return data_; }
+
+  /// Each demands that the ids have that width.
+  [[nodiscard]] std::span<const std::int32_t> narrow() const {
+    return {static_cast<const std::int32_t*>(data_), is_wide_ ? 0 : size_};
+  }
+  [[nodiscard]] std::span<const std::int64_t> wide() const {
+    return {static_cast<const std::int64_t*>(data_), is_wide_ ? size_ : 0};
+  }
+
+ private:
+  const void* data_ = nullptr;
+  std::size_t size_ = 0;
+  bool is_wide_ = false;
+};
+
+/// A view. On hosts the arrays are read while the plan is made, and not kept. An engine on a device reads them when the
+/// plan's turn on the stream comes or, in layout `padded`, when dispatch's does.
 struct Routing {
   /// [tokens, topk] logical experts; −1 = dropped. A token names an expert at most once.
-  std::span<const std::int32_t> experts;
+  ExpertIds experts = {};
   /// [tokens, topk], or empty for all ones. The weight of a dropped entry is ignored.
-  std::span<const float> weights;
+  std::span<const float> weights = {};
   /// 1 to kMaxTopK.
   std::int32_t topk = 1;
+  /// Where both arrays lie. An engine on a device copies what lies elsewhere, for which the host waits.
+  Memory memory = Memory::host();
 
   static constexpr std::int32_t kMaxTopK = 64;
 

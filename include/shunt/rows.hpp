@@ -1,4 +1,4 @@
-// What dispatch delivers.
+// What dispatch and the gradient of combine deliver.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@ struct RowOrigin {
   bool operator==(const RowOrigin&) const = default;
 };
 
-/// Rows in the plan's layout with the companions that the engine was asked to carry. All memory lives as long as `rows`
-/// (or a copy of it) does.
+/// Rows in the plan's layout with their companions. All of it lies in the memory of `data` and lives as long as `data`,
+/// or a copy of it, does.
 struct Rows {
-  /// [plan.num_rows(), hidden] in the engine's row dtype. Padding of `expert_major` is zero; unused rows of `padded`
-  /// hold anything.
-  Tensor rows;
-  /// fp8 rows only: [num_rows, scales_per_row(hidden)].
-  std::span<const float> scales;
+  /// [plan.num_rows(), hidden] in the engine's row dtype. Padding of `expert_major` is zero; unused rows of `padded`,
+  /// and rows beyond what a bounded plan received, hold anything.
+  Tensor data;
+  /// fp8 rows only, else empty: [plan.num_rows(), scales_per_row(hidden)] f32; zero for padding.
+  Tensor scales;
   /// Companions::ids: [num_rows].
   std::span<const RowOrigin> origins;
   /// Companions::weights, not in `token_unique`: [num_rows], 0 for padding.
@@ -31,6 +31,15 @@ struct Rows {
   /// `padded` only: [local experts, ranks] rows that each source sent.
   std::span<const std::int32_t> source_counts;
   Plan plan;
+};
+
+/// What combine_backward delivers.
+struct Gradients {
+  /// [plan.num_rows(), hidden] in the expert dtype: weight × gradient of the token. Padding of `expert_major` is zero;
+  /// unused rows hold anything, as those of Rows::data.
+  Tensor rows;
+  /// [tokens, topk] f32 gradient of each routing weight; 0 where dropped. Empty in `token_unique`.
+  Tensor weights;
 };
 
 }  // namespace shunt

@@ -1,4 +1,4 @@
-// Row-major matrices of rows: a pointer, a dtype, a shape and, where shunt owns the memory, a reference to it.
+// Row-major matrices: a pointer, a dtype, a shape, where the memory lies and, where shunt owns it, a reference to it.
 #pragma once
 
 #include <cstddef>
@@ -10,6 +10,16 @@
 
 namespace shunt {
 
+/// Where memory lies: in host memory, or on a CUDA device.
+struct Memory {
+  std::int32_t device = -1;  ///< −1: host memory
+
+  static constexpr Memory host() { return {}; }
+  static constexpr Memory on_device(std::int32_t index) { return {index}; }
+  [[nodiscard]] constexpr bool is_host() const { return device < 0; }
+  bool operator==(const Memory&) const = default;
+};
+
 template <class Byte>
 struct BasicTensor {
   Byte* data = nullptr;
@@ -18,12 +28,25 @@ struct BasicTensor {
   std::int64_t cols = 0;
   /// Keeps the memory alive; empty when the tensor merely borrows the caller's memory.
   std::shared_ptr<const void> owner = nullptr;
+  Memory memory = Memory::host();
+  /// Elements from the beginning of a row to that of the next one, at least cols; 0: cols.
+  std::int64_t row_stride = 0;
 
   [[nodiscard]] std::size_t row_bytes() const { return static_cast<std::size_t>(cols) * size_of(dtype); }
+  /// Of all elements, without what lies between rows.
   [[nodiscard]] std::size_t bytes() const { return static_cast<std::size_t>(rows) * row_bytes(); }
-  [[nodiscard]] Byte* row(std::int64_t i) const { return data + static_cast<std::size_t>(i) * row_bytes(); }
+  [[nodiscard]] std::size_t stride_bytes() const {
+    return row_stride == 0 ? row_bytes() : static_cast<std::size_t>(row_stride) * size_of(dtype);
+  }
+  /// From the first byte to the end of the last row.
+  [[nodiscard]] std::size_t extent_bytes() const {
+    return rows == 0 ? 0 : static_cast<std::size_t>(rows - 1) * stride_bytes() + row_bytes();
+  }
+  [[nodiscard]] bool is_contiguous() const { return extent_bytes() == bytes(); }
+  [[nodiscard]] Byte* row(std::int64_t i) const { return data + static_cast<std::size_t>(i) * stride_bytes(); }
 
-  /// The elements as T, which the caller must choose to match dtype (float, std::uint16_t, std::uint8_t).
+  /// The elements of a contiguous tensor as T, which the caller must choose to match dtype (float, std::uint16_t,
+  /// std::uint8_t).
   template <class T>
   [[nodiscard]] auto as() const {
     using Element = std::conditional_t<std::is_const_v<Byte>, const T, T>;
@@ -39,15 +62,16 @@ struct ConstTensor : BasicTensor<const std::byte> {
   ConstTensor() = default;
   explicit ConstTensor(BasicTensor<const std::byte> tensor) : BasicTensor(std::move(tensor)) {}
   ConstTensor(const Tensor& t)  // NOLINT: as with pointers, adding const needs no cast
-      : BasicTensor{t.data, t.dtype, t.rows, t.cols, t.owner} {}
+      : BasicTensor{t.data, t.dtype, t.rows, t.cols, t.owner, t.memory, t.row_stride} {}
 };
 
 /// Borrows the caller's memory, which must outlive every operation that uses the tensor.
-inline Tensor borrow(void* data, DType dtype, std::int64_t rows, std::int64_t cols) {
-  return {static_cast<std::byte*>(data), dtype, rows, cols, nullptr};
+inline Tensor borrow(void* data, DType dtype, std::int64_t rows, std::int64_t cols, Memory memory = Memory::host()) {
+  return {static_cast<std::byte*>(data), dtype, rows, cols, nullptr, memory};
 }
-inline ConstTensor borrow(const void* data, DType dtype, std::int64_t rows, std::int64_t cols) {
-  return ConstTensor({static_cast<const std::byte*>(data), dtype, rows, cols, nullptr});
+inline ConstTensor borrow(const void* data, DType dtype, std::int64_t rows, std::int64_t cols,
+                          Memory memory = Memory::host()) {
+  return ConstTensor({static_cast<const std::byte*>(data), dtype, rows, cols, nullptr, memory});
 }
 
 }  // namespace shunt

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/fail.hpp"
+#include "core/narrow_routing.hpp"
 #include "core/partial_file.hpp"
 #include "core/trace_format.hpp"
 #include "shunt/float_formats.hpp"
@@ -129,7 +130,7 @@ void TraceWriter::Impl::check(std::int32_t layer, const Routing& routing, std::s
   if (shape.sources && !source.valid()) refuse("no source rank, which this trace keeps");
   for (std::size_t entry = 0; entry < routing.experts.size(); ++entry) {
     if (entry % topk == 0) ++num_tokens;
-    const std::int32_t expert = routing.experts[entry];
+    const std::int32_t expert = routing.experts.narrow()[entry];
     if (expert == -1) continue;
     if (expert < 0 || expert >= shape.experts)
       refuse("token {}: expert {} is not in 0 to {}, nor -1 (dropped)", entry / topk, expert, shape.experts - 1);
@@ -152,9 +153,9 @@ void TraceWriter::Impl::check(std::int32_t layer, const Routing& routing, std::s
 void TraceWriter::Impl::buffer(Pending& layer, const Routing& routing, std::span<const float> scores, RankId source) {
   const auto dropped = static_cast<std::uint16_t>(dropped_code(2));
   for (std::size_t entry = 0; entry < routing.experts.size(); ++entry) {
-    const bool is_dropped = routing.experts[entry] < 0;
+    const bool is_dropped = routing.experts.narrow()[entry] < 0;
     layer.has_drops |= is_dropped;
-    layer.experts.push_back(is_dropped ? dropped : static_cast<std::uint16_t>(routing.experts[entry]));
+    layer.experts.push_back(is_dropped ? dropped : static_cast<std::uint16_t>(routing.experts.narrow()[entry]));
     if (shape.weights) layer.weights.push_back(is_dropped ? std::uint16_t{0} : narrow(routing.weight(entry)));
   }
   for (const float score : scores) layer.scores.push_back(narrow(score));
@@ -215,8 +216,10 @@ TraceWriter::~TraceWriter() = default;
 TraceWriter::TraceWriter(TraceWriter&&) noexcept = default;
 TraceWriter& TraceWriter::operator=(TraceWriter&&) noexcept = default;
 
-void TraceWriter::append(std::int32_t layer, const Routing& routing, std::span<const float> scores, RankId source) {
+void TraceWriter::append(std::int32_t layer, const Routing& given, std::span<const float> scores, RankId source) {
   Impl& writer = *impl_;
+  const NarrowRouting narrow(given, writer.path);
+  const Routing& routing = narrow.get();
   writer.demand_open();
   writer.check(layer, routing, scores, source);
   Pending& pending = writer.layers[static_cast<std::size_t>(layer)];
@@ -235,7 +238,7 @@ void TraceWriter::append(std::int32_t layer, const Routing& routing, std::span<c
     }
     const std::size_t count = std::min(left, std::max<std::size_t>(room, 1));
     const Routing part = {
-        routing.experts.subspan(first * topk, count * topk),
+        routing.experts.narrow().subspan(first * topk, count * topk),
         routing.weights.empty() ? routing.weights : routing.weights.subspan(first * topk, count * topk), routing.topk};
     writer.buffer(pending, part, is_scored ? scores.subspan(first * num_experts, count * num_experts) : scores.first(0),
                   source);

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 
+#include "engine/copy_rows.hpp"
 #include "kernels/copy.hpp"
 #include "kernels/fp8.hpp"
 #include "shunt/routing.hpp"
@@ -125,8 +126,12 @@ void Dispatch::fill_padding() const {
 }
 
 bool Dispatch::finish() {
-  if (in_.copy_into.data && in_.copy_into.bytes() > 0)
-    std::memcpy(in_.copy_into.data, in_.output.data, in_.copy_into.bytes());
+  const Tensor& rows = in_.copy_into;
+  const Tensor& scales = in_.copy_scales_into;
+  const RowBlock& own = receivers_[plan().self.index()].block;
+  if (rows.data) copy_rows(borrow(in_.output.data, rows.dtype, rows.rows, rows.cols), rows);
+  if (scales.data)
+    copy_rows(borrow(own.scales(in_.output.data, 0), scales.dtype, scales.rows, scales.cols), scales);
   return true;
 }
 

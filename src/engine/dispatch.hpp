@@ -14,7 +14,9 @@ class Dispatch final : public Shuffle {
     ConstTensor scales;  ///< for fp8 x; empty when x is quantised here
     RowFormat format;
     Block output;      ///< this rank's block; peers write into it
-    Tensor copy_into;  ///< where the caller wants the rows, if not in the block; else empty
+    // Where the caller wants rows and scales, if not in the block; else empty.
+    Tensor copy_into;
+    Tensor copy_scales_into;
   };
 
   Dispatch(const Context& context, const Announcement& announcement, Inputs inputs)

@@ -1,98 +1,91 @@
 #include "engine/engine_impl.hpp"
 
 #include <atomic>
-#include <cstring>
 #include <functional>
 
 #include "core/fail.hpp"
 #include "core/hash.hpp"
+#include "core/narrow_routing.hpp"
 
 namespace shunt {
 namespace {
 
-class PendingOperation final : public Pending {
- public:
-  /// Throws Error(invalid_argument) if the rank has kMostTickets already.
-  PendingOperation(std::shared_ptr<Fabric> fabric, std::shared_ptr<Operation> operation)
-      : fabric_(std::move(fabric)), operation_(std::move(operation)) {
-    fabric_->progress().add_ticket(*operation_);
-  }
-  ~PendingOperation() override { fabric_->progress().remove_ticket(); }
-  PendingOperation(const PendingOperation&) = delete;
-  PendingOperation& operator=(const PendingOperation&) = delete;
-
-  void wait() override { fabric_->progress().wait(*operation_); }
-  [[nodiscard]] bool done() const override { return operation_->done(); }
-  void abandon() override {
-    if (fabric_->progress().wait_for(*operation_, fabric_->environment().liveness)) return;
-    Transport& transport = fabric_->transport();
-    transport.report(ErrorCode::peer_failed, transport.rank(),
-                     fmt::format("rank {} dropped a ticket of {} because of an exception", transport.rank(),
-                                 to_string(operation_->announcement().kind)));
-  }
-
- private:
-  std::shared_ptr<Fabric> fabric_;
-  std::shared_ptr<Operation> operation_;
-};
-
-void check_summable(RankId rank, const char* name, DType dtype) {
+void check_summable(RankId rank, const std::string& engine, const char* name, DType dtype) {
   if (dtype != f32 && dtype != bf16 && dtype != f16)
-    fail(ErrorCode::invalid_argument, "rank {}: engine: {} is {}, expected f32, bf16 or f16", rank, name,
+    fail(ErrorCode::invalid_argument, "rank {}: {}: {} is {}, expected f32, bf16 or f16", rank, engine, name,
          to_string(dtype));
+}
+
+void check_device(const DeviceOptions& device, RankId rank, const std::string& engine) {
+  constexpr std::int64_t kMostTokens = std::int64_t{1} << 24;
+  const auto demand = [&](bool holds, const char* name, auto value, const std::string& expected) {
+    if (!holds)
+      fail(ErrorCode::invalid_argument, "rank {}: {}: device.{} is {}, expected {}", rank, engine, name, value,
+           expected);
+  };
+  demand(device.index >= -1, "index", device.index, "-1 or a device");
+  demand(device.max_tokens >= 0 && device.max_tokens <= kMostTokens, "max_tokens", device.max_tokens,
+         fmt::format("0 to {}", kMostTokens));
+  demand(device.max_experts >= 1, "max_experts", device.max_experts, "at least 1");
+  demand(device.sms >= 0, "sms", device.sms, "at least 0");
+  demand(device.num_batches >= 1, "num_batches", device.num_batches, "at least 1");
 }
 
 }  // namespace
 
-Engine::Impl::Impl(const World& engine_world, const EngineOptions& engine_options)
-    : world(engine_world.impl()), options(engine_options) {
+Engine::Impl::Impl(World& engine_world, const EngineOptions& engine_options, EngineKind engine_kind)
+    : world(engine_world.impl()), options(engine_options), kind(engine_kind) {
   constexpr std::int64_t kMostHidden = std::int64_t{1} << 31;
+  const std::string engine = title("engine");
   if (options.hidden < 1 || options.hidden > kMostHidden)
-    fail(ErrorCode::invalid_argument, "rank {}: engine: hidden is {}, expected 1 to {}", rank(), options.hidden,
+    fail(ErrorCode::invalid_argument, "rank {}: {}: hidden is {}, expected 1 to {}", rank(), engine, options.hidden,
          kMostHidden);
   if (size_of(options.dtype) == 0)
-    fail(ErrorCode::invalid_argument, "rank {}: engine: dtype {} does not exist", rank(),
+    fail(ErrorCode::invalid_argument, "rank {}: {}: dtype {} does not exist", rank(), engine,
          static_cast<int>(options.dtype));
   if (options.reduction != Reduction::tree && options.reduction != Reduction::flat)
-    fail(ErrorCode::invalid_argument, "rank {}: engine: reduction {} does not exist, expected tree or flat", rank(),
+    fail(ErrorCode::invalid_argument, "rank {}: {}: reduction {} does not exist, expected tree or flat", rank(), engine,
          static_cast<int>(options.reduction));
   if (!options.expert_dtype) options.expert_dtype = options.dtype == fp8_e4m3 ? bf16 : options.dtype;
   if (!options.result_dtype) options.result_dtype = options.expert_dtype;
   if (!options.wire_dtype) options.wire_dtype = options.expert_dtype;
+  if (!options.rank_dtype) options.rank_dtype = f32;
   if (!options.deadline) options.deadline = world->fabric->environment().deadline;
   options.deadline = Environment::checked("engine: deadline", *options.deadline);
-  check_summable(rank(), "expert_dtype", *options.expert_dtype);
-  check_summable(rank(), "result_dtype", *options.result_dtype);
-  check_summable(rank(), "wire_dtype", *options.wire_dtype);
-  if (const auto& [recorder, layer] = options.trace; recorder && (layer < 0 || layer >= recorder->shape().layers))
-    fail(ErrorCode::invalid_argument, "rank {}: engine: trace.layer is {}, expected 0 to {}", rank(), layer,
-         recorder->shape().layers - 1);
+  check_summable(rank(), engine, "expert_dtype", *options.expert_dtype);
+  check_summable(rank(), engine, "result_dtype", *options.result_dtype);
+  check_summable(rank(), engine, "wire_dtype", *options.wire_dtype);
+  if (options.rank_dtype != f32) {
+    if (options.rank_dtype != options.expert_dtype)
+      fail(ErrorCode::invalid_argument, "rank {}: {}: rank_dtype is {}, expected f32 or expert_dtype, which is {}",
+           rank(), engine, to_string(*options.rank_dtype), to_string(*options.expert_dtype));
+    require(Feature::rounded_ranks, "engine");
+  }
+  if (options.companions.ids || options.companions.weights) require(Feature::companions, "engine");
+  if (const auto& [recorder, layer] = options.trace; recorder) {
+    require(Feature::trace, "engine");
+    if (layer < 0 || layer >= recorder->shape().layers)
+      fail(ErrorCode::invalid_argument, "rank {}: {}: trace.layer is {}, expected 0 to {}", rank(), engine, layer,
+           recorder->shape().layers - 1);
+  }
+  if (options.device) {
+    check_device(*options.device, rank(), engine);
+    if (options.device->sms > 0) require(Feature::few_sms, "engine");
+  }
+  // Libraries that are loaded count for themselves, but none has engines of a kind that another has.
   static std::atomic<std::uint64_t> num_engines{0};
-  serial = ++num_engines;
+  serial = ++num_engines * 4 + static_cast<std::uint64_t>(kind);
   key = Hasher().add(world->group->id).add(++world->num_engines).value();
 }
 
-EngineShape Engine::Impl::shape() const {
-  return {.hidden = options.hidden,
-          .dtype = options.dtype,
-          .expert_dtype = *options.expert_dtype,
-          .result_dtype = *options.result_dtype,
-          .wire_dtype = *options.wire_dtype,
-          .flat = options.reduction == Reduction::flat,
-          .ids = options.companions.ids,
-          .weights = options.companions.weights};
-}
-
-RowFormat Engine::Impl::row_format(Layout layout) const {
-  const auto hidden = static_cast<std::size_t>(options.hidden);
-  return {hidden * size_of(options.dtype), options.dtype == fp8_e4m3 ? scales_per_row(hidden) : 0,
-          options.companions.ids, options.companions.weights && layout != Layout::token_unique};
+std::string Engine::Impl::title(std::string_view operation) const {
+  return options.name.empty() ? std::string(operation) : fmt::format("{} of '{}'", operation, options.name);
 }
 
 const PlanData& Engine::Impl::check_plan(const Plan& plan, std::string_view operation) const {
-  if (!plan.data()) fail(ErrorCode::invalid_argument, "rank {}: {}: the plan is empty", rank(), operation);
+  if (!plan.data()) fail(ErrorCode::invalid_argument, "rank {}: {}: the plan is empty", rank(), title(operation));
   if (plan.data()->engine != serial)
-    fail(ErrorCode::invalid_argument, "rank {}: {}: the plan was made by another engine", rank(), operation);
+    fail(ErrorCode::invalid_argument, "rank {}: {}: the plan was made by another engine", rank(), title(operation));
   return *plan.data();
 }
 
@@ -101,36 +94,47 @@ void Engine::Impl::check_trace(const Routing& routing, const ExpertMap& map) con
   const TraceShape& shape = options.trace.recorder->shape();
   if (routing.topk != shape.topk || map.num_experts() != shape.experts)
     fail(ErrorCode::invalid_argument,
-         "rank {}: plan: the trace is of top-{} of {} experts, the routing top-{}, the map of {} experts", rank(),
-         shape.topk, shape.experts, routing.topk, map.num_experts());
+         "rank {}: {}: the trace is of top-{} of {} experts, the routing top-{}, the map of {} experts", rank(),
+         title("plan"), shape.topk, shape.experts, routing.topk, map.num_experts());
 }
 
-void Engine::Impl::check_apart(std::string_view operation, const ConstTensor& input, const Tensor& out) const {
+void Engine::Impl::check_output(std::string_view operation, const Tensor& given, DType dtype, std::int64_t rows,
+                                const ConstTensor& input) const {
+  check_tensor(operation, "out", given, dtype, rows);
+  if (given.memory != memory())
+    require(kind == EngineKind::host ? Feature::device_inputs : Feature::foreign_outputs, operation);
+  if (!given.is_contiguous()) require(Feature::strided_outputs, operation);
   const std::less<const std::byte*> before;
-  if (before(input.data, out.data + out.bytes()) && before(out.data, input.data + input.bytes()))
-    fail(ErrorCode::invalid_argument, "rank {}: {}: out overlaps the input", rank(), operation);
+  if (before(input.data, given.data + given.extent_bytes()) && before(given.data, input.data + input.extent_bytes()))
+    fail(ErrorCode::invalid_argument, "rank {}: {}: out overlaps the input", rank(), title(operation));
 }
 
-Tensor Engine::Impl::expert_rows(const PlanData& plan) const {
-  Tensor tensor{nullptr, *options.expert_dtype, plan.num_rows(), options.hidden, nullptr};
-  const Block block = allocate(tensor.bytes());
-  tensor.data = block.data;
-  tensor.owner = block.owner;
-  return tensor;
+Tensor Engine::Impl::output(std::string_view operation, const Tensor& given, DType dtype, std::int64_t rows,
+                            const ConstTensor& input) const {
+  if (!is_given(given)) return allocate(dtype, rows, options.hidden);
+  check_output(operation, given, dtype, rows, input);
+  return given;
 }
 
-Block Engine::Impl::show_to_peers(const ConstTensor& tensor) const {
-  if (tensor.data && offset_of(tensor.data, tensor.bytes()))
-    return {const_cast<std::byte*>(tensor.data), tensor.bytes(), tensor.owner};  // peers only read it
-  Block block = allocate(tensor.bytes());
-  if (tensor.bytes() > 0) std::memcpy(block.data, tensor.data, tensor.bytes());
-  return block;
+Ticket<Tensor> Engine::Impl::pull(OpKind pulled, const Plan& plan, const ConstTensor& rows,
+                                  const CombineOptions& pull_options) {
+  const auto name = to_string(pulled);
+  const PlanData& data = check_plan(plan, name);
+  if (pull_options.stream) require(Feature::streams, name);
+  if (data.options.layout == Layout::padded && pulled != OpKind::combine) require(Feature::padded_gradients, name);
+  check_tensor(name, pulled == OpKind::combine ? "expert_out" : "grad_rows", rows, *options.expert_dtype,
+               data.num_rows());
+  if (!rows.memory.is_host()) require(Feature::device_inputs, name);
+  const Tensor out = output(name, pull_options.out, *options.result_dtype, data.num_tokens, rows);
+  return {start(Pull{pulled, plan, rows, out, pull_options.stream}), out};
 }
 
-std::shared_ptr<Pending> Engine::Impl::issue(const std::shared_ptr<Operation>& operation) {
-  auto pending = std::make_shared<PendingOperation>(world->fabric, operation);
-  world->fabric->progress().issue(operation, next_sequence);
-  return pending;
+Tensor Engine::Impl::expert_out(const PlanData& plan) const {
+  return allocate(*options.expert_dtype, plan.num_rows(), options.hidden);
+}
+
+void Engine::Impl::check() const {
+  if (const auto fault = world->fabric->transport().fault()) throw Error(fault->code, fault->text);
 }
 
 }  // namespace shunt

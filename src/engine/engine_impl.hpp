@@ -1,63 +1,96 @@
-// What an Engine holds, and the checks that stand before every operation.
+// What every engine is, whatever memory it moves: its settings, and the checks that stand before every operation. Kinds
+// of memory derive from it.
 #pragma once
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 
-#include "engine/row_block.hpp"
-#include "engine/shuffle.hpp"
+#include "engine/op_kind.hpp"
+#include "engine/supported.hpp"
 #include "engine/tensor_checks.hpp"
 #include "engine/world_impl.hpp"
-#include "plan/planner.hpp"
+#include "plan/plan_data.hpp"
 #include "shunt/engine.hpp"
 
 namespace shunt {
 
 struct Engine::Impl {
-  Impl(const World& world, const EngineOptions& options);
+  /// Checks the options and fills in their defaults.
+  Impl(World& world, const EngineOptions& engine_options, EngineKind engine_kind);
+  virtual ~Impl() = default;
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
 
   std::shared_ptr<World::Impl> world;
   EngineOptions options;  ///< all defaults filled in
-  std::uint64_t key;      ///< equal on all ranks: the world's n-th engine
-  std::uint64_t serial;   ///< unique in this process, to recognise this engine's plans
-  std::uint32_t next_sequence = 0;
-  std::uint32_t num_plans = 0;
+  EngineKind kind;
+  std::uint64_t key;     ///< equal on all ranks: the world's n-th engine
+  std::uint64_t serial;  ///< unique in this process, to recognise this engine's plans
 
   [[nodiscard]] RankId rank() const { return world->group->self; }
-  [[nodiscard]] EngineShape shape() const;
-  [[nodiscard]] RowFormat row_format(Layout layout) const;
-  [[nodiscard]] TensorChecks checks() const { return {rank(), options.dtype, options.hidden, false}; }
+  [[nodiscard]] std::int32_t num_ranks() const { return world->group->size(); }
+  [[nodiscard]] bool has_scales() const { return options.dtype == fp8_e4m3; }
+  [[nodiscard]] TensorChecks checks() const {
+    return {rank(), options.dtype, options.hidden, kind != EngineKind::host};
+  }
+  /// The operation as errors call it.
+  [[nodiscard]] std::string title(std::string_view operation) const;
+  void require(Feature feature, std::string_view operation) const {
+    shunt::require(kind, feature, rank(), title(operation));
+  }
 
   // Each throws Error(invalid_argument) that names rank, operation and cause.
   [[nodiscard]] const PlanData& check_plan(const Plan& plan, std::string_view operation) const;
   void check_tensor(std::string_view operation, std::string_view name, const ConstTensor& tensor, DType dtype,
                     std::int64_t rows) const {
-    checks().tensor(operation, name, tensor, dtype, rows, options.hidden);
+    checks().tensor(title(operation), name, tensor, dtype, rows, options.hidden);
   }
+  /// Of what the caller gave for an output; peers may read `input` while it is written.
+  void check_output(std::string_view operation, const Tensor& given, DType dtype, std::int64_t rows,
+                    const ConstTensor& input) const;
+  /// What the caller gave for an output, or a new tensor.
+  [[nodiscard]] Tensor output(std::string_view operation, const Tensor& given, DType dtype, std::int64_t rows,
+                              const ConstTensor& input) const;
   /// That the trace which the routing is recorded to, if any, is one of such routings.
   void check_trace(const Routing& routing, const ExpertMap& map) const;
-  /// Peers read inputs while this rank writes outputs.
-  void check_apart(std::string_view operation, const ConstTensor& input, const Tensor& out) const;
-
-  [[nodiscard]] Block allocate(std::size_t bytes) const { return world->fabric->allocate(bytes); }
-  [[nodiscard]] std::optional<std::uint64_t> offset_of(const std::byte* data, std::size_t bytes) const {
-    return world->fabric->transport().offset_of(data, bytes);
-  }
-  /// A new tensor of [plan.num_rows(), hidden] in the expert dtype.
-  [[nodiscard]] Tensor expert_rows(const PlanData& plan) const;
-  /// The tensor itself where peers can address it, else a copy of it.
-  [[nodiscard]] Block show_to_peers(const ConstTensor& tensor) const;
 
   /// combine and dispatch_backward.
-  Ticket<Tensor> pull(OpKind kind, const Plan& plan, const ConstTensor& rows, const CombineOptions& pull_options);
+  Ticket<Tensor> pull(OpKind pulled, const Plan& plan, const ConstTensor& rows, const CombineOptions& pull_options);
 
-  template <class Op>
-  std::shared_ptr<Pending> issue(const Plan& plan, const Announcement& announcement, typename Op::Inputs inputs) {
-    const Shuffle::Context context{world->fabric->transport(), world->group, key, *options.deadline, plan.data()};
-    return issue(std::make_shared<Op>(context, announcement, std::move(inputs)));
-  }
-  std::shared_ptr<Pending> issue(const std::shared_ptr<Operation>& operation);
+  // What kinds of memory differ in. Arguments have been checked, and outputs are where the kind can write them. Inputs
+  // may lie anywhere.
+
+  [[nodiscard]] virtual Memory memory() const { return Memory::host(); }
+  [[nodiscard]] virtual Stream stream() const { return nullptr; }
+  [[nodiscard]] virtual Tensor allocate(DType dtype, std::int64_t rows, std::int64_t cols) const = 0;
+  virtual void copy(const ConstTensor& from, const Tensor& to) const = 0;
+  /// Collective.
+  [[nodiscard]] virtual Plan plan(const Routing& routing, const ExpertMap& map, const PlanOptions& plan_options) = 0;
+  [[nodiscard]] virtual Ticket<Rows> dispatch(const Plan& plan, const ConstTensor& x,
+                                              const DispatchOptions& dispatch_options) = 0;
+  struct Pull {
+    OpKind kind;
+    const Plan& plan;
+    const ConstTensor& rows;
+    const Tensor& out;
+    Stream stream;
+  };
+  [[nodiscard]] virtual std::shared_ptr<Pending> start(const Pull& pull) = 0;
+  struct Backward {
+    const Plan& plan;
+    const ConstTensor& grad_out;
+    const ConstTensor& expert_out;  ///< empty in `token_unique`
+    const Gradients& gradients;
+    Stream stream;
+  };
+  [[nodiscard]] virtual std::shared_ptr<Pending> start(const Backward& backward) = 0;
+  [[nodiscard]] virtual Tensor expert_out(const PlanData& plan) const;
+  virtual void check() const;
+  [[nodiscard]] virtual const std::uint32_t* fault_word() const { return nullptr; }
+  virtual void leave_out(std::span<const RankId>) {}
+  [[nodiscard]] virtual std::optional<RankId> missing() const { return std::nullopt; }
 };
 
 }  // namespace shunt

@@ -135,10 +135,9 @@ class Shuffle : public Operation {
 template <class Visit>
 void for_each_padding(const PlanData& plan, const Visit& visit) {
   if (plan.options.layout != Layout::expert_major || plan.options.alignment == 1) return;
-  for (std::size_t expert = 0; expert < plan.expert_offsets.size(); ++expert) {
+  for (std::size_t expert = 0; expert < plan.expert_counts.size(); ++expert) {
     const std::int64_t begin = plan.expert_offsets[expert] + plan.expert_counts[expert];
-    const std::int64_t end =
-        expert + 1 < plan.expert_offsets.size() ? plan.expert_offsets[expert + 1] : plan.num_rows();
+    const std::int64_t end = plan.expert_offsets[expert + 1];
     if (begin < end) visit(begin, end);
   }
 }

@@ -25,9 +25,10 @@ struct TensorChecks {
 
   void tensor(std::string_view operation, std::string_view name, const ConstTensor& tensor, DType dtype,
               std::int64_t rows, std::int64_t cols) const;
-  void dispatch_input(std::int64_t num_tokens, const ConstTensor& x, const ConstTensor& scales) const;
+  void dispatch_input(std::string_view operation, std::int64_t num_tokens, const ConstTensor& x,
+                      const ConstTensor& scales) const;
   /// For scales of dispatched rows; it may be left out.
-  void out_scales(const ConstTensor& given, std::int64_t rows) const;
+  void out_scales(std::string_view operation, const ConstTensor& given, std::int64_t rows) const;
 };
 
 }  // namespace shunt

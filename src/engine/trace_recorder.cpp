@@ -73,7 +73,7 @@ void TraceRecorder::record(std::int32_t layer, const Routing& routing, RankId so
   if (kept == 0) return;
   const std::size_t entries = static_cast<std::size_t>(kept) * static_cast<std::size_t>(routing.topk);
   const auto weights = routing.weights.first(std::min(entries, routing.weights.size()));
-  impl_->append(layer, {routing.experts.first(entries), weights, routing.topk}, source);
+  impl_->append(layer, {routing.experts.narrow().first(entries), weights, routing.topk}, source);
 }
 
 std::int64_t TraceRecorder::num_recorded() const {

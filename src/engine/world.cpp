@@ -30,7 +30,7 @@ std::shared_ptr<World::Impl> make_world(Joined joined, const Environment& enviro
   group->self = transport->rank();
   auto fabric = std::make_shared<Fabric>(std::move(transport), environment);
   return std::make_shared<World::Impl>(
-      World::Impl{std::move(fabric), std::move(group), std::move(topology), 0, 0, 0, std::move(rebuilder)});
+      World::Impl{std::move(fabric), std::move(group), std::move(topology), 0, 0, 0, std::move(rebuilder), {}});
 }
 
 World World::create(Bootstrap& bootstrap, const WorldOptions& options) {

@@ -28,7 +28,7 @@ void ConventionalExchange::order_by_expert(const Routing& routing, const ExpertM
   std::array<PhysicalId, Routing::kMaxTopK> copies;
   for (std::size_t entry = 0; entry < routing.experts.size(); ++entry) {
     weights_[entry] = routing.weight(entry);
-    if (entry % topk_ == 0) choice.choose(rank_, routing.experts.subspan(entry, topk_), std::span(copies).first(topk_));
+    if (entry % topk_ == 0) choice.choose(rank_, routing.experts.narrow().subspan(entry, topk_), std::span(copies).first(topk_));
     const PhysicalId copy = copies[entry % topk_];
     if (!copy.valid()) continue;
     sent_position_[entry] = copy.value;  // until positions are known
@@ -59,7 +59,7 @@ void ConventionalExchange::place_received(const ExpertMap& map) {
   std::vector<std::int32_t> receive_counts(num_ranks);
   for (std::size_t physical = 0; physical < num_physical; ++physical)
     send_counts[map.rank(PhysicalId(physical)).index()] += counts_[physical];
-  expert_offsets_.assign(num_local, 0);
+  expert_offsets_.assign(num_local + 1, 0);
   expert_counts_.assign(num_local, 0);
   std::vector<std::int32_t> slot_of_run(num_ranks * num_local);
   std::int32_t slot = 0;
@@ -72,6 +72,7 @@ void ConventionalExchange::place_received(const ExpertMap& map) {
     }
     expert_counts_[local] = slot - expert_offsets_[local];
   }
+  expert_offsets_[num_local] = slot;
   received_slot_.clear();
   for (std::size_t source = 0; source < num_ranks; ++source)
     for (std::size_t local = 0; local < num_local; ++local)

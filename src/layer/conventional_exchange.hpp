@@ -50,8 +50,8 @@ class ConventionalExchange {
   ConstTensor combine();
 
   /// After plan(), [local experts]: where each expert's rows stand.
-  [[nodiscard]] std::span<const std::int64_t> expert_offsets() const { return expert_offsets_; }
-  [[nodiscard]] std::span<const std::int64_t> expert_counts() const { return expert_counts_; }
+  [[nodiscard]] std::span<const std::int32_t> expert_offsets() const { return expert_offsets_; }
+  [[nodiscard]] std::span<const std::int32_t> expert_counts() const { return expert_counts_; }
   /// After plan().
   [[nodiscard]] SentBytes sent_bytes(const ExpertMap& map) const;
 
@@ -74,8 +74,8 @@ class ConventionalExchange {
   std::vector<std::int32_t> sent_token_;     // by position in the send buffer
   std::vector<std::int32_t> sent_position_;  // [tokens, topk]: where each copy stands there; −1: dropped
   std::vector<std::int32_t> received_slot_;  // by position in the receive buffer
-  std::vector<std::int64_t> expert_offsets_;
-  std::vector<std::int64_t> expert_counts_;
+  std::vector<std::int32_t> expert_offsets_;
+  std::vector<std::int32_t> expert_counts_;
   AllToAll::Buffers buffers_{};
   AlignedBuffer rows_;
   AlignedBuffer expert_out_;

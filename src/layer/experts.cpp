@@ -65,9 +65,9 @@ void Experts::run(const Plan& plan, const ConstTensor& rows, const Tensor& out) 
   }
 }
 
-void Experts::run(std::span<const std::int64_t> offsets, std::span<const std::int64_t> counts, const ConstTensor& rows,
+void Experts::run(std::span<const std::int32_t> offsets, std::span<const std::int32_t> counts, const ConstTensor& rows,
                   const Tensor& out) {
-  SHUNT_CHECK(offsets.size() == weights_.experts.size() && counts.size() == offsets.size());
+  SHUNT_CHECK(counts.size() == weights_.experts.size() && offsets.size() == counts.size() + 1);
   for (std::size_t expert = 0; expert < counts.size(); ++expert) {
     if (counts[expert] == 0) continue;
     load(expert);
@@ -79,13 +79,13 @@ void Experts::run(std::span<const std::int64_t> offsets, std::span<const std::in
 // Within an expert, rows stand in the order of their unique rows, so a turn has a run of each expert's rows. Experts
 // ascend within a turn, and so do the terms of each sum.
 void Experts::run_unique(const Plan& plan, const ConstTensor& rows, const Tensor& out) {
-  SHUNT_CHECK(plan.expert_offsets().size() == weights_.experts.size());
+  SHUNT_CHECK(plan.expert_counts().size() == weights_.experts.size());
   if (plan.num_expert_rows() == 0) return;
   const auto wanted = options_.rows_per_expert * static_cast<std::int64_t>(weights_.experts.size());
   const std::int64_t turns = std::max<std::int64_t>((plan.num_expert_rows() + wanted / 2) / wanted, 1);
   gathered_.reserve(static_cast<std::size_t>(options_.block_rows) * rows.row_bytes());
   const Store store = choose_store(out.bytes());
-  std::vector<std::int64_t> next(plan.expert_offsets().begin(), plan.expert_offsets().end());
+  std::vector<std::int64_t> next(plan.expert_offsets().begin(), plan.expert_offsets().end() - 1);
   for (std::int64_t turn = 0; turn < turns; ++turn) {
     const std::int64_t first = plan.num_rows() * turn / turns, last = plan.num_rows() * (turn + 1) / turns;
     run_turn(plan, rows, first, last, next);

@@ -51,8 +51,8 @@ class Experts {
   /// turn's outputs are ever stored (after BRIM, Occult section 3). Not for `padded`.
   void run(const Plan& plan, const ConstTensor& rows, const Tensor& out);
 
-  /// `expert_major` without a plan: expert e has the rows [offsets[e], offsets[e] + counts[e]).
-  void run(std::span<const std::int64_t> offsets, std::span<const std::int64_t> counts, const ConstTensor& rows,
+  /// `expert_major` without a plan: offsets and counts as in PlanArrays.
+  void run(std::span<const std::int32_t> offsets, std::span<const std::int32_t> counts, const ConstTensor& rows,
            const Tensor& out);
 
   [[nodiscard]] const ExpertWeights& weights() const { return weights_; }

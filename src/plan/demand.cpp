@@ -38,7 +38,7 @@ class Reader {
     std::vector<std::uint32_t> first_entry(routing_.num_tokens() + 1);
     const auto set_key = [&](std::uint32_t entry, PhysicalId copy) { keys_[entry] |= order_.key(copy); };
     // Locals: stores through `keys` may change members, so those would be loaded again for each entry.
-    const std::int32_t* ids = routing_.experts.data();
+    const std::int32_t* ids = routing_.experts.narrow().data();
     const auto topk = static_cast<std::size_t>(routing_.topk);
     const bool weights_are_finite = all_finite(routing_.weights);
     const auto num_experts = static_cast<std::uint32_t>(num_experts_);
@@ -80,7 +80,7 @@ class Reader {
 
   void check_weight(std::size_t token, std::size_t choice) const {
     const std::size_t place = token * static_cast<std::size_t>(routing_.topk) + choice;
-    if (!std::isfinite(routing_.weight(place))) fail_weight(token, routing_.experts[place], routing_.weight(place));
+    if (!std::isfinite(routing_.weight(place))) fail_weight(token, routing_.experts.narrow()[place], routing_.weight(place));
   }
 
   [[noreturn]] void fail_range(std::size_t token, std::int32_t id) const {

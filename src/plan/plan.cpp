@@ -40,23 +40,51 @@ Layout parse_layout(std::string_view name) {
   fail(ErrorCode::invalid_argument, "unknown layout '{}': expected expert_major, token_unique or padded", name);
 }
 
+PlanArrays PlanData::host_arrays() const {
+  return {expert_offsets, expert_counts, unique_of_expert_row, expert_rows_of_unique, unique_experts, unique_weights};
+}
+
+PlanArrays PlanData::device_arrays() const {
+  fail(ErrorCode::unsupported, "plan: rank {}: its engine moves host memory, so no device has its arrays", self);
+}
+
+PlanContents PlanData::read() const {
+  return {num_rows(),           num_expert_rows,       false,          expert_offsets, expert_counts,
+          unique_of_expert_row, expert_rows_of_unique, unique_experts, unique_weights};
+}
+
+void PlanData::require_counts(std::string_view) const {}
+
 Layout Plan::layout() const { return made(data_).options.layout; }
 std::int64_t Plan::num_tokens() const { return made(data_).num_tokens; }
 std::int32_t Plan::topk() const { return made(data_).topk; }
 
 std::int64_t Plan::num_rows() const { return made(data_).num_rows(); }
 std::int64_t Plan::num_expert_rows() const { return made(data_).num_expert_rows; }
-std::span<const std::int64_t> Plan::expert_offsets() const { return made(data_).expert_offsets; }
-std::span<const std::int64_t> Plan::expert_counts() const { return made(data_).expert_counts; }
+std::int32_t Plan::num_local_experts() const { return made(data_).num_local_experts; }
 
-std::span<const std::int32_t> Plan::unique_of_expert_row() const { return made(data_).unique_of_expert_row; }
-std::span<const std::int32_t> Plan::expert_rows_of_unique() const { return made(data_).expert_rows_of_unique; }
-std::span<const std::int32_t> Plan::unique_experts() const { return made(data_).unique_experts; }
-std::span<const float> Plan::unique_weights() const { return made(data_).unique_weights; }
+std::span<const std::int32_t> Plan::expert_offsets() const { return made(data_).host_arrays().expert_offsets; }
+std::span<const std::int32_t> Plan::expert_counts() const { return made(data_).host_arrays().expert_counts; }
+std::span<const std::int32_t> Plan::unique_of_expert_row() const {
+  return made(data_).host_arrays().unique_of_expert_row;
+}
+std::span<const std::int32_t> Plan::expert_rows_of_unique() const {
+  return made(data_).host_arrays().expert_rows_of_unique;
+}
+std::span<const std::int32_t> Plan::unique_experts() const { return made(data_).host_arrays().unique_experts; }
+std::span<const float> Plan::unique_weights() const { return made(data_).host_arrays().unique_weights; }
 
-std::int64_t Plan::num_dropped() const { return made(data_).num_dropped; }
+PlanArrays Plan::device() const { return made(data_).device_arrays(); }
+PlanContents Plan::read() const { return made(data_).read(); }
+
+std::int64_t Plan::num_dropped() const {
+  made(data_).require_counts("num_dropped");
+  return data_->num_dropped;
+}
+
 Traffic Plan::traffic(std::size_t row_bytes) const {
   const PlanData& plan = made(data_);
+  plan.require_counts("traffic");
   if (plan.options.layout == Layout::padded)
     fail(ErrorCode::invalid_argument, "plan: rank {}: traffic is unknown in layout padded, no counts are exchanged",
          plan.self);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "core/closes.hpp"
@@ -58,7 +59,24 @@ struct InFlow {
   }
 };
 
+/// Engines on devices derive from it, for what else they keep of a plan.
 struct PlanData {
+  PlanData() = default;
+  PlanData(const PlanData&) = default;
+  PlanData(PlanData&&) = default;
+  PlanData& operator=(const PlanData&) = default;
+  PlanData& operator=(PlanData&&) = default;
+  virtual ~PlanData() = default;
+
+  /// Arrays in host memory; Error(unsupported) where only the device has them.
+  [[nodiscard]] virtual PlanArrays host_arrays() const;
+  /// Arrays in device memory; Error(unsupported) without a device.
+  [[nodiscard]] virtual PlanArrays device_arrays() const;
+  /// What Plan::read() says.
+  [[nodiscard]] virtual PlanContents read() const;
+  /// What only all ranks' counts tell is here. Throws Error(unsupported) that names `what` unless it is.
+  virtual void require_counts(std::string_view what) const;
+
   PlanOptions options;
   Topology topology;
   RankId self;
@@ -77,8 +95,9 @@ struct PlanData {
   // As a receiver.
   std::vector<std::int64_t> rows_of_rank;  ///< [ranks]: num_rows() of every rank, to find a peer's companions
   std::int64_t num_expert_rows = 0;
-  std::vector<std::int64_t> expert_offsets;
-  std::vector<std::int64_t> expert_counts;
+  // As in PlanArrays.
+  std::vector<std::int32_t> expert_offsets;
+  std::vector<std::int32_t> expert_counts;
   std::vector<std::int32_t> unique_of_expert_row;
   std::vector<std::int32_t> expert_rows_of_unique;
   std::vector<std::int32_t> unique_experts;

@@ -210,10 +210,11 @@ struct Planner::State {
                                                              : expert_rows(*sums, map, self, options.alignment);
     const auto local = [&](const std::vector<std::int64_t>& of_expert) {
       const auto first = of_expert.begin() + map.first_physical(self).value;
-      return std::vector<std::int64_t>(first, first + plan.num_local_experts);
+      return std::vector<std::int32_t>(first, first + plan.num_local_experts);  // all slots fit
     };
     plan.num_expert_rows = rows.rows_of_rank[self.index()];
     plan.expert_offsets = local(rows.offsets);
+    plan.expert_offsets.push_back(static_cast<std::int32_t>(plan.num_expert_rows));
     if (!rows.totals.empty()) plan.expert_counts = local(rows.totals);
     if (!wiring.is_one_host()) slot_runs.emplace(*sums, map, topology, options, self, rows);
 

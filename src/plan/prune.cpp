@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "core/fail.hpp"
+#include "core/narrow_routing.hpp"
 #include "plan/request.hpp"
 
 namespace shunt {
@@ -26,7 +27,7 @@ std::vector<std::int32_t> places_of(ExpertId expert, const ExpertMap& map, const
 [[noreturn]] void fail_entry(const Routing& routing, const ExpertMap& map, std::size_t token,
                              TokenPruner::Fault fault) {
   const std::size_t entry = token * static_cast<std::size_t>(routing.topk) + static_cast<std::size_t>(fault.slot);
-  const std::int32_t expert = routing.experts[entry];
+  const std::int32_t expert = routing.experts.narrow()[entry];
   if (fault.kind == PruneFault::out_of_range)
     fail(ErrorCode::invalid_argument, "prune: token {}: expert {} is out of range, expected -1 to {}", token, expert,
          map.num_experts() - 1);
@@ -134,8 +135,10 @@ PruneReport report_on(std::span<const PrunedToken> tokens) {
   return report;
 }
 
-PrunedRouting prune(const Routing& routing, std::span<const float> scores, const ExpertMap& map,
-                    const Topology& topology, const PruneOptions& options) {
+PrunedRouting prune(const Routing& given, std::span<const float> scores, const ExpertMap& map, const Topology& topology,
+                    const PruneOptions& options) {
+  const NarrowRouting narrow(given, "prune");
+  const Routing& routing = narrow.get();
   check_pruning(routing, scores.size(), map, topology, options);
   const PlaceWords places(map, topology, options.level);
   const bool needs_copies = options.source.valid() && map.has_replicas();
@@ -144,7 +147,7 @@ PrunedRouting prune(const Routing& routing, std::span<const float> scores, const
                        .weights = std::vector<float>(routing.experts.size()),
                        .topk = routing.topk,
                        .report = {}};
-  const PruneArrays arrays{.experts = routing.experts.data(),
+  const PruneArrays arrays{.experts = routing.experts.narrow().data(),
                            .weights = routing.weights.empty() ? nullptr : routing.weights.data(),
                            .scores = scores.empty() ? nullptr : scores.data(),
                            .similarity = options.similarity != nullptr ? options.similarity->values().data() : nullptr,

@@ -151,8 +151,8 @@ TEST(ShufflePlan, TargetsFollowNodesBeforeRanks) {
 
 TEST(ShufflePlan, AlignsEveryExpertAndTheEnd) {
   const auto plans = test::plan_ranks(two_ranks({.alignment = 8}));
-  EXPECT_EQ(plans[0]->expert_offsets, (std::vector<std::int64_t>{0, 8}));
-  EXPECT_EQ(plans[0]->expert_counts, (std::vector<std::int64_t>{4, 1}));
+  EXPECT_EQ(plans[0]->expert_offsets, (std::vector<std::int32_t>{0, 8, 16}));
+  EXPECT_EQ(plans[0]->expert_counts, (std::vector<std::int32_t>{4, 1}));
   EXPECT_EQ(plans[0]->num_rows(), 16);
 }
 

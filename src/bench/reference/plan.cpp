@@ -46,7 +46,7 @@ void ReferencePlan::collect_rows() {
     std::vector<std::size_t>& first_row = first_row_.emplace_back();
     for (std::size_t first = 0; first < routing.experts.size(); first += topk) {
       first_row.push_back(rows_.size());
-      const auto copies = reference_copies(map_, topology_, source, routing.experts.subspan(first, topk));
+      const auto copies = reference_copies(map_, topology_, source, routing.experts.narrow().subspan(first, topk));
       for (std::size_t choice = 0; choice < topk; ++choice) {
         const PhysicalId expert = copies[choice];
         if (!expert.valid()) continue;
@@ -163,12 +163,13 @@ void ReferencePlan::fill_rows(PlanData& plan) const {
   for (const RankId rank : ranks()) plan.rows_of_rank.push_back(num_rows(rank));
   plan.num_expert_rows = num_expert_rows_[plan.self.index()];
   for (const PhysicalId expert : experts_of(plan.self)) {
-    plan.expert_offsets.push_back(offset_[expert.index()]);
+    plan.expert_offsets.push_back(static_cast<std::int32_t>(offset_[expert.index()]));
     if (options_.layout == Layout::padded) continue;
     std::int64_t count = 0;
     for (const RankId source : ranks()) count += num_rows(source, expert);
-    plan.expert_counts.push_back(count);
+    plan.expert_counts.push_back(static_cast<std::int32_t>(count));
   }
+  plan.expert_offsets.push_back(static_cast<std::int32_t>(plan.num_expert_rows));
 }
 
 void ReferencePlan::fill_maps(PlanData& plan) const {

@@ -35,7 +35,7 @@ class ReferenceToken {
     if (!request.scores.empty()) scores_ = request.scores.subspan(token * num_experts, num_experts);
     for (std::size_t slot = 0; slot < topk_; ++slot) {
       const std::size_t entry = token * topk_ + slot;
-      const ExpertId expert(request.routing.experts[entry]);
+      const ExpertId expert(request.routing.experts.narrow()[entry]);
       const float weight = request.routing.weight(entry);
       experts.push_back(expert.value);
       weights.push_back(weight);

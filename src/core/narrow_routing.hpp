@@ -1,0 +1,41 @@
+// A routing whose experts have 32 bits, which is what everything behind the public calls reads.
+#pragma once
+
+#include <limits>
+#include <vector>
+
+#include "core/fail.hpp"
+#include "shunt/routing.hpp"
+
+namespace shunt {
+
+/// The routing itself, or a copy of one with experts of 64 bits. In host memory.
+class NarrowRouting {
+ public:
+  /// Throws Error(invalid_argument) for an expert that 32 bits can't hold. `caller` begins its text.
+  NarrowRouting(const Routing& routing, std::string_view caller) : routing_(routing) {
+    if (!routing.memory.is_host())
+      fail(ErrorCode::invalid_argument, "{}: the routing lies on device {}, expected host memory", caller,
+           routing.memory.device);
+    if (!routing.experts.is_wide()) return;
+    using Limits = std::numeric_limits<std::int32_t>;
+    ids_.reserve(routing.experts.size());
+    for (const std::int64_t id : routing.experts.wide()) {
+      if (id < Limits::min() || id > Limits::max())
+        fail(ErrorCode::invalid_argument, "{}: token {}: expert {} does not exist", caller,
+             routing.topk > 0 ? ids_.size() / static_cast<std::size_t>(routing.topk) : 0, id);
+      ids_.push_back(static_cast<std::int32_t>(id));
+    }
+    routing_.experts = ids_;
+  }
+  NarrowRouting(const NarrowRouting&) = delete;
+  NarrowRouting& operator=(const NarrowRouting&) = delete;
+
+  [[nodiscard]] const Routing& get() const { return routing_; }
+
+ private:
+  Routing routing_;
+  std::vector<std::int32_t> ids_;
+};
+
+}  // namespace shunt

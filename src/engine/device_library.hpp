@@ -1,0 +1,19 @@
+// What needs CUDA: a library of its own, loaded when something on a device is made.
+#pragma once
+
+#include <memory>
+
+#include "core/backend.hpp"
+#include "shunt/engine.hpp"
+#include "shunt/pruning.hpp"
+
+namespace shunt {
+
+struct DeviceLibrary {
+  std::shared_ptr<Engine::Impl> (*make_engine)(World& world, const EngineOptions& options);
+};
+
+/// Throws Error(unsupported) that says what to do where there is none.
+inline const DeviceLibrary& require_device_library() { return require_backend<DeviceLibrary>("cuda"); }
+
+}  // namespace shunt

@@ -1,0 +1,102 @@
+#include "engine/host_driven_engine.hpp"
+
+#include "core/fail.hpp"
+#include "core/hash.hpp"
+#include "engine/exchange.hpp"
+#include "plan/planner.hpp"
+
+namespace shunt {
+namespace {
+
+class PendingOperation final : public Pending {
+ public:
+  /// Throws Error(invalid_argument) if the rank has kMostTickets already.
+  PendingOperation(std::shared_ptr<Fabric> fabric, std::shared_ptr<Operation> operation)
+      : fabric_(std::move(fabric)), operation_(std::move(operation)) {
+    fabric_->progress().add_ticket(*operation_);
+  }
+  ~PendingOperation() override { fabric_->progress().remove_ticket(); }
+  PendingOperation(const PendingOperation&) = delete;
+  PendingOperation& operator=(const PendingOperation&) = delete;
+
+  void wait() override { fabric_->progress().wait(*operation_); }
+  void wait_on(Stream) override { wait(); }
+  [[nodiscard]] bool done() const override { return operation_->done(); }
+  void drop(bool unwinding) override {
+    if (unwinding && !fabric_->progress().wait_for(*operation_, fabric_->environment().liveness)) {
+      Transport& transport = fabric_->transport();
+      transport.report(ErrorCode::peer_failed, transport.rank(),
+                       fmt::format("rank {} dropped a ticket of {} because of an exception", transport.rank(),
+                                   to_string(operation_->announcement().kind)));
+    }
+    wait();
+  }
+
+ private:
+  std::shared_ptr<Fabric> fabric_;
+  std::shared_ptr<Operation> operation_;
+};
+
+/// What forwarders and receivers on other hosts can't derive from counts.
+void swap_notes(const ExchangePlace& place, Planner& planner) {
+  std::vector<FarParcel> notes;
+  for (const Planner::Note& note : planner.notes()) {
+    const auto bytes = std::as_bytes(std::span(note.words));
+    notes.push_back({note.rank, {bytes.begin(), bytes.end()}});
+  }
+  std::vector<FarSender> senders;
+  for (const RankId rank : planner.note_senders()) senders.push_back({rank, planner.most_note_bytes(rank)});
+  const auto received = swap_far(place, OpKind::plan, planner.agreement_hash(), std::move(notes), senders);
+  for (const FarParcel& note : received) {
+    try {
+      planner.accept_note(note.rank, note.bytes);
+    } catch (const Error& error) {
+      place.fabric.blame({place.group->member(note.rank), error.what()});
+    }
+  }
+}
+
+void accept(Planner& planner, std::span<const std::span<const std::byte>> proposals, const Group& group) {
+  try {
+    planner.accept(proposals);
+  } catch (const PeerError& error) {
+    throw PeerError(group.member(error.culprit()), error.what());
+  }
+}
+
+EngineShape shape_of(const EngineOptions& options) {
+  return {.hidden = options.hidden,
+          .dtype = options.dtype,
+          .expert_dtype = *options.expert_dtype,
+          .result_dtype = *options.result_dtype,
+          .wire_dtype = *options.wire_dtype,
+          .flat = options.reduction == Reduction::flat,
+          .ids = options.companions.ids,
+          .weights = options.companions.weights};
+}
+
+}  // namespace
+
+std::shared_ptr<PlanData> HostDrivenEngine::make_plan(const Routing& routing, const ExpertMap& map,
+                                                      const PlanOptions& plan_options) {
+  const ExchangePlace place{*world->fabric, world->group, world->topology, key, next_sequence_, *options.deadline};
+  Planner planner(routing, map, world->topology, rank(), plan_options, shape_of(options), world->group->wiring);
+  while (planner.needs_round())
+    exchange(place, OpKind::plan, planner.proposal(), {planner.bytes_for_far()},
+             [&](std::span<const std::span<const std::byte>> all) { accept(planner, all, *world->group); });
+  if (world->group->has_far()) swap_notes(place, planner);
+  std::shared_ptr<PlanData> data = planner.finish();
+  data->engine = serial;
+  // Two plans of one engine may have equal counts and still not be the same.
+  data->hash = Hasher().add(data->hash).add(num_plans_++).value();
+  if (const TraceTarget& trace = options.trace; trace.recorder) trace.recorder->record(trace.layer, routing, rank());
+  return data;
+}
+
+std::shared_ptr<Pending> HostDrivenEngine::issue(const std::shared_ptr<Operation>& operation) {
+  auto pending = std::make_shared<PendingOperation>(world->fabric, operation);
+  world->fabric->progress().issue(operation, next_sequence_);
+  return pending;
+}
+
+}  // namespace shunt

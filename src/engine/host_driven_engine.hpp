@@ -1,0 +1,32 @@
+// Engines whose operations the host takes part in: on host memory, and on devices of several nodes.
+#pragma once
+
+#include <memory>
+
+#include "engine/engine_impl.hpp"
+#include "engine/shuffle.hpp"
+
+namespace shunt {
+
+struct HostDrivenEngine : Engine::Impl {
+  using Impl::Impl;
+
+  /// Collective: the ranks tell each other what they route where. The routing lies in host memory.
+  [[nodiscard]] std::shared_ptr<PlanData> make_plan(const Routing& routing, const ExpertMap& map,
+                                                    const PlanOptions& plan_options);
+
+  template <class Op>
+  [[nodiscard]] std::shared_ptr<Pending> issue(const Plan& plan, const Announcement& announcement,
+                                               typename Op::Inputs inputs) {
+    const Shuffle::Context context{world->fabric->transport(), world->group, key, *options.deadline, plan.data()};
+    return issue(std::make_shared<Op>(context, announcement, std::move(inputs)));
+  }
+
+ private:
+  std::shared_ptr<Pending> issue(const std::shared_ptr<Operation>& operation);
+
+  std::uint32_t next_sequence_ = 0;
+  std::uint32_t num_plans_ = 0;
+};
+
+}  // namespace shunt
