@@ -15,7 +15,7 @@ int main() {
 
     auto plan = engine.plan({.experts = experts, .weights = weights, .topk = 2}, map);
     auto rows = engine.dispatch(plan, shunt::borrow(x.data(), shunt::f32, 2, 8)).wait();  // grouped by expert
-    auto out = engine.combine(plan, rows.rows).wait();                                    // [tokens, hidden]
+    auto out = engine.combine(plan, rows.data).wait();                                    // [tokens, hidden]
 
     if (world.rank().value == 0)
       std::printf("rows here: %d, out: %.2f %.2f\n", static_cast<int>(plan.num_rows()), out.as<float>()[0],

@@ -3,11 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "shunt/expert_map.hpp"
 #include "shunt/routing.hpp"
+#include "shunt/stream.hpp"
+#include "shunt/tensor.hpp"
 #include "shunt/topology.hpp"
 
 namespace shunt {
@@ -98,5 +101,32 @@ struct PrunedRouting {
 /// part. Throws Error(invalid_argument) that names the token or the sizes, and the cause.
 PrunedRouting prune(const Routing& routing, std::span<const float> scores, const ExpertMap& map,
                     const Topology& topology, const PruneOptions& options);
+
+/// Prunes on a device, with the bits that prune() gives. For one map and one set of options, whose tables it keeps
+/// there.
+class Pruner {
+ public:
+  struct Impl;
+
+  /// memory: of a device, such as Engine::memory(). options.similarity is read during the call only. Allocates memory
+  /// and loads a kernel, which may wait for the device, as destroying it may: not while ranks wait for each other
+  /// there. Throws Error(invalid_argument) for what prune() refuses, too, and Error(unsupported) for host memory and
+  /// where there is no device.
+  Pruner(const ExpertMap& map, const Topology& topology, const PruneOptions& options, std::int64_t max_tokens,
+         Memory memory);
+
+  /// Puts the work on the stream; the host waits for nothing, and a CUDA graph may hold it. In the memory of that
+  /// device: the routing, of experts of 32 bits, else Error(unsupported); scores, [tokens, experts of the map] or null;
+  /// experts and weights, [tokens, topk], which must not overlap the routing. A token that prune() would refuse passes
+  /// as it is: of an expert that does not exist, or is named twice, the plan will complain. Scores that are not finite
+  /// are never chosen. Calls one at a time, and no call while a graph that holds one is replayed.
+  void prune(const Routing& routing, const float* scores, std::int32_t* experts, float* weights, Stream stream);
+
+  /// Of the tokens that were pruned last, on this stream. The host waits for it.
+  [[nodiscard]] PruneReport report(Stream stream) const;
+
+ private:
+  std::shared_ptr<Impl> impl_;
+};
 
 }  // namespace shunt

@@ -1,14 +1,13 @@
 #include "bench/host_limits.hpp"
 
 #include <algorithm>
-#include <array>
 #include <fstream>
 #include <limits>
 #include <string>
-#include <string_view>
 
 #include "bench/machine_speed.hpp"
 #include "bench/reference/plan.hpp"
+#include "core/control_groups.hpp"
 #include "core/fail.hpp"
 #include "shunt/machine.hpp"
 
@@ -20,65 +19,11 @@ namespace fs = std::filesystem;
 constexpr std::int32_t kMostRanks = 1024;
 constexpr double kUnknown = std::numeric_limits<double>::infinity();
 
-double number_in(const fs::path& path) {
-  double value = 0;
-  return std::ifstream(path) >> value ? value : kUnknown;  // "max" is no number: no limit
-}
-
 double memory_available_to_all(const fs::path& root) {
   std::ifstream file(root / "proc/meminfo");
   for (std::string line; std::getline(file, line);)
     if (line.starts_with("MemAvailable:")) return std::stod(line.substr(line.find(':') + 1)) * 1024;
   return kUnknown;
-}
-
-/// Where a version of control groups tells of memory.
-struct GroupFiles {
-  const char* mount;
-  const char* limit;
-  const char* usage;
-  std::array<std::string_view, 2> file_caches;  ///< keys of memory.stat
-};
-
-constexpr GroupFiles kVersion1 = {"sys/fs/cgroup/memory",
-                                  "memory.limit_in_bytes",
-                                  "memory.usage_in_bytes",
-                                  {"total_inactive_file", "total_active_file"}};
-constexpr GroupFiles kVersion2 = {"sys/fs/cgroup", "memory.max", "memory.current", {"inactive_file", "active_file"}};
-
-/// Part of the group's usage, but the system gives it up before it refuses memory.
-double file_cache_bytes(const fs::path& group, const GroupFiles& files) {
-  std::ifstream stat(group / "memory.stat");
-  double sum = 0;
-  std::string key;
-  for (double value = 0; stat >> key >> value;)
-    if (std::ranges::find(files.file_caches, key) != files.file_caches.end()) sum += value;
-  return sum;
-}
-
-double room_in_group(const fs::path& group, const GroupFiles& files) {
-  const double limit = number_in(group / files.limit);
-  const double usage = number_in(group / files.usage);
-  if (limit == kUnknown || usage == kUnknown) return limit;
-  return std::clamp(limit - usage + file_cache_bytes(group, files), 0.0, limit);
-}
-
-/// Within this process's group and those around it, up to the one that is mounted. A container may know its group by a
-/// path that it doesn't see; what it sees then is the group itself, mounted.
-double room_in_groups(const fs::path& root) {
-  double room = kUnknown;
-  std::ifstream groups(root / "proc/self/cgroup");
-  for (std::string id, controllers, path;
-       std::getline(groups, id, ':') && std::getline(groups, controllers, ':') && std::getline(groups, path);) {
-    const bool is_version_1 = ("," + controllers + ",").find(",memory,") != std::string::npos;
-    if (!is_version_1 && !controllers.empty()) continue;
-    const GroupFiles& files = is_version_1 ? kVersion1 : kVersion2;
-    for (fs::path group = fs::path(path).relative_path();; group = group.parent_path()) {
-      room = std::min(room, room_in_group(root / files.mount / group, files));
-      if (group.empty()) break;
-    }
-  }
-  return room;
 }
 
 // Code, stacks and what MPI keeps per process; a mailbox per pair of ranks.
@@ -112,7 +57,7 @@ void check_ranks(std::int32_t num_ranks) {
 }
 
 double available_memory_bytes(const std::filesystem::path& root) {
-  return std::min(memory_available_to_all(root), room_in_groups(root));
+  return std::min(memory_available_to_all(root), read_group_limits(root).memory_room_bytes);
 }
 
 // In floating point, as it must not overflow, whatever is asked for.

@@ -11,6 +11,8 @@ namespace shunt {
 
 struct DeviceLibrary {
   std::shared_ptr<Engine::Impl> (*make_engine)(World& world, const EngineOptions& options);
+  std::shared_ptr<Pruner::Impl> (*make_pruner)(const ExpertMap& map, const Topology& topology,
+                                               const PruneOptions& options, std::int64_t max_tokens, Memory memory);
 };
 
 /// Throws Error(unsupported) that says what to do where there is none.

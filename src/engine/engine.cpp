@@ -9,8 +9,10 @@ namespace shunt {
 namespace {
 
 std::shared_ptr<Engine::Impl> make_impl(World& world, const EngineOptions& options) {
-  if (!options.device) return std::make_shared<HostEngine>(world, options);
-  return require_device_library().make_engine(world, options);
+  return name_errors(options.name, [&]() -> std::shared_ptr<Engine::Impl> {
+    if (!options.device) return std::make_shared<HostEngine>(world, options);
+    return require_device_library().make_engine(world, options);
+  });
 }
 
 }  // namespace
@@ -20,7 +22,9 @@ Engine::Engine(World& world, const EngineOptions& options) : impl_(make_impl(wor
 const EngineOptions& Engine::options() const { return impl_->options; }
 Memory Engine::memory() const { return impl_->memory(); }
 Stream Engine::stream() const { return impl_->stream(); }
-void Engine::check() const { impl_->check(); }
+void Engine::check() const {
+  impl_->named([&] { impl_->check(); });
+}
 const std::uint32_t* Engine::fault_word() const { return impl_->fault_word(); }
 
 Plan Engine::plan(const Routing& routing, const ExpertMap& map, const PlanOptions& options) {
@@ -36,7 +40,7 @@ Plan Engine::plan(const Routing& routing, const ExpertMap& map, const PlanOption
     engine.require(Feature::bounds, "plan");
   if (!routing.memory.is_host()) engine.require(Feature::device_inputs, "plan");
   engine.check_trace(routing, map);
-  return engine.plan(routing, map, options);
+  return engine.named([&] { return engine.plan(routing, map, options); });
 }
 
 Ticket<Rows> Engine::dispatch(const Plan& plan, const ConstTensor& x, const DispatchOptions& options) {
@@ -55,7 +59,7 @@ Ticket<Rows> Engine::dispatch(const Plan& plan, const ConstTensor& x, const Disp
   if (is_given(options.out)) engine.check_output("dispatch", options.out, engine.options.dtype, data.num_rows(), x);
   if (is_given(data.options.rows) && (is_given(options.out) || is_given(options.out_scales)))
     fail(ErrorCode::invalid_argument, "rank {}: {}: the plan was given rows, so it takes no out", engine.rank(), title);
-  return engine.dispatch(plan, x, options);
+  return engine.named([&] { return engine.dispatch(plan, x, options); });
 }
 
 Ticket<Tensor> Engine::combine(const Plan& plan, const ConstTensor& expert_out, const CombineOptions& options) {
@@ -83,21 +87,26 @@ Ticket<Gradients> Engine::combine_backward(const Plan& plan, const ConstTensor& 
     engine.check_tensor("combine_backward", "expert_out", expert_out, expert_dtype, data.num_rows());
   if (!grad_out.memory.is_host() || !expert_out.memory.is_host())
     engine.require(Feature::device_inputs, "combine_backward");
-  Gradients gradients{engine.allocate(expert_dtype, data.num_rows(), engine.options.hidden), {}};
-  if (has_weights) gradients.weights = engine.allocate(f32, data.num_tokens, data.topk);
-  auto pending =
-      engine.start(Impl::Backward{plan, grad_out, has_weights ? expert_out : ConstTensor(), gradients, options.stream});
-  return {std::move(pending), std::move(gradients)};
+  return engine.named([&]() -> Ticket<Gradients> {
+    Gradients gradients{engine.allocate(expert_dtype, data.num_rows(), engine.options.hidden), {}};
+    if (has_weights) gradients.weights = engine.allocate(f32, data.num_tokens, data.topk);
+    auto pending = engine.start(
+        Impl::Backward{plan, grad_out, has_weights ? expert_out : ConstTensor(), gradients, options.stream});
+    return {std::move(pending), std::move(gradients)};
+  });
 }
 
-Tensor Engine::expert_out(const Plan& plan) const { return impl_->expert_out(impl_->check_plan(plan, "expert_out")); }
+Tensor Engine::expert_out(const Plan& plan) const {
+  const PlanData& data = impl_->check_plan(plan, "expert_out");
+  return impl_->named([&] { return impl_->expert_out(data); });
+}
 
 Tensor Engine::allocate(DType dtype, std::int64_t rows, std::int64_t cols) const {
   constexpr std::int64_t kMostBytes = std::int64_t{1} << 56;
   if (rows < 0 || cols < 0 || (rows > 0 && cols > kMostBytes / 4 / rows))
     fail(ErrorCode::invalid_argument, "rank {}: {}: can't allocate [{}, {}]", impl_->rank(), impl_->title("engine"),
          rows, cols);
-  return impl_->allocate(dtype, rows, cols);
+  return impl_->named([&] { return impl_->allocate(dtype, rows, cols); });
 }
 
 void Engine::copy(const ConstTensor& from, const Tensor& to) const {
@@ -108,12 +117,12 @@ void Engine::copy(const ConstTensor& from, const Tensor& to) const {
   if (from.bytes() > 0 && (!from.data || !to.data))
     fail(ErrorCode::invalid_argument, "rank {}: {}: a tensor has no data", impl_->rank(), title);
   if (!from.memory.is_host() || !to.memory.is_host()) impl_->require(Feature::device_inputs, "copy");
-  impl_->copy(from, to);
+  impl_->named([&] { impl_->copy(from, to); });
 }
 
 void Engine::leave_out(std::span<const RankId> ranks) {
   impl_->require(Feature::leaving_out, "leave_out");
-  impl_->leave_out(ranks);
+  impl_->named([&] { impl_->leave_out(ranks); });
 }
 
 std::optional<RankId> Engine::missing() const { return impl_->missing(); }

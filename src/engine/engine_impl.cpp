@@ -5,7 +5,6 @@
 
 #include "core/fail.hpp"
 #include "core/hash.hpp"
-#include "core/narrow_routing.hpp"
 
 namespace shunt {
 namespace {
@@ -78,10 +77,6 @@ Engine::Impl::Impl(World& engine_world, const EngineOptions& engine_options, Eng
   key = Hasher().add(world->group->id).add(++world->num_engines).value();
 }
 
-std::string Engine::Impl::title(std::string_view operation) const {
-  return options.name.empty() ? std::string(operation) : fmt::format("{} of '{}'", operation, options.name);
-}
-
 const PlanData& Engine::Impl::check_plan(const Plan& plan, std::string_view operation) const {
   if (!plan.data()) fail(ErrorCode::invalid_argument, "rank {}: {}: the plan is empty", rank(), title(operation));
   if (plan.data()->engine != serial)
@@ -111,7 +106,7 @@ void Engine::Impl::check_output(std::string_view operation, const Tensor& given,
 
 Tensor Engine::Impl::output(std::string_view operation, const Tensor& given, DType dtype, std::int64_t rows,
                             const ConstTensor& input) const {
-  if (!is_given(given)) return allocate(dtype, rows, options.hidden);
+  if (!is_given(given)) return named([&] { return allocate(dtype, rows, options.hidden); });
   check_output(operation, given, dtype, rows, input);
   return given;
 }
@@ -126,7 +121,7 @@ Ticket<Tensor> Engine::Impl::pull(OpKind pulled, const Plan& plan, const ConstTe
                data.num_rows());
   if (!rows.memory.is_host()) require(Feature::device_inputs, name);
   const Tensor out = output(name, pull_options.out, *options.result_dtype, data.num_tokens, rows);
-  return {start(Pull{pulled, plan, rows, out, pull_options.stream}), out};
+  return {named([&] { return start(Pull{pulled, plan, rows, out, pull_options.stream}); }), out};
 }
 
 Tensor Engine::Impl::expert_out(const PlanData& plan) const {
@@ -134,7 +129,8 @@ Tensor Engine::Impl::expert_out(const PlanData& plan) const {
 }
 
 void Engine::Impl::check() const {
-  if (const auto fault = world->fabric->transport().fault()) throw Error(fault->code, fault->text);
+  if (const auto fault = world->fabric->transport().fault())
+    fail(fault->code, "{}; rank {} called {}", fault->text, rank(), title("check"));
 }
 
 }  // namespace shunt

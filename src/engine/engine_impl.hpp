@@ -16,6 +16,17 @@
 
 namespace shunt {
 
+template <class Call>
+auto name_errors(std::string_view engine_name, const Call& call) {
+  try {
+    return call();
+  } catch (const Error& error) {
+    const std::string quoted = fmt::format("'{}'", engine_name);
+    if (engine_name.empty() || std::string_view(error.what()).find(quoted) != std::string_view::npos) throw;
+    fail(error.code(), "{}; engine {}", error.what(), quoted);
+  }
+}
+
 struct Engine::Impl {
   /// Checks the options and fills in their defaults.
   Impl(World& world, const EngineOptions& engine_options, EngineKind engine_kind);
@@ -36,7 +47,12 @@ struct Engine::Impl {
     return {rank(), options.dtype, options.hidden, kind != EngineKind::host};
   }
   /// The operation as errors call it.
-  [[nodiscard]] std::string title(std::string_view operation) const;
+  [[nodiscard]] std::string title(std::string_view operation) const { return title_of(operation, options.name); }
+  /// What `call` returns. Adds the engine's name to an Error of what knows of no engine.
+  template <class Call>
+  auto named(const Call& call) const {
+    return name_errors(options.name, call);
+  }
   void require(Feature feature, std::string_view operation) const {
     shunt::require(kind, feature, rank(), title(operation));
   }

@@ -10,10 +10,10 @@ namespace {
 
 class NearExchange final : public Operation {
  public:
-  NearExchange(std::shared_ptr<const Group> group, std::uint64_t engine, const Announcement& announcement,
-               std::chrono::milliseconds deadline, Transport& transport, ReadAll read, Block block)
-      : Operation(std::move(group), engine, announcement, deadline),
-        transport_(transport),
+  NearExchange(const ExchangePlace& place, std::shared_ptr<const Group> group, const Announcement& announcement,
+               ReadAll read, Block block)
+      : Operation(std::move(group), place.engine, announcement, place.deadline, place.engine_name),
+        transport_(place.fabric.transport()),
         read_(std::move(read)),
         block_(std::move(block)) {}
 
@@ -48,8 +48,7 @@ void exchange_near(const ExchangePlace& place, const std::shared_ptr<const Group
     announcement.offset = *fabric.transport().offset_of(block.data, block.bytes);
     announcement.bytes = block.bytes;
   }
-  const auto operation = std::make_shared<NearExchange>(group, place.engine, announcement, place.deadline,
-                                                        fabric.transport(), read, block);
+  const auto operation = std::make_shared<NearExchange>(place, group, announcement, read, block);
   fabric.progress().issue_and_wait(operation, place.next_sequence);
 }
 
@@ -57,7 +56,7 @@ class FarSwap final : public Operation {
  public:
   FarSwap(const ExchangePlace& place, const Announcement& announcement, std::vector<FarParcel> outgoing,
           std::span<const FarSender> senders)
-      : Operation(place.group, place.engine, announcement, place.deadline) {
+      : Operation(place.group, place.engine, announcement, place.deadline, place.engine_name) {
     for (FarParcel& parcel : outgoing) out_.push_back({std::move(parcel)});
     for (const FarSender& sender : senders) in_.push_back({{sender.rank, {}}, sender.most_bytes});
   }

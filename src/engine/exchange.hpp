@@ -25,6 +25,7 @@ struct ExchangePlace {
   std::uint64_t engine;
   std::uint32_t& next_sequence;
   std::chrono::milliseconds deadline;
+  std::string_view engine_name = {};
 };
 
 /// More than any rank shows at a time; who sends more over the network is a liar.

@@ -2,6 +2,7 @@
 
 #include "core/fail.hpp"
 #include "core/hash.hpp"
+#include "core/narrow_routing.hpp"
 #include "engine/exchange.hpp"
 #include "plan/planner.hpp"
 
@@ -79,8 +80,10 @@ EngineShape shape_of(const EngineOptions& options) {
 
 std::shared_ptr<PlanData> HostDrivenEngine::make_plan(const Routing& routing, const ExpertMap& map,
                                                       const PlanOptions& plan_options) {
-  const ExchangePlace place{*world->fabric, world->group, world->topology, key, next_sequence_, *options.deadline};
-  Planner planner(routing, map, world->topology, rank(), plan_options, shape_of(options), world->group->wiring);
+  const NarrowRouting narrow(routing, fmt::format("plan: rank {}", rank()));
+  const ExchangePlace place{*world->fabric,  world->group,      world->topology, key,
+                            next_sequence_, *options.deadline, options.name};
+  Planner planner(narrow.get(), map, world->topology, rank(), plan_options, shape_of(options), world->group->wiring);
   while (planner.needs_round())
     exchange(place, OpKind::plan, planner.proposal(), {planner.bytes_for_far()},
              [&](std::span<const std::span<const std::byte>> all) { accept(planner, all, *world->group); });
@@ -89,7 +92,7 @@ std::shared_ptr<PlanData> HostDrivenEngine::make_plan(const Routing& routing, co
   data->engine = serial;
   // Two plans of one engine may have equal counts and still not be the same.
   data->hash = Hasher().add(data->hash).add(num_plans_++).value();
-  if (const TraceTarget& trace = options.trace; trace.recorder) trace.recorder->record(trace.layer, routing, rank());
+  if (const TraceTarget& trace = options.trace; trace.recorder) trace.recorder->record(trace.layer, narrow.get(), rank());
   return data;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace shunt {
@@ -20,5 +21,8 @@ enum class OpKind : std::uint8_t {
 };
 
 std::string_view to_string(OpKind kind);
+
+/// An operation as errors call it: "dispatch" or, where the engine has a name, "dispatch of 'layer 4'".
+std::string title_of(std::string_view operation, std::string_view engine_name);
 
 }  // namespace shunt

@@ -22,6 +22,10 @@ std::string_view to_string(OpKind kind) {
   return "unknown operation";
 }
 
+std::string title_of(std::string_view operation, std::string_view engine_name) {
+  return engine_name.empty() ? std::string(operation) : fmt::format("{} of '{}'", operation, engine_name);
+}
+
 std::size_t Group::num_near() const {
   std::size_t count = 1;
   for_near_peers([&](RankId) { ++count; });
@@ -36,8 +40,16 @@ RankId Group::rank_of(RankId member) const {
 }
 
 Operation::Operation(std::shared_ptr<const Group> group, std::uint64_t engine, const Announcement& announcement,
-                     std::chrono::milliseconds deadline)
-    : group_(std::move(group)), key_{engine, 0}, announcement_(announcement), deadline_(deadline) {}
+                     std::chrono::milliseconds deadline, std::string_view engine_name)
+    : group_(std::move(group)),
+      key_{engine, 0},
+      announcement_(announcement),
+      deadline_(deadline),
+      engine_name_(engine_name) {}
+
+std::string Operation::title() const {
+  return title_of(fmt::format("{} #{}", to_string(announcement_.kind), key_.sequence), engine_name_);
+}
 
 void Operation::rethrow() const {
   if (phase() == Phase::failed) throw *error_;

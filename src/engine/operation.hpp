@@ -12,6 +12,8 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/wiring.hpp"
@@ -82,8 +84,9 @@ class Operation {
     failed
   };
 
+  /// `engine_name`: of the caller, for errors; it may be empty.
   Operation(std::shared_ptr<const Group> group, std::uint64_t engine, const Announcement& announcement,
-            std::chrono::milliseconds deadline);
+            std::chrono::milliseconds deadline, std::string_view engine_name = {});
   virtual ~Operation() = default;
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
@@ -107,6 +110,8 @@ class Operation {
   /// Far ranks without whose slices or grants it can't finish its share.
   [[nodiscard]] std::vector<RankId> awaited_far() const;
 
+  /// As errors call it, with its number.
+  [[nodiscard]] std::string title() const;
   [[nodiscard]] const Group& group() const { return *group_; }
   [[nodiscard]] const Key& key() const { return key_; }
   [[nodiscard]] const Announcement& announcement() const { return announcement_; }
@@ -131,6 +136,7 @@ class Operation {
   Key key_;
   Announcement announcement_;
   std::chrono::milliseconds deadline_;
+  std::string engine_name_;
   std::chrono::steady_clock::time_point announced_at_;
   std::unique_ptr<SliceChannel::Shared> far_;  // from begin() on, if there are far partners
   std::vector<SliceChannel*> channels_;        // to far partners, by rank

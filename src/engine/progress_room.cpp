@@ -13,10 +13,6 @@ namespace {
 // Messages, and slices, that are taken before operations go on: peers that never pause must not keep them waiting.
 constexpr int kMostAtATime = 1024;
 
-std::string name_of(const Operation& operation) {
-  return fmt::format("{} #{}", to_string(operation.announcement().kind), operation.key().sequence);
-}
-
 std::string list(const std::vector<RankId>& ranks) {
   return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
 }
@@ -205,7 +201,7 @@ bool Progress::guarded(const Operation* operation, const Part& part) {
   } catch (const std::exception& error) {
     transport_->report(ErrorCode::peer_failed, transport_->rank(),
                        fmt::format("rank {} failed in {}: {}", transport_->rank(),
-                                   operation ? name_of(*operation) : "what it received", error.what()));
+                                   operation ? operation->title() : "what it received", error.what()));
   }
   return false;
 }
@@ -298,7 +294,7 @@ void Progress::fail_all(const Fault& fault) {
     entry->is_over = true;
     operation->give_up();
     complete(*operation, Error(fault.code, fmt::format("{}; rank {} was in {}", fault.text, transport_->rank(),
-                                                       name_of(*operation))));
+                                                       operation->title())));
   }
 }
 
@@ -326,7 +322,7 @@ bool Progress::check_departures() {
       if (had_left[peer.index()])
         transport_->report(ErrorCode::peer_lost, peer,
                            fmt::format("rank {} has left the world, but rank {} still waits for it in {}", peer,
-                                       transport_->rank(), name_of(*entry->operation)));
+                                       transport_->rank(), entry->operation->title()));
   return false;
 }
 
@@ -340,7 +336,7 @@ void Progress::check_patience() {
     if (operation.phase() != Phase::issued && !awaited.empty() &&
         Clock::now() - operation.announced_at_ > operation.deadline_)
       transport_->report(ErrorCode::deadline, awaited.front(),
-                         fmt::format("rank {}: {} took longer than {} ms; {}", transport_->rank(), name_of(operation),
+                         fmt::format("rank {}: {} took longer than {} ms; {}", transport_->rank(), operation.title(),
                                      operation.deadline_.count(), describe_pending()));
   }
 }
@@ -350,9 +346,9 @@ std::string Progress::describe_pending() {
   for (const Entry* const entry : table_.live()) {
     const Operation& operation = *entry->operation;
     if (operation.phase() == Phase::issued)
-      pending.push_back(fmt::format("{} waits for its own stream", name_of(operation)));
+      pending.push_back(fmt::format("{} waits for its own stream", operation.title()));
     else
-      pending.push_back(fmt::format("{} waits for {} to {}", name_of(operation), list(awaited_members(*entry)),
+      pending.push_back(fmt::format("{} waits for {} to {}", operation.title(), list(awaited_members(*entry)),
                                     operation.phase() == Phase::announced ? "call it" : "finish"));
   }
   return fmt::format("pending: {}", fmt::join(pending, "; "));

@@ -90,12 +90,13 @@ class Shuffle : public Operation {
     std::uint64_t engine;
     std::chrono::milliseconds deadline;
     std::shared_ptr<const PlanData> plan;
+    std::string_view engine_name = {};
   };
 
   [[nodiscard]] std::vector<RankId> far_partners() const override;
 
   Shuffle(const Context& context, const Announcement& announcement)
-      : Operation(context.group, context.engine, announcement, context.deadline),
+      : Operation(context.group, context.engine, announcement, context.deadline, context.engine_name),
         transport_(context.transport),
         plan_(context.plan) {}
 

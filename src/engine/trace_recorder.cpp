@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/fail.hpp"
+#include "core/narrow_routing.hpp"
 
 namespace shunt {
 
@@ -63,7 +63,9 @@ void TraceRecorder::Impl::append(std::int32_t layer, const Routing& routing, Ran
   skipped += tokens;
 }
 
-void TraceRecorder::record(std::int32_t layer, const Routing& routing, RankId source) {
+void TraceRecorder::record(std::int32_t layer, const Routing& given, RankId source) {
+  const NarrowRouting narrow(given, "trace");
+  const Routing& routing = narrow.get();
   const std::lock_guard lock(impl_->mutex);
   const auto tokens = static_cast<std::int64_t>(routing.num_tokens());
   const bool has_layer = layer >= 0 && layer < impl_->shape.layers;  // else append() throws

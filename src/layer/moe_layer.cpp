@@ -43,7 +43,7 @@ class FusedLayer final : public MoeLayer {
 
   void experts() override {
     if (!expert_out_.data || expert_out_.rows != plan_.num_rows()) expert_out_ = engine_.expert_out(plan_);
-    experts_.run(plan_, rows_.rows, expert_out_);
+    experts_.run(plan_, rows_.data, expert_out_);
   }
 
   ConstTensor combine() override {

@@ -82,7 +82,7 @@ TEST(Tickets, MayOutnumberTheRecordsOfAMailbox) {
     std::vector<Ticket<Rows>> tickets;
     for (int n = 0; n < kOutstanding; ++n) tickets.push_back(shuffle.dispatch(n));
     for (int n = kOutstanding - 1; n >= 0; --n)
-      if (!shuffle.is_dispatch(tickets[static_cast<std::size_t>(n)].wait().rows, n))
+      if (!shuffle.is_dispatch(tickets[static_cast<std::size_t>(n)].wait().data, n))
         throw std::runtime_error("a ticket has the rows of another");
   };
   for (const WorldKind kind : {WorldKind::inproc, WorldKind::shm})
@@ -100,11 +100,11 @@ TEST(Tickets, AreRefusedBeyondTheLimitThoughTheirOperationsAreComplete) {
     EXPECT_THROW((void)other.dispatch(0), Error) << "all engines together";
     world.barrier();  // takes no ticket
     for (int n = 0; n < kMostTickets; ++n) {
-      EXPECT_TRUE(shuffle.is_dispatch(tickets.front().wait().rows, n));
+      EXPECT_TRUE(shuffle.is_dispatch(tickets.front().wait().data, n));
       tickets.pop_front();
       if (n == 0) tickets.push_back(shuffle.dispatch(kMostTickets));
     }
-    EXPECT_TRUE(shuffle.is_dispatch(tickets.front().wait().rows, kMostTickets));
+    EXPECT_TRUE(shuffle.is_dispatch(tickets.front().wait().data, kMostTickets));
   });
 }
 
@@ -128,7 +128,7 @@ TEST(Tickets, WaitForTheOldOperationWhenAssigned) {
     auto ticket = shuffle.dispatch(1, {.out = rows});
     ticket = shuffle.dispatch(2);
     EXPECT_TRUE(shuffle.is_dispatch(rows, 1));
-    EXPECT_TRUE(shuffle.is_dispatch(ticket.wait().rows, 2));
+    EXPECT_TRUE(shuffle.is_dispatch(ticket.wait().data, 2));
   });
 }
 
@@ -174,7 +174,7 @@ TEST(Tickets, KeepThePlanAlive) {
     come_late(world, RankId(1));
     auto ticket = shuffle->engine().dispatch(shuffle->plan(), x);
     shuffle.reset();
-    EXPECT_EQ(ticket.wait().rows.as<float>()[0], ToEveryone::value(4, 0));
+    EXPECT_EQ(ticket.wait().data.as<float>()[0], ToEveryone::value(4, 0));
   });
 }
 
@@ -201,8 +201,8 @@ TEST(Operations, OfTwoEnginesNeedNoCommonOrder) {
       auto second = is_even ? b.dispatch(-n) : a.dispatch(n);
       const Rows of_first = first.wait();
       const Rows of_second = second.wait();
-      if (!a.is_dispatch((is_even ? of_first : of_second).rows, n) ||
-          !b.is_dispatch((is_even ? of_second : of_first).rows, -n))
+      if (!a.is_dispatch((is_even ? of_first : of_second).data, n) ||
+          !b.is_dispatch((is_even ? of_second : of_first).data, -n))
         throw std::runtime_error("operations of two engines were mixed up");
     }
   };
@@ -217,8 +217,8 @@ TEST(Operations, OfPlansMadeWhileOthersAreOutstandingMatch) {
     auto early = shuffle.dispatch(1);
     ToEveryone later(world);  // plans, and so meets the other ranks
     auto late = later.dispatch(2);
-    EXPECT_TRUE(later.is_dispatch(late.wait().rows, 2));
-    EXPECT_TRUE(shuffle.is_dispatch(early.wait().rows, 1));
+    EXPECT_TRUE(later.is_dispatch(late.wait().data, 2));
+    EXPECT_TRUE(shuffle.is_dispatch(early.wait().data, 1));
   });
 }
 
@@ -230,7 +230,7 @@ TEST(Buffers, StayAsTheyAreUntilReleased) {
       activations.push_back(shuffle.dispatch(n).wait());
       EXPECT_TRUE(shuffle.is_sum_of_answers(shuffle.engine().combine(shuffle.plan(), shuffle.answers(n)).wait(), n));
     }
-    for (int n = 0; n < 20; ++n) EXPECT_TRUE(shuffle.is_dispatch(activations[static_cast<std::size_t>(n)].rows, n));
+    for (int n = 0; n < 20; ++n) EXPECT_TRUE(shuffle.is_dispatch(activations[static_cast<std::size_t>(n)].data, n));
   });
 }
 
@@ -238,8 +238,8 @@ TEST(Buffers, OutliveTheirEngineAndWorld) {
   std::vector<Rows> kept(2);
   World::spawn(2, [&](World& world) { kept[world.rank().index()] = ToEveryone(world).dispatch(3).wait(); });
   for (const Rows& rows : kept) {
-    EXPECT_EQ(rows.rows.as<float>().front(), ToEveryone::value(3, 0));
-    EXPECT_EQ(rows.rows.as<float>().back(), ToEveryone::value(3, 1));
+    EXPECT_EQ(rows.data.as<float>().front(), ToEveryone::value(3, 0));
+    EXPECT_EQ(rows.data.as<float>().back(), ToEveryone::value(3, 1));
   }
 }
 

@@ -33,7 +33,7 @@ struct RankSetting {
     const Rows rows = engine.dispatch(plan, x.tensor()).wait();
     EXPECT_EQ(engine.combine(plan, expert_out.tensor()).wait().rows, 3);
     EXPECT_EQ(engine.dispatch_backward(plan, expert_out.tensor()).wait().rows, 3);
-    EXPECT_EQ(engine.combine_backward(plan, grad_out.tensor(), expert_out.tensor()).wait().expert_out.rows, 6);
+    EXPECT_EQ(engine.combine_backward(plan, grad_out.tensor(), expert_out.tensor()).wait().rows.rows, 6);
   }
 
   World& world;

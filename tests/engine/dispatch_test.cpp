@@ -50,7 +50,7 @@ void dirty_free_memory(World& world) {
 
 TEST(Dispatch, GroupsRowsByExpertThenSourceThenToken) {
   World::spawn(2, [](World& world) {
-    const auto column = first_column(TwoTokens(world, {.hidden = kHidden, .dtype = f32}).dispatch().rows);
+    const auto column = first_column(TwoTokens(world, {.hidden = kHidden, .dtype = f32}).dispatch().data);
     if (world.rank() == RankId(0))
       EXPECT_THAT(column, ElementsAre(0, 10));
     else
@@ -78,9 +78,9 @@ TEST(Dispatch, ZeroesPaddingOfReusedMemory) {
                       {.alignment = 8});
     dirty_free_memory(world);
     const Rows rows = shuffle.dispatch();
-    ASSERT_EQ(rows.rows.rows, 8);
+    ASSERT_EQ(rows.data.rows, 8);
     const auto num_tokens = static_cast<std::size_t>(shuffle.plan.expert_counts()[0]);
-    EXPECT_THAT(rows.rows.as<float>().subspan(num_tokens * kHidden), Each(0.0f));
+    EXPECT_THAT(rows.data.as<float>().subspan(num_tokens * kHidden), Each(0.0f));
     EXPECT_THAT(rows.origins.subspan(num_tokens), Each(RowOrigin{-1, -1}));
     EXPECT_THAT(rows.weights.subspan(num_tokens), Each(0.0f));
   });
@@ -89,7 +89,7 @@ TEST(Dispatch, ZeroesPaddingOfReusedMemory) {
 TEST(Dispatch, OfUniqueRowsSendsATokenOncePerRank) {
   World::spawn(1, [](World& world) {
     TwoTokens shuffle(world, {.hidden = kHidden, .dtype = f32}, {.layout = Layout::token_unique});
-    EXPECT_THAT(first_column(shuffle.dispatch().rows), ElementsAre(0, 1));
+    EXPECT_THAT(first_column(shuffle.dispatch().data), ElementsAre(0, 1));
   });
 }
 
@@ -97,8 +97,8 @@ TEST(Dispatch, OfPaddedRowsCountsThemBySource) {
   World::spawn(2, [](World& world) {
     TwoTokens shuffle(world, {.hidden = kHidden, .dtype = f32}, {.layout = Layout::padded, .max_tokens = 3});
     const Rows rows = shuffle.dispatch();
-    ASSERT_EQ(rows.rows.rows, 6);
-    const auto column = first_column(rows.rows);
+    ASSERT_EQ(rows.data.rows, 6);
+    const auto column = first_column(rows.data);
     EXPECT_EQ(column[3], 10.0f);
     if (world.rank() == RankId(0))
       EXPECT_THAT(rows.source_counts, ElementsAre(1, 1));
@@ -114,7 +114,7 @@ TEST(Dispatch, NeedsNoMemoryOfItsOwnForSymmetricOut) {
     const std::size_t before = world.live_bytes();
     const Rows rows = shuffle.dispatch({.out = out});
     EXPECT_EQ(world.live_bytes(), before);
-    EXPECT_EQ(rows.rows.data, out.data);
+    EXPECT_EQ(rows.data.data, out.data);
   });
 }
 

@@ -34,7 +34,7 @@ TEST(Signals, ThatFoundNoRoomAreSentThoughTheirRankIsIdle) {
       std::vector<Ticket<Rows>> tickets;
       for (int n = 0; n < kOutstanding; ++n) tickets.push_back(shuffle.dispatch(n));
       for (int n = 0; n < kOutstanding; ++n)
-        if (const Rows rows = tickets[static_cast<std::size_t>(n)].wait(); !shuffle.is_dispatch(rows.rows, n))
+        if (const Rows rows = tickets[static_cast<std::size_t>(n)].wait(); !shuffle.is_dispatch(rows.data, n))
           ADD_FAILURE() << "rank " << world.rank().value << ", dispatch " << n;
     }
     ++num_finished;
@@ -76,7 +76,7 @@ TEST(Tickets, DroppedByAnExceptionThatIsHandledDoNoHarm) {
       EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
     }
     const Rows rows = shuffle.dispatch(2).wait();
-    EXPECT_TRUE(shuffle.is_dispatch(rows.rows, 2));
+    EXPECT_TRUE(shuffle.is_dispatch(rows.data, 2));
   });
 }
 
@@ -106,7 +106,7 @@ TEST(Tickets, MayKeepTheWholeWorldAlive) {
     auto ticket = layer->engine.dispatch(plan, x);
     layer.reset();
     x = {};
-    EXPECT_EQ(ticket.wait().rows.rows, 2);
+    EXPECT_EQ(ticket.wait().data.rows, 2);
   });
 }
 
@@ -170,7 +170,7 @@ TEST(Dispatch, IntoForeignMemoryKeepsNoBlock) {
     std::vector<float> memory(5);
     const Rows rows =
         shuffle.dispatch(0, {.scales = {}, .out = borrow(static_cast<void*>(memory.data()), f32, 1, 5)}).wait();
-    EXPECT_TRUE(shuffle.is_dispatch(rows.rows, 0));
+    EXPECT_TRUE(shuffle.is_dispatch(rows.data, 0));
     for (int i = 0; i < 1000 && world.live_bytes() != before; ++i) std::this_thread::sleep_for(milliseconds(1));
     EXPECT_EQ(world.live_bytes(), before);
   });

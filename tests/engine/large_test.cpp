@@ -48,11 +48,11 @@ TEST(LargeShuffle, IsWholeWhenItsTicketIs) {
     const ConstTensor x_rows = borrow(static_cast<const void*>(x.data()), f32, tokens, kHidden);
     for (int repeat = 0; repeat < 3; ++repeat) {
       const Rows rows = engine.dispatch(plan, x_rows).wait();
-      EXPECT_TRUE(same(rows.rows, 0, rows_of(0, tokens, 1.0f)));
-      EXPECT_TRUE(same(rows.rows, tokens, rows_of(1, tokens, 1.0f)));
-      EXPECT_TRUE(same(engine.combine(plan, rows.rows).wait(), 0, rows_of(self, tokens, 0.75f)));
+      EXPECT_TRUE(same(rows.data, 0, rows_of(0, tokens, 1.0f)));
+      EXPECT_TRUE(same(rows.data, tokens, rows_of(1, tokens, 1.0f)));
+      EXPECT_TRUE(same(engine.combine(plan, rows.data).wait(), 0, rows_of(self, tokens, 0.75f)));
       const float weight = self == 0 ? 0.5f : 0.25f;
-      const Tensor gradients = engine.combine_backward(plan, x_rows, rows.rows).wait().expert_out;
+      const Tensor gradients = engine.combine_backward(plan, x_rows, rows.data).wait().rows;
       EXPECT_TRUE(same(gradients, 0, rows_of(0, tokens, weight)));
       EXPECT_TRUE(same(gradients, tokens, rows_of(1, tokens, weight)));
     }

@@ -164,7 +164,7 @@ TEST_F(TraceRecorders, ChangeNoResult) {
       std::vector<float> x(9 * 4);
       for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i) * 0.37f;
       const Rows rows = engine.dispatch(plan, borrow(x.data(), f32, 9, 4)).wait();
-      const Tensor out = engine.combine(plan, rows.rows).wait();
+      const Tensor out = engine.combine(plan, rows.data).wait();
       const auto values = out.as<float>();
       outs[world.rank().index()].assign(values.begin(), values.end());
     });

@@ -57,12 +57,12 @@ TEST_F(ExpertsTest, SumsOfUniqueRowsFollowTheReductionTreeBitForBit) {
       HostRows copies(each.dtype, plan.num_expert_rows(), each.hidden);
       HostRows outputs(each.dtype, plan.num_expert_rows(), each.hidden);
       for (std::int64_t row = 0; row < copies.rows(); ++row)
-        std::memcpy(copies.tensor().row(row), rows.rows.row(plan.unique_of_expert_row()[static_cast<std::size_t>(row)]),
-                    rows.rows.row_bytes());
+        std::memcpy(copies.tensor().row(row), rows.data.row(plan.unique_of_expert_row()[static_cast<std::size_t>(row)]),
+                    rows.data.row_bytes());
       experts.run(plan.expert_offsets(), plan.expert_counts(), copies.tensor(), outputs.tensor());
 
       HostRows sums(each.dtype, plan.num_rows(), each.hidden);
-      experts.run(plan, rows.rows, sums.tensor());
+      experts.run(plan, rows.data, sums.tensor());
       for (std::int64_t row = 0; row < sums.rows(); ++row) {
         HostRows expected(each.dtype, 1, each.hidden);
         expected.set_floats(0, tree_sum(plan, row, outputs));

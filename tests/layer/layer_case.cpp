@@ -61,7 +61,7 @@ std::vector<float> LayerCase::expected(RankId rank, std::int64_t token) const {
   const auto first = static_cast<std::size_t>(token) * topk;
   std::vector<float> weights;
   for (std::size_t entry = first; entry < first + topk; ++entry) weights.push_back(routes.weight(entry));
-  return reference_token(x[rank.index()].floats(token), routes.experts.subspan(first, topk), weights,
+  return reference_token(x[rank.index()].floats(token), routes.experts.narrow().subspan(first, topk), weights,
                          [&](std::int32_t expert) { return experts[static_cast<std::size_t>(expert)]; });
 }
 

@@ -10,7 +10,7 @@ namespace shunt {
 namespace {
 
 constexpr std::int32_t kMaxTokens = 3;
-constexpr PlanOptions kPadded = {.layout = Layout::padded, .max_tokens = kMaxTokens};
+const PlanOptions kPadded = {.layout = Layout::padded, .max_tokens = kMaxTokens};
 
 /// Two ranks on two hosts, with two experts each and a token that goes nowhere.
 class Notes : public ::testing::Test {

@@ -137,7 +137,7 @@ TEST_F(Rebuild, LeavesARankOutThatWasStoppedAndCanThenHarmNobody) {
 TEST_F(Rebuild, KeepsTheNodesOfTheSurvivors) {
   setenv("SHUNT_VIRTUAL_NODES", "2", 1);
   start(5, [](World& old) {
-    const World world = std::move(old.rebuild().world);
+    World world = std::move(old.rebuild().world);
     expect(world.topology().num_nodes() == 2, "two nodes are left");
     expect(world.topology().node(RankId(1)) == NodeId(0) && world.topology().node(RankId(2)) == NodeId(1), "as before");
     round_trip(world);

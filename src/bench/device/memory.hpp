@@ -10,16 +10,25 @@
 #include <vector>
 
 #include "bench/shuffle/config.hpp"
+#include "bench/shuffle/workload.hpp"
 #include "core/cuda/check.hpp"
 #include "core/cuda/memory.hpp"
+#include "shunt/routing.hpp"
 #include "shunt/tensor.hpp"
 
 namespace shunt::bench {
 
 inline std::shared_ptr<std::byte> allocate_on_device(std::size_t bytes) { return device::allocate(bytes); }
 
+/// Of the calling thread's current device, which ranks share.
+inline Memory device_memory() {
+  int device = 0;
+  device::check(cudaGetDevice(&device), "look up the current device");
+  return Memory::on_device(device);
+}
+
 inline Tensor tensor_on_device(DType dtype, std::int64_t rows, std::int64_t cols) {
-  Tensor tensor{nullptr, dtype, rows, cols, nullptr};
+  Tensor tensor{nullptr, dtype, rows, cols, nullptr, device_memory()};
   const auto memory = allocate_on_device(tensor.bytes());
   tensor.data = memory.get();
   tensor.owner = memory;
@@ -49,14 +58,35 @@ inline Tensor upload(const Tensor& host) {
   return tensor;
 }
 
+/// A rank's routing as one of the device.
+class UploadedRouting {
+ public:
+  UploadedRouting(const RankRouting& host, std::int32_t topk)
+      : experts_(upload(std::span(host.experts))),
+        weights_(upload(std::span(host.weights))),
+        size_(host.experts.size()),
+        topk_(topk) {}
+
+  [[nodiscard]] Routing view() const { return {experts(), weights(), topk_, device_memory()}; }
+  [[nodiscard]] std::span<std::int32_t> experts() const { return {experts_.get(), size_}; }
+  [[nodiscard]] std::span<float> weights() const { return {weights_.get(), size_}; }
+
+ private:
+  std::shared_ptr<std::int32_t> experts_;
+  std::shared_ptr<float> weights_;
+  std::size_t size_;
+  std::int32_t topk_;
+};
+
 /// Bytes of a device's memory that a benchmark lends to a rank's shuffle: what any rank holds at most: its rows twice
-/// (scales included where they are fp8, and then narrower than experts' outputs), its result, a plan or two.
+/// (scales included where they are fp8, and then narrower than experts' outputs), its tokens and its result, a plan or
+/// two.
 inline std::size_t heap_bytes(const ShuffleConfig& config, std::int64_t rows) {
   const std::size_t row_bytes = static_cast<std::size_t>(config.hidden) * size_of(config.expert_dtype());
   const auto entries = static_cast<std::size_t>(config.tokens) * static_cast<std::size_t>(config.topk);
   const auto maps = entries * static_cast<std::size_t>(config.ranks) * 16;
-  return 2 * static_cast<std::size_t>(rows) * row_bytes + static_cast<std::size_t>(config.tokens) * row_bytes +
-         3 * (entries * 48 + maps) + (std::size_t{64} << 20);
+  return 2 * static_cast<std::size_t>(rows + config.tokens) * row_bytes + 3 * (entries * 48 + maps) +
+         (std::size_t{64} << 20);
 }
 
 }  // namespace shunt::bench

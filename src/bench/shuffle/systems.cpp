@@ -34,7 +34,7 @@ void ShuntSystem::plan() {
 ConstTensor ShuntSystem::dispatch() {
   rows_ = {};
   rows_ = engine_.dispatch(plan_, tokens_).wait();
-  return rows_.rows;
+  return rows_.data;
 }
 
 std::vector<std::int64_t> ShuntSystem::row_counts() const {

@@ -56,7 +56,7 @@ class ShuntSystem final : public System {
   }
   void plan() override;
   ConstTensor dispatch() override;
-  [[nodiscard]] std::span<const float> scales() const override { return rows_.scales; }
+  [[nodiscard]] std::span<const float> scales() const override { return rows_.scales.as<const float>(); }
   [[nodiscard]] std::vector<std::int64_t> row_counts() const override;
   Tensor expert_out() override;
   ConstTensor combine() override;

@@ -1,9 +1,8 @@
-#include "shunt/device_heap.hpp"
+#include "engine/cuda/device_heap.hpp"
 
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <optional>
 
@@ -11,53 +10,11 @@
 #include "core/cuda/on_device.hpp"
 #include "core/cuda/stream.hpp"
 #include "core/fail.hpp"
-#include "core/process_id.hpp"
-#include "engine/cuda/heap_impl.hpp"
 #include "engine/cuda/preload.hpp"
-#include "engine/world_impl.hpp"
 #include "plan/cuda/tile_memory.hpp"
 
 namespace shunt {
 namespace {
-
-// Of CUDA_DEVICE_MAX_CONNECTIONS.
-constexpr std::int32_t kDefaultConnections = 8;
-constexpr std::int32_t kMostConnections = 32;
-
-std::int32_t current_device(std::int32_t wanted) {
-  int count = 0;
-  device::check(cudaGetDeviceCount(&count), "find a device");
-  int current = wanted;
-  if (wanted < 0) device::check(cudaGetDevice(&current), "look up the current device");
-  if (current >= count)
-    fail(ErrorCode::invalid_argument, "device heap: there is no device {}, only {}", current, count);
-  return current;
-}
-
-/// Streams of a process share its connections to a device, in which whoever waits holds up what comes later.
-void check_connections(World& world, std::int32_t device) {
-  struct Home {
-    ProcessId process;
-    std::int32_t device;
-  };
-  const Home mine{ProcessId::own(), device};
-  std::int32_t beside = 0;
-  for (const auto& bytes : world.all_gather(std::as_bytes(std::span(&mine, 1)))) {
-    Home other;
-    std::memcpy(&other, bytes.data(), sizeof(other));
-    beside += other.process == mine.process && other.device == mine.device;
-  }
-  const char* set = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
-  const std::int32_t connections = set ? std::min(std::atoi(set), kMostConnections) : kDefaultConnections;
-  if (beside > kMostConnections)
-    fail(ErrorCode::unsupported, "device heap: {} ranks of this process share device {}, which serves at most {}",
-         beside, device, kMostConnections);
-  if (beside > connections)
-    fail(ErrorCode::unsupported,
-         "device heap: {} ranks of this process share device {} and its {} connections, and would wait for each other "
-         "forever; set CUDA_DEVICE_MAX_CONNECTIONS to {} or more, at most {}, before CUDA starts",
-         beside, device, connections, beside, kMostConnections);
-}
 
 template <class T>
 std::shared_ptr<T> pin(std::size_t count) {
@@ -66,32 +23,89 @@ std::shared_ptr<T> pin(std::size_t count) {
   return {static_cast<T*>(data), [](T* freed) { (void)cudaFreeHost(freed); }};
 }
 
+/// The device of this rank, where −1 is by its place among the ranks of its host.
+std::int32_t device_of(const Group& group, std::int32_t wanted) {
+  int count = 0;
+  device::check(cudaGetDeviceCount(&count), "find a device");
+  if (wanted >= count)
+    fail(ErrorCode::invalid_argument, "rank {}: engine: there is no device {}, only {}", group.self, wanted, count);
+  if (wanted >= 0) return wanted;
+  std::int32_t place = 0;
+  for (std::int32_t rank = 0; rank < group.self.value; ++rank) place += group.is_near(RankId(rank).index());
+  return place % count;
+}
+
 }  // namespace
 
 HostPages::HostPages(std::int32_t num_ranks)
     : pages(pin<HostPage>(kMost)), vigils(pin<std::uint32_t>(kMost * device::Vigil::num_words(num_ranks))) {}
 
-DeviceHeap::Impl::Impl(World& world, const DeviceHeapOptions& options, std::int32_t device)
+DeviceHeap::DeviceHeap(World& world, std::size_t bytes, std::int32_t device)
     : host_pages(std::make_shared<HostPages>(world.size())),
       memory(
-          options.bytes, device, world.rank().value,
-          [&](std::span<const std::byte> mine) { return world.all_gather(mine); }, host_pages),
+          bytes, device, world.rank().value, [&](std::span<const std::byte> mine) { return world.all_gather(mine); },
+          host_pages),
       num_ranks(world.size()),
       members(world.impl()->group->members),
-      most_tile_bytes(device::most_tile_bytes()) {
-  stream = device::make_stream();
+      most_tile_bytes(device::most_tile_bytes()),
+      stream(device::make_stream()) {
   for (std::size_t i = 0; i < HostPages::kMost; ++i) free_pages_.push_back(host_pages->pages.get() + i);
   device::preload_kernels();
 }
 
-std::shared_ptr<std::byte> DeviceHeap::Impl::allocate(std::size_t bytes) {
+std::shared_ptr<DeviceHeap> DeviceHeap::of(World& world, const EngineOptions& options) {
+  struct Wish {
+    std::uint64_t bytes;
+    bool has_heap;
+  };
+  World::Impl& impl = *world.impl();
+  const Group& group = *impl.group;
+  const std::int32_t device = device_of(group, options.device->index);
+  const device::OnDevice scope(device);
+  auto& heap = impl.device_heaps[device];
+  const Wish mine{options.device->heap_bytes, heap != nullptr};
+  const auto all = world.all_gather(std::as_bytes(std::span(&mine, 1)));
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    Wish peer;
+    std::memcpy(&peer, all[rank].data(), sizeof(peer));
+    if (peer.bytes != mine.bytes)
+      fail(ErrorCode::mismatch, "engine: device.heap_bytes is {} on rank {} and {} on rank {}", mine.bytes, group.self,
+           peer.bytes, rank);
+    if (peer.has_heap != mine.has_heap)
+      fail(ErrorCode::mismatch, "engine: rank {} has an engine on its device {} already, rank {} has none on its own",
+           peer.has_heap ? RankId(static_cast<std::int32_t>(rank)) : group.self, device,
+           peer.has_heap ? group.self : RankId(static_cast<std::int32_t>(rank)));
+  }
+  if (heap) {
+    if (mine.bytes > heap->memory.bytes())
+      fail(ErrorCode::invalid_argument,
+           "rank {}: engine: device.heap_bytes is {}, but the first engine of this world on device {} made a heap of {}",
+           group.self, mine.bytes, device, heap->memory.bytes());
+    return heap;
+  }
+  std::optional<World> here;
+  if (group.has_far()) here = world.split(group.wiring.hosts[group.self.index()].value);
+  heap = std::make_shared<DeviceHeap>(here ? *here : world, mine.bytes, device);
+  world.barrier();  // all kernels are loaded: from now on ranks may wait for each other
+  return heap;
+}
+
+std::shared_ptr<std::byte> DeviceHeap::allocate(std::size_t bytes) {
   return {memory.allocate(bytes), [heap = shared_from_this()](std::byte* block) { heap->memory.release(block); }};
 }
 
-std::shared_ptr<HostPage> DeviceHeap::Impl::take_page() {
+Tensor DeviceHeap::allocate(DType dtype, std::int64_t rows, std::int64_t cols) {
+  Tensor tensor{nullptr, dtype, rows, cols, nullptr, Memory::on_device(memory.device())};
+  const std::shared_ptr<std::byte> block = allocate(tensor.bytes());
+  tensor.data = block.get();
+  tensor.owner = block;
+  return tensor;
+}
+
+std::shared_ptr<HostPage> DeviceHeap::take_page() {
   const std::lock_guard lock(mutex_);
   if (free_pages_.empty())
-    fail(ErrorCode::system, "a device heap serves at most {} engines at a time", HostPages::kMost);
+    fail(ErrorCode::system, "a device serves at most {} engines of a world at a time", HostPages::kMost);
   HostPage* const page = free_pages_.back();
   free_pages_.pop_back();
   const std::size_t num_words = device::Vigil::num_words(num_ranks);
@@ -103,28 +117,5 @@ std::shared_ptr<HostPage> DeviceHeap::Impl::take_page() {
             heap->free_pages_.push_back(freed);
           }};
 }
-
-DeviceHeap::DeviceHeap(World& world, const DeviceHeapOptions& options) {
-  const std::int32_t device = current_device(options.device);
-  const device::OnDevice scope(device);
-  const Group& group = *world.impl()->group;
-  std::optional<World> here;
-  if (group.has_far()) here = world.split(group.wiring.hosts[group.self.index()].value);
-  World& host = here ? *here : world;
-  check_connections(host, device);
-  impl_ = std::make_shared<Impl>(host, options, device);
-  world.barrier();  // all kernels are loaded: from now on ranks may wait for each other
-}
-
-Tensor DeviceHeap::allocate(DType dtype, std::int64_t rows, std::int64_t cols) const {
-  if (rows < 0 || cols < 0) fail(ErrorCode::invalid_argument, "device heap: can't allocate [{}, {}]", rows, cols);
-  Tensor tensor{nullptr, dtype, rows, cols, nullptr};
-  const auto block = impl_->allocate(tensor.bytes());
-  tensor.data = block.get();
-  tensor.owner = block;
-  return tensor;
-}
-
-std::int32_t DeviceHeap::device() const { return impl_->memory.device(); }
 
 }  // namespace shunt

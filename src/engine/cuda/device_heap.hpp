@@ -1,4 +1,4 @@
-// What a DeviceHeap holds.
+// Device memory that all ranks of a node address, and what else their engines on a device share.
 #pragma once
 
 #include <memory>
@@ -7,9 +7,8 @@
 
 #include "engine/cuda/watchdog.hpp"
 #include "plan/cuda/plan_arrays.hpp"
-#include "shunt/device_heap.hpp"
+#include "shunt/engine.hpp"
 #include "shunt/ids.hpp"
-#include "shunt/stream.hpp"
 #include "transport/cuda/control.hpp"
 #include "transport/cuda/symmetric_heap.hpp"
 
@@ -31,11 +30,19 @@ struct HostPages {
   std::shared_ptr<std::uint32_t> vigils;
 };
 
-struct DeviceHeap::Impl : std::enable_shared_from_this<DeviceHeap::Impl> {
-  Impl(World& world, const DeviceHeapOptions& options, std::int32_t device);
+/// Allocated once, so that nothing is allocated while ranks wait for each other. A rank's memory lives until the last
+/// rank of its process has let go of it: a rank may end while others still wait for it.
+struct DeviceHeap : std::enable_shared_from_this<DeviceHeap> {
+  /// Collective over the ranks of a node. Waits for the device to be idle, so no rank may have operations under way.
+  DeviceHeap(World& world, std::size_t bytes, std::int32_t device);
+
+  /// That of the world's engines on a device, made by the first of them: of its ranks of this host. Collective over
+  /// all.
+  static std::shared_ptr<DeviceHeap> of(World& world, const EngineOptions& options);
 
   /// A block of the heap that is released with its last owner.
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes);
+  [[nodiscard]] Tensor allocate(DType dtype, std::int64_t rows, std::int64_t cols);
   [[nodiscard]] std::shared_ptr<HostPage> take_page();
 
   std::shared_ptr<HostPages> host_pages;

@@ -1,14 +1,14 @@
 // Pruning on a device against pruning on the host: bit for bit.
-#include "shunt/device_pruner.hpp"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <span>
 
 #include "core/cuda/captured_graph.hpp"
 #include "core/cuda/stream.hpp"
+#include "shunt/pruning.hpp"
 #include "support/cuda/device.hpp"
 #include "support/prune_case.hpp"
 #include "support/require_error.hpp"
@@ -22,27 +22,24 @@ class DevicePrune : public ::testing::Test {
 
   /// What goes into pruning and what comes out of it, on the device.
   struct Arrays {
-    DeviceRouting routing;
+    Routing routing;
     const float* scores;
     std::int32_t* experts;
     float* weights;
   };
   Arrays upload(const PruneCase& made) {
     arena().reset();
-    const Routing routing = made.routing();
-    const auto on_device = [&](const std::vector<float>& values) {
-      return values.empty() ? nullptr : arena().put(values);
+    const auto on_device = [&](const auto& values) {
+      return std::span(values.empty() ? nullptr : arena().put(values), values.size());
     };
-    return {.routing = {.experts = arena().put(made.chosen.experts),
-                        .weights = on_device(made.chosen.weights),
-                        .num_tokens = static_cast<std::int64_t>(routing.num_tokens()),
-                        .topk = made.topk},
-            .scores = on_device(made.scores),
-            .experts = take<std::int32_t>(routing.experts.size()),
-            .weights = take<float>(routing.experts.size())};
+    const std::size_t count = made.chosen.experts.size();
+    return {.routing = {on_device(made.chosen.experts), on_device(made.chosen.weights), made.topk, kDevice},
+            .scores = on_device(made.scores).data(),
+            .experts = take<std::int32_t>(count),
+            .weights = take<float>(count)};
   }
-  static DevicePruner pruner(const PruneCase& made) {
-    return {made.map, made.topology, made.options(), static_cast<std::int64_t>(made.routing().num_tokens())};
+  static Pruner pruner(const PruneCase& made) {
+    return {made.map, made.topology, made.options(), static_cast<std::int64_t>(made.routing().num_tokens()), kDevice};
   }
   PrunedRouting download(const PruneCase& made, const Arrays& arrays, const PruneReport& report) {
     const std::size_t count = made.routing().experts.size();
@@ -54,7 +51,7 @@ class DevicePrune : public ::testing::Test {
 
   PrunedRouting prune(const PruneCase& made) {
     const Arrays arrays = upload(made);
-    DevicePruner pruner = this->pruner(made);
+    Pruner pruner = this->pruner(made);
     pruner.prune(arrays.routing, arrays.scores, arrays.experts, arrays.weights, stream_.get());
     return download(made, arrays, pruner.report(stream_.get()));
   }
@@ -74,6 +71,8 @@ class DevicePrune : public ::testing::Test {
     ASSERT_EQ(actual.report.c_t_after, expected.report.c_t_after) << "seed " << seed;
     ASSERT_EQ(actual.report.num_dropped, expected.report.num_dropped) << "seed " << seed;
   }
+
+  static constexpr Memory kDevice = Memory::on_device(0);
 
   template <class T>
   T* take(std::size_t count) {
@@ -123,12 +122,12 @@ TEST_F(DevicePrune, IsReplayedInAGraph) {
   PruneCase others = made;
   std::reverse(others.chosen.experts.begin(), others.chosen.experts.end());
   const Arrays arrays = upload(made);
-  DevicePruner pruner = this->pruner(made);
+  Pruner pruner = this->pruner(made);
   const device::CapturedGraph graph(stream_.get(), [&] {
     pruner.prune(arrays.routing, arrays.scores, arrays.experts, arrays.weights, stream_.get());
   });
   for (const PruneCase* each : {&made, static_cast<const PruneCase*>(&others)}) {
-    test::upload(reinterpret_cast<std::byte*>(const_cast<std::int32_t*>(arrays.routing.experts)),
+    test::upload(static_cast<std::byte*>(const_cast<void*>(arrays.routing.experts.data())),
                  std::as_bytes(std::span(each->chosen.experts)), stream_.get());
     graph.replay();
     expect_same(download(*each, arrays, pruner.report(stream_.get())), *each, 5);
@@ -139,22 +138,30 @@ TEST_F(DevicePrune, RefusesWhatItCanNotDo) {
   const PruneCase made = random_prune_case(1);
   PruneOptions options = made.options();
   options.limit = 0;
-  require_error([&] { DevicePruner(made.map, made.topology, options, 8); }, ErrorCode::invalid_argument, "limit is 0");
-  require_error([&] { DevicePruner(made.map, made.topology, made.options(), -1); }, ErrorCode::invalid_argument,
+  require_error([&] { Pruner(made.map, made.topology, options, 8, kDevice); }, ErrorCode::invalid_argument,
+                "limit is 0");
+  require_error([&] { Pruner(made.map, made.topology, made.options(), -1, kDevice); }, ErrorCode::invalid_argument,
                 "max_tokens is -1");
-  DevicePruner pruner(made.map, made.topology, made.options(), 8);
+  require_error([&] { Pruner(made.map, made.topology, made.options(), 8, Memory::host()); }, ErrorCode::unsupported,
+                "a Pruner is for devices");
+  Pruner pruner(made.map, made.topology, made.options(), 8, kDevice);
   auto* const experts = take<std::int32_t>(64);
   auto* const out = take<std::int32_t>(64);
   auto* const weights = take<float>(64);
-  const auto refused = [&](const DeviceRouting& routing, std::int32_t* into, const char* why) {
-    require_error([&] { pruner.prune(routing, nullptr, into, weights, stream_.get()); }, ErrorCode::invalid_argument,
-                  why);
+  const auto refused = [&](const Routing& routing, std::int32_t* into, const char* why,
+                           ErrorCode code = ErrorCode::invalid_argument) {
+    require_error([&] { pruner.prune(routing, nullptr, into, weights, stream_.get()); }, code, why);
   };
-  refused({.experts = experts, .num_tokens = 9, .topk = 2}, out, "9 tokens, max_tokens is 8");
-  refused({.experts = experts, .num_tokens = 4, .topk = 0}, out, "topk is 0");
-  refused({.experts = nullptr, .num_tokens = 4, .topk = 2}, out, "names no experts");
-  refused({.experts = experts, .num_tokens = 4, .topk = 2}, nullptr, "no memory");
-  refused({.experts = experts, .num_tokens = 4, .topk = 2}, experts, "take the routing's place");
+  const std::span<std::int32_t> eight(experts, 8), none(static_cast<std::int32_t*>(nullptr), 8);
+  const std::span<const std::int64_t> wide(static_cast<const std::int64_t*>(nullptr), 8);
+  refused({std::span(experts, 18), {}, 2, kDevice}, out, "9 tokens, max_tokens is 8");
+  refused({eight, {}, 0, kDevice}, out, "topk is 0");
+  refused({eight, {}, 3, kDevice}, out, "not a multiple of topk 3");
+  refused({wide, {}, 2, kDevice}, out, "experts are of 64 bits", ErrorCode::unsupported);
+  refused({eight, {}, 2, Memory::host()}, out, "does not lie on device 0");
+  refused({none, {}, 2, kDevice}, out, "names no experts");
+  refused({eight, {}, 2, kDevice}, nullptr, "no memory");
+  refused({eight, {}, 2, kDevice}, experts, "take the routing's place");
 }
 
 }  // namespace

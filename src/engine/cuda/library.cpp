@@ -1,0 +1,20 @@
+// libshunt_cuda.so: what the core loads when something on a device is made.
+#include "core/backend.hpp"
+#include "core/build.hpp"
+#include "engine/cuda/cluster/cluster_engine.hpp"
+#include "engine/cuda/device_heap.hpp"
+#include "engine/cuda/node_engine.hpp"
+#include "engine/device_library.hpp"
+
+namespace shunt {
+namespace {
+
+std::shared_ptr<Engine::Impl> make_engine(World& world, const EngineOptions& options) {
+  auto heap = DeviceHeap::of(world, options);
+  return world.impl()->group->has_far() ? make_cluster_engine(world, options, std::move(heap))
+                                        : make_node_engine(world, options, std::move(heap));
+}
+
+}  // namespace
+}  // namespace shunt
+

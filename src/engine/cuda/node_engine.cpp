@@ -1,0 +1,483 @@
+#include "engine/cuda/node_engine.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "core/cuda/on_device.hpp"
+#include "core/fail.hpp"
+#include "core/hash.hpp"
+#include "engine/cuda/fault.hpp"
+#include "engine/exchange.hpp"
+#include "kernels/cuda/bulk_copy_rows.hpp"
+#include "kernels/cuda/copy_bytes.hpp"
+#include "kernels/cuda/zero_padding.hpp"
+#include "transport/cuda/regrouping.hpp"
+
+namespace shunt {
+namespace {
+
+/// Maps whose tables are kept without a plan that uses them.
+constexpr std::size_t kMostMaps = 16;
+
+class PendingOnStream final : public Pending {
+ public:
+  PendingOnStream(std::shared_ptr<NodeEngine> engine, std::shared_ptr<NodeEngine::Submitted> operation, Stream callers)
+      : engine_(std::move(engine)), operation_(std::move(operation)), callers_(callers) {}
+
+  void wait() override {
+    engine_->require_no_capture("wait");
+    engine_->complete(*operation_);
+    engine_->wait(*operation_);
+  }
+  void wait_on(Stream stream) override {
+    engine_->complete(*operation_);
+    if (stream != engine_->cuda_stream)
+      device::check(cudaStreamWaitEvent(stream, operation_->event.get(), 0), "let a stream wait for an operation");
+  }
+  [[nodiscard]] bool done() const override {
+    engine_->complete(*operation_);
+    const cudaError_t status = cudaEventQuery(operation_->event.get());
+    if (status != cudaSuccess) (void)cudaGetLastError();
+    return status == cudaSuccess;
+  }
+  void drop(bool) override { wait_on(callers_ ? callers_ : engine_->cuda_stream); }
+
+ private:
+  std::shared_ptr<NodeEngine> engine_;
+  std::shared_ptr<NodeEngine::Submitted> operation_;
+  Stream callers_;  // the stream that the call was given
+};
+
+}  // namespace
+
+std::shared_ptr<Engine::Impl> make_node_engine(World& world, const EngineOptions& options,
+                                               std::shared_ptr<DeviceHeap> heap) {
+  return std::make_shared<NodeEngine>(world, options, std::move(heap));
+}
+
+// Making it.
+
+NodeEngine::NodeEngine(World& engine_world, const EngineOptions& engine_options,
+                       std::shared_ptr<DeviceHeap> device_heap)
+    : Impl(engine_world, engine_options, EngineKind::node),
+      heap(std::move(device_heap)),
+      cuda_stream(options.device->stream ? options.device->stream : heap->stream.get()),
+      resting_(std::make_shared<device::RestingBlocks>(
+          [lender = heap](std::byte* block) { lender->memory.release(block); })),
+      is_left_out_(static_cast<std::size_t>(num_ranks())) {
+  const device::OnDevice scope(memory().device);
+  options.device->index = memory().device;
+  options.device->stream = cuda_stream;
+  if (const std::int32_t sms = options.device->sms; sms > 0) {
+    int all = 0;
+    device::check(cudaDeviceGetAttribute(&all, cudaDevAttrMultiProcessorCount, memory().device),
+                  "count multiprocessors");
+    if (sms > all)
+      fail(ErrorCode::invalid_argument, "rank {}: {}: device.sms is {}, expected 0 to {}", rank(), title("engine"), sms,
+           all);
+    if (!device::has_bulk_copies())
+      fail(ErrorCode::unsupported,
+           "rank {}: {}: device.sms is {}, but device {} has no bulk copies (compute capability 9.0), or this build no "
+           "code for them",
+           rank(), title("engine"), sms, memory().device);
+  }
+  stream_in_use_.emplace(memory().device, cuda_stream);
+  page_ = heap->take_page();
+  watch_ = std::make_unique<device::Watchdog::Watch>(heap->watchdog, world, page_->vigil);
+  meet_peers(engine_world);
+  check_connections(engine_world);
+}
+
+NodeEngine::~NodeEngine() {
+  // What is under way ends by itself, when a rank is lost or at the deadline at the latest; its memory must not be
+  // handed out before.
+  (void)cudaStreamSynchronize(cuda_stream);
+  if (has_failed() || has_left_out()) keep_what_peers_may_write();
+  resting_->complete(std::numeric_limits<std::uint64_t>::max());
+}
+
+void NodeEngine::meet_peers(World& engine_world) {
+  struct Introduction {
+    std::uint64_t agreement;
+    std::uint64_t control_offset;
+    std::uint64_t elsewhere_offset;
+  };
+  const auto count = static_cast<std::size_t>(num_ranks());
+  control_.self = rank().value;
+  control_.shape = {num_ranks(), options.device->max_experts + num_ranks()};
+  control_.fault = &page_->fault;
+  control_.vigil = page_->vigil;
+  control_.deadline_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(*options.deadline).count());
+  elsewhere_ = control_;
+  elsewhere_.shape.num_words = 0;
+  elsewhere_.deadline_ns *= 2;  // ranks may notice a loss one after the other
+
+  // Of pointers [ranks]: heaps, control blocks, blocks elsewhere, shown [2, ranks], shown elsewhere [2, ranks].
+  constexpr std::size_t kTables = 7;
+  const std::size_t own_bytes =
+      kTables * count * sizeof(void*) + 2 * sizeof(device::Progress) + sizeof(unsigned long long);
+  control_block_ = heap->allocate(control_.shape.bytes());
+  elsewhere_block_ = heap->allocate(elsewhere_.shape.bytes());
+  own_block_ = heap->allocate(own_bytes);
+  for (const auto& [block, bytes] : {std::pair(control_block_.get(), control_.shape.bytes()),
+                                     std::pair(elsewhere_block_.get(), elsewhere_.shape.bytes()),
+                                     std::pair(own_block_.get(), own_bytes)})
+    device::check(cudaMemsetAsync(block, 0, bytes, cuda_stream), "clear signals");
+  device::check(cudaStreamSynchronize(cuda_stream), "clear signals");
+
+  const Introduction mine{Hasher()
+                              .add(static_cast<std::uint64_t>(options.hidden))
+                              .add(static_cast<std::uint64_t>(options.dtype))
+                              .add(static_cast<std::uint64_t>(*options.expert_dtype))
+                              .add(static_cast<std::uint64_t>(*options.result_dtype))
+                              .add(static_cast<std::uint64_t>(*options.wire_dtype))
+                              .add(static_cast<std::uint64_t>(options.reduction))
+                              .add(static_cast<std::uint64_t>(options.device->max_tokens))
+                              .add(static_cast<std::uint64_t>(options.device->max_experts))
+                              .value(),
+                          heap->memory.offset_of(control_block_.get()), heap->memory.offset_of(elsewhere_block_.get())};
+  const auto all = engine_world.all_gather(std::as_bytes(std::span(&mine, 1)));
+  std::vector<std::byte*> pointers(3 * count);
+  for (std::size_t peer = 0; peer < count; ++peer) {
+    Introduction theirs;
+    std::memcpy(&theirs, all[peer].data(), sizeof(theirs));
+    if (theirs.agreement != mine.agreement)
+      fail(ErrorCode::mismatch, "{}: ranks {} and {} make engines with different options", title("engine"), rank(),
+           peer);
+    pointers[peer] = heap->memory.base_of(peer);
+    pointers[count + peer] = pointers[peer] + theirs.control_offset;
+    pointers[2 * count + peer] = pointers[peer] + theirs.elsewhere_offset;
+  }
+  auto** const words = reinterpret_cast<std::byte**>(own_block_.get());
+  copy_when_idle(words, pointers.data(), pointers.size() * sizeof(void*), "tell the device of its peers");
+  auto* const progress = reinterpret_cast<device::Progress*>(words + kTables * count);
+  control_.heaps = elsewhere_.heaps = words;
+  control_.blocks = words + count;
+  control_.shown = words + 3 * count;
+  control_.progress = progress;
+  elsewhere_.blocks = words + 2 * count;
+  elsewhere_.shown = words + 5 * count;
+  elsewhere_.progress = progress + 1;
+  static_assert(2 * sizeof(device::Progress) % sizeof(unsigned long long) == 0);
+  furthest_round_ = reinterpret_cast<unsigned long long*>(progress + 2);
+}
+
+void NodeEngine::check_connections(World& engine_world) const {
+  // All ranks of this process have counted their streams before they met.
+  const std::int32_t streams = device::StreamInUse::num_streams(memory().device);
+  const std::int32_t connections = world->fabric->environment().device_connections;
+  const bool is_fine = streams <= connections;
+  std::optional<RankId> crowded;
+  const auto all = engine_world.all_gather(std::as_bytes(std::span(&is_fine, 1)));
+  for (std::size_t peer = all.size(); peer-- > 0;)
+    if (all[peer][0] == std::byte{0}) crowded = RankId(static_cast<std::int32_t>(peer));
+  if (!is_fine)
+    fail(ErrorCode::unsupported,
+         "rank {}: {}: operations of this process would run on {} streams of device {}, which has {} connections, and "
+         "could wait for each other forever; set CUDA_DEVICE_MAX_CONNECTIONS to {} or more, at most {}, before CUDA "
+         "starts, or let engines share streams",
+         rank(), title("engine"), streams, memory().device, connections, streams, Environment::kMostDeviceConnections);
+  if (crowded)
+    fail(ErrorCode::unsupported, "rank {}: {}: rank {}'s process has more streams than its device has connections",
+         rank(), title("engine"), *crowded);
+}
+
+std::vector<std::vector<std::byte>> NodeEngine::gather(std::span<const std::byte> mine) {
+  std::vector<std::vector<std::byte>> gathered;
+  exchange({*world->fabric, world->group, world->topology, key, next_sequence_, *options.deadline}, OpKind::plan, mine,
+           {mine.size()}, [&](std::span<const std::span<const std::byte>> all) {
+             for (const auto bytes : all) gathered.emplace_back(bytes.begin(), bytes.end());
+           });
+  return gathered;
+}
+
+// Faults.
+
+bool NodeEngine::has_failed() const { return device::cause_of(page_->fault) != device::FaultRecord::none; }
+
+bool NodeEngine::has_left_out() const { return std::ranges::find(is_left_out_, true) != is_left_out_.end(); }
+
+void NodeEngine::keep_what_peers_may_write() const noexcept {
+  device::SymmetricHeap& blocks = heap->memory;
+  const auto keep = [&](const std::byte* block) {
+    if (block) blocks.keep(blocks.offset_of(block));
+  };
+  keep(control_block_.get());
+  keep(elsewhere_block_.get());
+  for (const auto& [key_of_map, buffers] : padded_)
+    for (const std::byte* written : {buffers->rows.data, buffers->row_scales.data, buffers->counts.get()}) keep(written);
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  if (cudaStreamIsCapturing(cuda_stream, &status) != cudaSuccess || status != cudaStreamCaptureStatusNone) return;
+  // What is shown at a meeting is used until the next, and all came to the last but one.
+  for (const std::uint32_t meeting : {0u, 1u}) {
+    device::Note said{};
+    const std::byte* const from = control_block_.get() + control_.shape.note(meeting, rank().value);
+    if (cudaStreamSynchronize(cuda_stream) != cudaSuccess) return;
+    if (cudaMemcpyAsync(&said, from, sizeof(said), cudaMemcpyDefault, cuda_stream) != cudaSuccess) return;
+    if (cudaStreamSynchronize(cuda_stream) != cudaSuccess) return;
+    for (const std::uint64_t offset : {said.offset, said.second_offset})
+      if (offset != 0) blocks.keep(offset);
+  }
+}
+
+void NodeEngine::throw_if_faulty() const {
+  if (has_failed()) keep_what_peers_may_write();
+  device::throw_if_faulty(page_->fault, *watch_, rank(), *options.deadline, options.name);
+}
+
+void NodeEngine::check() const {
+  throw_if_faulty();
+  if (!has_left_out()) Impl::check();
+}
+
+std::optional<RankId> NodeEngine::missing() const {
+  const device::FaultRecord::Cause cause = device::cause_of(page_->fault);
+  if (cause != device::FaultRecord::deadline && cause != device::FaultRecord::lost) return std::nullopt;
+  return RankId(page_->fault.peer);
+}
+
+void NodeEngine::leave_out(std::span<const RankId> ranks) {
+  require_no_capture("leave_out");
+  for (const RankId left : ranks)
+    if (left.value < 0 || left.value >= num_ranks() || left == rank())
+      fail(ErrorCode::invalid_argument, "rank {}: {}: rank {} is not one of the {} others", rank(), title("leave_out"),
+           left, num_ranks() - 1);
+  for (const RankId left : ranks) is_left_out_[left.index()] = true;
+  const device::OnDevice scope(memory().device);
+  std::vector<std::byte* const*> tables{control_.blocks, elsewhere_.blocks};
+  for (const auto& [key_of_map, buffers] : padded_)
+    for (std::uint8_t place = 0; place < PaddedBuffers::kNumPlaces; ++place)
+      tables.push_back(buffers->peers_at(static_cast<PaddedBuffers::Place>(place)));
+  Hasher who;
+  for (std::size_t left = 0; left < is_left_out_.size(); ++left) {
+    if (!is_left_out_[left]) continue;
+    who.add(left);
+    std::byte* const nowhere = nullptr;
+    for (std::byte* const* const table : tables)
+      copy_when_idle(const_cast<std::byte**>(table + left), &nowhere, sizeof(nowhere), "leave a rank out");
+  }
+  device::check(cudaStreamSynchronize(cuda_stream), "leave ranks out");
+  page_->fault = {};
+  watch_->leave_out(is_left_out_);
+  if (const auto half = half_done_.lock()) half->second_half.reset();
+  half_done_.reset();
+  is_dispatched_ = false;
+  const device::Tag tag{OpKind::leave_out, device::Phase::begin, who.value()};
+  device::launch(device::Regrouping{control_, elsewhere_, num_regroupings_ + 1, tag.packed(), furthest_round_},
+                 cuda_stream);
+  std::uint64_t round = 0;
+  copy_when_idle(&round, furthest_round_, sizeof(round), "regroup");
+  num_regroupings_ = round - 1;
+  device::throw_if_faulty(page_->fault, *watch_, rank(), 2 * *options.deadline, options.name);
+  ++num_regroupings_;
+}
+
+// The stream.
+
+std::optional<std::uint64_t> NodeEngine::capture_id() const {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  unsigned long long id = 0;
+  device::check(cudaStreamGetCaptureInfo(cuda_stream, &status, &id), "ask whether a stream is captured");
+  return status == cudaStreamCaptureStatusNone ? std::nullopt : std::optional<std::uint64_t>(id);
+}
+
+void NodeEngine::require_no_capture(std::string_view operation) const {
+  if (is_capturing())
+    fail(ErrorCode::invalid_argument, "rank {}: {}: the host can't wait for what is being captured", rank(),
+         title(operation));
+}
+
+void NodeEngine::copy_when_idle(void* to, const void* from, std::size_t bytes, const char* what) const {
+  device::check(cudaStreamSynchronize(cuda_stream), what);
+  device::check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, cuda_stream), what);
+  device::check(cudaStreamSynchronize(cuda_stream), what);
+}
+
+void NodeEngine::start_after(Stream after) {
+  if (const auto half = half_done_.lock()) complete(*half);
+  throw_if_faulty();
+  work_ = resting_->begin_work();
+  if (after && after != cuda_stream)
+    device::check(cudaStreamWaitEvent(cuda_stream, events_->record(after).get(), 0), "wait for the caller's stream");
+  just_planned_ = {};
+}
+
+std::shared_ptr<Pending> NodeEngine::submit(Stream callers, std::optional<Submitted::Half> second_half) {
+  auto operation = std::make_shared<Submitted>();
+  operation->second_half = std::move(second_half);
+  if (operation->second_half)
+    half_done_ = operation;
+  else
+    mark(*operation);
+  return std::make_shared<PendingOnStream>(shared_from_this(), std::move(operation), callers);
+}
+
+void NodeEngine::mark(Submitted& operation) {
+  operation.event = events_->record(cuda_stream);
+  operation.work = work_;
+  give_back_what_is_over(operation.event);
+}
+
+void NodeEngine::wait(const Submitted& operation) const {
+  device::check(cudaEventSynchronize(operation.event.get()), "wait for an operation");
+  throw_if_faulty();
+  resting_->complete(operation.work);
+}
+
+void NodeEngine::give_back_what_is_over(const device::Events::Event& now) {
+  if (resting_->empty() || is_capturing()) return;
+  if (!probe_.event) {
+    probe_ = {now, work_};
+    return;
+  }
+  const cudaError_t status = cudaEventQuery(probe_.event.get());
+  if (status == cudaErrorNotReady) {
+    (void)cudaGetLastError();
+    return;
+  }
+  device::check(status, "look how far a stream has come");
+  if (!has_failed()) resting_->complete(probe_.work);
+  probe_ = {};
+}
+
+device::Note NodeEngine::note(device::Tag tag, const void* shown, const void* second) const {
+  const auto offset = [&](const void* block) { return block ? heap->memory.offset_of(block) : 0; };
+  return {offset(shown), offset(second), tag.packed()};
+}
+
+void NodeEngine::meet_to_begin(device::Tag tag, const void* shown, const void* second) const {
+  device::launch_meeting(control_, note(tag, shown, second), cuda_stream);
+}
+
+void NodeEngine::meet_to_end(device::Tag tag, const device::Poison& outputs) const {
+  device::launch_meeting(control_, note(tag), cuda_stream, device::MeetingPart::whole, outputs);
+}
+
+// Memory.
+
+template <class Make>
+auto NodeEngine::with_room(const Make& make) const {
+  try {
+    return make();
+  } catch (const Error&) {
+    if (resting_->empty() || is_capturing()) throw;
+  }
+  device::check(cudaStreamSynchronize(cuda_stream), "wait for room");
+  throw_if_faulty();
+  resting_->complete(work_);
+  work_ = resting_->begin_work();  // what asks for room has not been put on the stream yet
+  return make();
+}
+
+Tensor NodeEngine::allocate(DType dtype, std::int64_t rows, std::int64_t cols) const {
+  return with_room([&] { return heap->allocate(dtype, rows, cols); });
+}
+
+std::shared_ptr<std::byte> NodeEngine::allocate_hidden(std::size_t bytes) const {
+  return with_room(
+      [&] { return resting_->take(bytes, [&](std::size_t wanted) { return heap->memory.allocate(wanted); }); });
+}
+
+Tensor NodeEngine::staging(std::string_view operation, const ConstTensor& like) const {
+  if (is_capturing())
+    fail(ErrorCode::invalid_argument,
+         "rank {}: {}: what is captured needs whole tensors that came from Engine::allocate: a copy's memory would not "
+         "live as long as the graph",
+         rank(), title(operation));
+  Tensor tensor{nullptr, like.dtype, like.rows, like.cols, nullptr, memory()};
+  const std::shared_ptr<std::byte> block = allocate_hidden(tensor.bytes());
+  tensor.data = block.get();
+  tensor.owner = block;
+  return tensor;
+}
+
+bool NodeEngine::is_symmetric(const ConstTensor& tensor) const {
+  // Kernels rely on what the heap aligns its blocks to.
+  return tensor.is_contiguous() && heap->memory.contains(tensor.data, tensor.bytes()) &&
+         heap->memory.offset_of(tensor.data) % device::SymmetricHeap::kAlignment == 0;
+}
+
+void NodeEngine::copy_in(std::string_view operation, const ConstTensor& from, const Tensor& to) const {
+  if (from.bytes() == 0) return;
+  if (from.memory == memory()) {
+    device::launch(device::CopyBytes{.from = from.data,
+                                     .to = to.data,
+                                     .row_bytes = from.is_contiguous() ? from.bytes() : from.row_bytes(),
+                                     .num_rows = from.is_contiguous() ? 1 : from.rows,
+                                     .from_stride = from.stride_bytes()},
+                   cuda_stream);
+    return;
+  }
+  require_no_capture(operation);
+  copy(from, to);
+}
+
+ConstTensor NodeEngine::readable(std::string_view operation, const ConstTensor& tensor) const {
+  if ((tensor.memory == memory() && tensor.is_contiguous()) || tensor.bytes() == 0) return tensor;
+  const Tensor copied = staging(operation, tensor);
+  copy_in(operation, tensor, copied);
+  return copied;
+}
+
+ConstTensor NodeEngine::show_to_peers(std::string_view operation, const ConstTensor& tensor) const {
+  if (is_symmetric(tensor)) return tensor;
+  const Tensor copied = staging(operation, tensor);
+  copy_in(operation, tensor, copied);
+  return copied;
+}
+
+Tensor NodeEngine::writable_by_peers(std::string_view operation, const Tensor& out) const {
+  return is_symmetric(out) ? out : staging(operation, out);
+}
+
+void NodeEngine::deliver(const Tensor& received, const Tensor& out) const {
+  if (received.data != out.data)
+    device::launch(device::CopyBytes{.from = received.data, .to = out.data, .row_bytes = out.bytes()}, cuda_stream);
+}
+
+Tensor NodeEngine::scales_for_output(const Tensor& given, std::int64_t rows) const {
+  return is_given(given) || !has_scales() ? given : allocate(f32, rows, checks().num_scales());
+}
+
+void NodeEngine::copy(const ConstTensor& from, const Tensor& to) const {
+  require_no_capture("copy");
+  const device::OnDevice scope(memory().device);
+  // Nothing may wait in the queues of copies: copy_when_idle() says why.
+  device::check(cudaStreamSynchronize(cuda_stream), "copy");
+  if (from.is_contiguous() && to.is_contiguous())
+    device::check(cudaMemcpyAsync(to.data, from.data, from.bytes(), cudaMemcpyDefault, cuda_stream), "copy");
+  else
+    device::check(cudaMemcpy2DAsync(to.data, to.stride_bytes(), from.data, from.stride_bytes(), from.row_bytes(),
+                                    static_cast<std::size_t>(from.rows), cudaMemcpyDefault, cuda_stream),
+                  "copy");
+  device::check(cudaStreamSynchronize(cuda_stream), "copy");
+}
+
+void NodeEngine::zero_padding(const NodePlan& plan, const Tensor& rows) const {
+  if (plan.shape.unique || plan.options.alignment == 1) return;
+  device::launch(device::ZeroPadding{.rows = rows.data,
+                                     .offsets = plan.arrays.expert_offsets,
+                                     .counts = plan.arrays.expert_counts,
+                                     .num_experts = plan.shape.num_local,
+                                     .row_bytes = rows.row_bytes(),
+                                     .stop = &control_.progress->fault},
+                 cuda_stream);
+}
+
+std::shared_ptr<const device::MapTables> NodeEngine::tables_of(const ExpertMap& map) {
+  if (const auto known = maps_.find(map.hash()); known != maps_.end()) return known->second;
+  if (is_capturing())
+    fail(ErrorCode::invalid_argument,
+         "rank {}: {}: this map is new to the engine; plan with it once before it is captured", rank(), title("plan"));
+  const device::MapWords words(map, world->topology, options.reduction == Reduction::flat);
+  const std::size_t bytes = words.words().size() * sizeof(std::int32_t);
+  const auto block = with_room([&] { return heap->allocate(bytes); });
+  copy_when_idle(block.get(), words.words().data(), bytes, "tell the device of a map");
+  // The stream is idle: tables without a plan are used by nobody.
+  if (maps_.size() >= kMostMaps) std::erase_if(maps_, [](const auto& known) { return known.second.use_count() == 1; });
+  const auto tables = std::make_shared<device::MapTables>(words.at(reinterpret_cast<std::int32_t*>(block.get())));
+  return maps_[map.hash()] = {tables.get(), [tables, block](const device::MapTables*) {}};
+}
+
+}  // namespace shunt

@@ -1,0 +1,184 @@
+// The engine on devices of one node: operations are kernels on a stream, and ranks wait for each other there.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "engine/cuda/connections.hpp"
+#include "engine/cuda/device_heap.hpp"
+#include "engine/cuda/events.hpp"
+#include "engine/cuda/node_plan.hpp"
+#include "engine/cuda/padded_buffers.hpp"
+#include "engine/cuda/resting_blocks.hpp"
+#include "engine/cuda/tag.hpp"
+#include "engine/engine_impl.hpp"
+#include "plan/cuda/map_tables.hpp"
+#include "transport/cuda/control.hpp"
+#include "transport/cuda/meeting.hpp"
+
+namespace shunt {
+
+/// Collective.
+std::shared_ptr<Engine::Impl> make_node_engine(World& world, const EngineOptions& options,
+                                               std::shared_ptr<DeviceHeap> heap);
+
+class NodeEngine final : public Engine::Impl, public std::enable_shared_from_this<NodeEngine> {
+ public:
+  NodeEngine(World& engine_world, const EngineOptions& engine_options, std::shared_ptr<DeviceHeap> device_heap);
+  ~NodeEngine() override;
+
+  [[nodiscard]] Memory memory() const override { return Memory::on_device(heap->memory.device()); }
+  [[nodiscard]] Stream stream() const override { return cuda_stream; }
+  [[nodiscard]] Tensor allocate(DType dtype, std::int64_t rows, std::int64_t cols) const override;
+  void copy(const ConstTensor& from, const Tensor& to) const override;
+  [[nodiscard]] Plan plan(const Routing& routing, const ExpertMap& map, const PlanOptions& plan_options) override;
+  [[nodiscard]] Ticket<Rows> dispatch(const Plan& plan, const ConstTensor& x,
+                                      const DispatchOptions& dispatch_options) override;
+  [[nodiscard]] std::shared_ptr<Pending> start(const Pull& pull) override;
+  [[nodiscard]] std::shared_ptr<Pending> start(const Backward& backward) override;
+  [[nodiscard]] Tensor expert_out(const PlanData& plan) const override;
+  void check() const override;
+  [[nodiscard]] const std::uint32_t* fault_word() const override { return &page_->fault.cause; }
+  void leave_out(std::span<const RankId> ranks) override;
+  [[nodiscard]] std::optional<RankId> missing() const override;
+
+  // For its plans and tickets.
+
+  /// Throws unless the host may wait for the stream.
+  void require_no_capture(std::string_view operation) const;
+  /// Copies between host and device go through queues that ranks of a process share, so nothing may wait there: the
+  /// host waits for the stream first.
+  void copy_when_idle(void* to, const void* from, std::size_t bytes, const char* what) const;
+
+  /// One that was put on the stream. A `padded` one has a second half, in which this rank waits for the others: it is
+  /// put there when its ticket is waited for, or before the next operation.
+  struct Submitted {
+    struct Half {
+      std::shared_ptr<const NodePlan> plan;
+      OpKind kind;
+      Tensor out;  ///< of combine
+    };
+    std::optional<Half> second_half = std::nullopt;
+    device::Events::Event event = nullptr;
+    std::uint64_t work = 0;
+  };
+  void complete(Submitted& operation);
+  void wait(const Submitted& operation) const;
+
+  std::shared_ptr<DeviceHeap> heap;
+  cudaStream_t cuda_stream;
+
+ private:
+  /// A mark on the stream, and the last work before it.
+  struct Mark {
+    device::Events::Event event;
+    std::uint64_t work = 0;
+  };
+  /// The plan that the last operation made, and the capture that holds it.
+  struct Planned {
+    const NodePlan* plan = nullptr;
+    std::optional<std::uint64_t> capture = std::nullopt;
+  };
+
+  // Making it.
+  void meet_peers(World& engine_world);
+  void check_connections(World& engine_world) const;
+  [[nodiscard]] std::vector<std::vector<std::byte>> gather(std::span<const std::byte> mine);
+
+  // Faults.
+  [[nodiscard]] bool has_failed() const;
+  /// Throws the Error of a fault that the device has recorded. Before, what peers may still write is kept from others.
+  void throw_if_faulty() const;
+  /// Ranks that come late, after this one has given up or left them out, find all they waited for and write where they
+  /// were told to.
+  void keep_what_peers_may_write() const noexcept;
+  [[nodiscard]] bool has_left_out() const;
+
+  // The stream.
+  /// Of its capture; none unless it is captured.
+  [[nodiscard]] std::optional<std::uint64_t> capture_id() const;
+  [[nodiscard]] bool is_capturing() const { return capture_id().has_value(); }
+  /// The stream goes on when `after` has come here.
+  void start_after(Stream after);
+  [[nodiscard]] std::shared_ptr<Pending> submit(Stream callers,
+                                                std::optional<Submitted::Half> second_half = std::nullopt);
+  void mark(Submitted& operation);
+  void give_back_what_is_over(const device::Events::Event& now);
+  /// Blocks that peers may use from the meeting on.
+  [[nodiscard]] device::Note note(device::Tag tag, const void* shown = nullptr, const void* second = nullptr) const;
+  void meet_to_begin(device::Tag tag, const void* shown, const void* second = nullptr) const;
+  void meet_to_end(device::Tag tag, const device::Poison& outputs) const;
+  /// A dispatch that is captured now finds the plan's rows shown to all.
+  [[nodiscard]] bool are_rows_shown(const NodePlan& plan) const;
+
+  // Memory.
+  /// Calls make(); if there is no room, once more when the stream has passed all that rests.
+  template <class Make>
+  auto with_room(const Make& make) const;
+  /// A block that no caller sees. It is given back when it is let go of and the stream has passed its last use.
+  [[nodiscard]] std::shared_ptr<std::byte> allocate_hidden(std::size_t bytes) const;
+  [[nodiscard]] Tensor staging(std::string_view operation, const ConstTensor& like) const;
+  [[nodiscard]] bool is_symmetric(const ConstTensor& tensor) const;
+  /// The tensor itself where kernels can read it, else a copy.
+  [[nodiscard]] ConstTensor readable(std::string_view operation, const ConstTensor& tensor) const;
+  /// The tensor itself where peers can read or write it, else a copy, or a block in its stead.
+  [[nodiscard]] ConstTensor show_to_peers(std::string_view operation, const ConstTensor& tensor) const;
+  [[nodiscard]] Tensor writable_by_peers(std::string_view operation, const Tensor& out) const;
+  void copy_in(std::string_view operation, const ConstTensor& from, const Tensor& to) const;
+  void deliver(const Tensor& received, const Tensor& out) const;
+  [[nodiscard]] Tensor scales_for_output(const Tensor& given, std::int64_t rows) const;
+
+  // Plans.
+  [[nodiscard]] const NodePlan& data_of(const Plan& plan) const { return static_cast<const NodePlan&>(*plan.data()); }
+  void check_bounds(const ExpertMap& map, const Routing& routing, const PlanOptions& plan_options) const;
+  [[nodiscard]] std::shared_ptr<const device::MapTables> tables_of(const ExpertMap& map);
+  [[nodiscard]] std::shared_ptr<NodePlan> make_plan(const Routing& routing, const ExpertMap& map,
+                                                    const PlanOptions& plan_options);
+  void make_room(NodePlan& plan, const ExpertMap& map);
+  void bring_routing(NodePlan& plan, const Routing& routing);
+  void narrow_experts(const NodePlan& plan) const;
+  class PlanLaunches;
+
+  // Rows.
+  /// Starts the kernel that sends x. shown: [2, ranks], device: every rank's rows, and their scales.
+  void send(const NodePlan& plan, const ConstTensor& x, const ConstTensor& scales, std::byte* const* shown) const;
+  void zero_padding(const NodePlan& plan, const Tensor& rows) const;
+
+  // `padded`.
+  [[nodiscard]] std::shared_ptr<const PaddedBuffers> padded_buffers_of(const ExpertMap& map, std::int64_t max_tokens);
+  [[nodiscard]] std::shared_ptr<PaddedBuffers> make_padded_buffers(const ExpertMap& map, std::int64_t max_tokens);
+  void check_turn(OpKind kind) const;
+  [[nodiscard]] Ticket<Rows> dispatch_padded(const Plan& plan, const ConstTensor& x, Stream callers);
+  [[nodiscard]] std::shared_ptr<Pending> combine_padded(const Pull& pull);
+
+  std::uint64_t num_plans_ = 0;
+  std::uint32_t next_sequence_ = 0;  // of what ranks exchange to make buffers
+  std::optional<device::StreamInUse> stream_in_use_;
+  device::Control control_{};
+  std::shared_ptr<device::Events> events_ = std::make_shared<device::Events>();
+  std::shared_ptr<device::RestingBlocks> resting_;
+  mutable std::uint64_t work_ = 0;  // the last that was begun; making room begins anew
+  Mark probe_;                      // no event: nobody looks
+  Planned just_planned_;            // no plan: it was another operation
+  std::shared_ptr<HostPage> page_;
+  std::unique_ptr<device::Watchdog::Watch> watch_;
+  std::shared_ptr<std::byte> control_block_;  // what peers write
+  std::shared_ptr<std::byte> own_block_;      // what only this rank's kernels touch
+  std::map<std::uint64_t, std::shared_ptr<const device::MapTables>> maps_;
+
+  // `padded`.
+  std::map<std::pair<std::uint64_t, std::int64_t>, std::shared_ptr<const PaddedBuffers>> padded_;  // by map and tokens
+  bool is_dispatched_ = false;           // a combine comes next
+  std::weak_ptr<Submitted> half_done_;   // not submitted whole
+  device::Control elsewhere_{};          // where ranks regroup
+  std::shared_ptr<std::byte> elsewhere_block_;
+  unsigned long long* furthest_round_ = nullptr;  // device
+  std::vector<bool> is_left_out_;
+  std::uint64_t num_regroupings_ = 0;
+};
+
+}  // namespace shunt

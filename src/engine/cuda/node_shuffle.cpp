@@ -1,0 +1,121 @@
+// What the engine on devices of one node does with rows.
+#include "core/cuda/on_device.hpp"
+#include "engine/cuda/node_engine.hpp"
+#include "engine/cuda/row_kernels.hpp"
+#include "kernels/cuda/dot_rows.hpp"
+#include "kernels/cuda/quantise_rows.hpp"
+#include "kernels/cuda/scale_rows.hpp"
+
+namespace shunt {
+
+using device::Phase;
+using device::poisoned;
+
+Ticket<Rows> NodeEngine::dispatch(const Plan& plan, const ConstTensor& x, const DispatchOptions& dispatch_options) {
+  const NodePlan& data = data_of(plan);
+  if (data.padded) return dispatch_padded(plan, x, dispatch_options.stream);
+  const device::OnDevice scope(memory().device);
+  const bool has_rows = is_given(data.options.rows);
+  const bool are_shown = are_rows_shown(data);
+  start_after(dispatch_options.stream);
+  const Tensor out = has_rows                          ? data.options.rows
+                     : is_given(dispatch_options.out) ? dispatch_options.out
+                                                       : allocate(options.dtype, data.num_rows(), options.hidden);
+  const Tensor scales =
+      has_rows ? data.options.row_scales : scales_for_output(dispatch_options.out_scales, data.num_rows());
+  const ConstTensor sent = readable("dispatch", x);
+  const ConstTensor sent_scales = readable("dispatch", dispatch_options.scales);
+  const Tensor received = writable_by_peers("dispatch", out);
+  const Tensor received_scales = has_scales() ? writable_by_peers("dispatch", scales) : Tensor();
+  if (!are_shown) meet_to_begin({OpKind::dispatch, Phase::begin, data.hash}, received.data, received_scales.data);
+  send(data, sent, sent_scales, are_shown ? data.arrays.shown : control_.shown);
+  zero_padding(data, received);
+  if (has_scales()) zero_padding(data, received_scales);
+  meet_to_end({OpKind::dispatch, Phase::end, data.hash}, {poisoned(received), poisoned(received_scales)});
+  deliver(received, out);
+  deliver(received_scales, scales);
+  return {submit(dispatch_options.stream), {.data = out, .scales = scales, .plan = plan}};
+}
+
+bool NodeEngine::are_rows_shown(const NodePlan& plan) const {
+  return is_given(plan.options.rows) && just_planned_.plan == &plan && just_planned_.capture &&
+         just_planned_.capture == capture_id();
+}
+
+void NodeEngine::send(const NodePlan& plan, const ConstTensor& x, const ConstTensor& scales,
+                      std::byte* const* shown) const {
+  const std::uint32_t* const stop = &control_.progress->fault;
+  if (!has_scales()) return device::launch_copy(plan, x, shown, stop, {options.device->sms, cuda_stream});
+  device::launch(device::QuantiseRows{.x = x.data,
+                                      .scales = reinterpret_cast<const float*>(scales.data),
+                                      .rows = shown,
+                                      .row_scales = shown + num_ranks(),
+                                      .terms = plan.arrays.terms,
+                                      .num_tokens = plan.shape.num_tokens,
+                                      .topk = plan.shape.topk,
+                                      .hidden = options.hidden,
+                                      .x_dtype = x.dtype,
+                                      .stop = stop},
+                 cuda_stream);
+}
+
+std::shared_ptr<Pending> NodeEngine::start(const Pull& pull) {
+  const NodePlan& data = data_of(pull.plan);
+  if (data.padded) return combine_padded(pull);
+  const device::OnDevice scope(memory().device);
+  start_after(pull.stream);
+  const ConstTensor shown = show_to_peers(to_string(pull.kind), pull.rows);
+  meet_to_begin({pull.kind, Phase::begin, data.hash}, shown.data);
+  device::launch_sum({.rows = control_.shown,
+                      .result = pull.out.data,
+                      .terms = data.arrays.terms,
+                      .num_tokens = data.shape.num_tokens,
+                      .topk = data.shape.topk,
+                      .hidden = options.hidden,
+                      .row_dtype = *options.expert_dtype,
+                      .wire_dtype = *options.wire_dtype,
+                      .result_dtype = *options.result_dtype,
+                      .weighted = pull.kind == OpKind::combine,
+                      .stop = &control_.progress->fault},
+                     {options.device->sms, cuda_stream});
+  meet_to_end({pull.kind, Phase::end, data.hash}, {poisoned(pull.out)});
+  return submit(pull.stream);
+}
+
+std::shared_ptr<Pending> NodeEngine::start(const Backward& backward) {
+  const NodePlan& data = data_of(backward.plan);
+  const auto& [rows, weights] = backward.gradients;
+  const bool has_weights = !data.shape.unique;
+  const device::OnDevice scope(memory().device);
+  start_after(backward.stream);
+  const ConstTensor grad_out = readable("combine_backward", backward.grad_out);
+  const ConstTensor shown = has_weights ? show_to_peers("combine_backward", backward.expert_out) : ConstTensor();
+  const std::uint32_t* const stop = &control_.progress->fault;
+  meet_to_begin({OpKind::combine_backward, Phase::begin, data.hash}, rows.data, shown.data);
+  device::launch(device::ScaleRows{.x = grad_out.data,
+                                   .out = control_.shown,
+                                   .segments = data.arrays.segments,
+                                   .num_segments = data.shape.num_segments(),
+                                   .hidden = options.hidden,
+                                   .x_dtype = *options.result_dtype,
+                                   .out_dtype = *options.expert_dtype,
+                                   .stop = stop},
+                 cuda_stream);
+  if (has_weights)
+    device::launch(device::DotRows{.x = grad_out.data,
+                                   .rows = control_.shown + num_ranks(),
+                                   .terms = data.arrays.terms,
+                                   .result = reinterpret_cast<float*>(weights.data),
+                                   .num_tokens = data.shape.num_tokens,
+                                   .topk = data.shape.topk,
+                                   .hidden = options.hidden,
+                                   .x_dtype = *options.result_dtype,
+                                   .row_dtype = *options.expert_dtype,
+                                   .stop = stop},
+                   cuda_stream);
+  zero_padding(data, rows);
+  meet_to_end({OpKind::combine_backward, Phase::end, data.hash}, {poisoned(rows), poisoned(weights)});
+  return submit(backward.stream);
+}
+
+}  // namespace shunt
