@@ -28,6 +28,11 @@ struct Environment {
   std::int32_t slice_bytes = 128 << 10;
   std::int32_t ring_depth = 0;
 
+  /// CUDA_DEVICE_MAX_CONNECTIONS: queues between a process and a device. Streams that share one can hold each other up,
+  /// so engines refuse to wait on more streams than that. Default 8, as CUDA's.
+  std::int32_t device_connections = 8;
+  static constexpr std::int32_t kMostDeviceConnections = 32;
+
   /// How ranks of several hosts find each other and prove that they belong together. Address, port and token may be
   /// left open where the launcher offers PMIx.
   struct Network {

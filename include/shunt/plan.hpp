@@ -82,19 +82,19 @@ struct PlanOptions {
 /// The arrays of a plan that its experts need. Views, valid as long as the plan.
 struct PlanArrays {
   /// [local experts + 1]: first expert-major row of each local expert; the last is where they all end.
-  std::span<const std::int32_t> expert_offsets;
+  std::span<const std::int32_t> expert_offsets = {};
   /// [local experts]: rows of each local expert without padding. Empty for `padded`, whose counts arrive with the rows.
-  std::span<const std::int32_t> expert_counts;
+  std::span<const std::int32_t> expert_counts = {};
 
   // `token_unique` only, else empty.
   /// [num_expert_rows]: the unique row that an expert-major row copies; −1 for padding.
-  std::span<const std::int32_t> unique_of_expert_row;
+  std::span<const std::int32_t> unique_of_expert_row = {};
   /// [num_rows, topk]: the expert-major rows of a unique row, by ascending expert; −1 fills the tail.
-  std::span<const std::int32_t> expert_rows_of_unique;
+  std::span<const std::int32_t> expert_rows_of_unique = {};
   /// [num_rows, topk]: local expert (0 = this rank's first) of each of those rows; −1 fills the tail.
-  std::span<const std::int32_t> unique_experts;
+  std::span<const std::int32_t> unique_experts = {};
   /// [num_rows, topk]: routing weight of each of those rows; 0 fills the tail.
-  std::span<const float> unique_weights;
+  std::span<const float> unique_weights = {};
 };
 
 /// What a plan came to, in host memory.
@@ -103,12 +103,12 @@ struct PlanContents {
   std::int64_t num_expert_rows = 0;  ///< in expert-major order, padding included
   bool overflowed = false;           ///< some rank had more than the bound
   // As in PlanArrays; those of `token_unique` have num_expert_rows or num_rows × topk entries.
-  std::vector<std::int32_t> expert_offsets;
-  std::vector<std::int32_t> expert_counts;
-  std::vector<std::int32_t> unique_of_expert_row;
-  std::vector<std::int32_t> expert_rows_of_unique;
-  std::vector<std::int32_t> unique_experts;
-  std::vector<float> unique_weights;
+  std::vector<std::int32_t> expert_offsets = {};
+  std::vector<std::int32_t> expert_counts = {};
+  std::vector<std::int32_t> unique_of_expert_row = {};
+  std::vector<std::int32_t> expert_rows_of_unique = {};
+  std::vector<std::int32_t> unique_experts = {};
+  std::vector<float> unique_weights = {};
 };
 
 struct PlanData;

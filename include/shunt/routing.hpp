@@ -31,6 +31,15 @@ class ExpertIds {
   /// 64 bits each.
   [[nodiscard]] constexpr bool is_wide() const { return is_wide_; }
   [[nodiscard]] constexpr const void* data() const { return data_; }
+  [[nodiscard]] constexpr std::size_t size_bytes() const {
+    return size_ * (is_wide_ ? sizeof(std::int64_t) : sizeof(std::int32_t));
+  }
+  /// As many, of the same width, elsewhere.
+  [[nodiscard]] constexpr ExpertIds at(const void* data) const {
+    ExpertIds copy = *this;
+    copy.data_ = data;
+    return copy;
+  }
 
   /// Each demands that the ids have that width.
   [[nodiscard]] std::span<const std::int32_t> narrow() const {

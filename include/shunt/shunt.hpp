@@ -1,4 +1,4 @@
-// All of shunt, but for what runs on GPUs: those headers are named device_*.
+// All of shunt.
 #pragma once
 
 #include "shunt/bootstrap.hpp"

@@ -35,7 +35,6 @@ void check_padded(const Routing& routing, const ExpertMap& map, RankId self, con
 }  // namespace
 
 void check_routing(const Routing& routing, std::string_view caller) {
-  SHUNT_CHECK(!routing.experts.is_wide());
   if (routing.topk < 1 || routing.topk > Routing::kMaxTopK)
     fail(ErrorCode::invalid_argument, "{}: topk is {}, expected 1 to {}", caller, routing.topk, Routing::kMaxTopK);
   if (routing.experts.size() % static_cast<std::size_t>(routing.topk) != 0)

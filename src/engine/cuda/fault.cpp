@@ -21,11 +21,11 @@ FaultRecord::Cause cause_of(const FaultRecord& record) {
 }
 
 void throw_if_faulty(const FaultRecord& record, const Watchdog::Watch& watch, RankId self,
-                     std::chrono::milliseconds deadline) {
+                     std::chrono::milliseconds deadline, std::string_view engine_name) {
   const FaultRecord::Cause cause = cause_of(record);
   if (cause == FaultRecord::none) return;
   const Tag tag = Tag::unpack(record.tag);
-  const std::string_view operation = to_string(tag.kind);
+  const std::string operation = title_of(to_string(tag.kind), engine_name);
   switch (cause) {
     case FaultRecord::deadline:
       fail(ErrorCode::deadline, "rank {}: {}: rank {} did not come within {} ms; it has met this rank {} of {} times",

@@ -3,7 +3,9 @@
 #include "core/build.hpp"
 #include "engine/cuda/cluster/cluster_engine.hpp"
 #include "engine/cuda/device_heap.hpp"
+#include "engine/cuda/describe_devices.hpp"
 #include "engine/cuda/node_engine.hpp"
+#include "engine/cuda/pruner.hpp"
 #include "engine/device_library.hpp"
 
 namespace shunt {
@@ -15,6 +17,11 @@ std::shared_ptr<Engine::Impl> make_engine(World& world, const EngineOptions& opt
                                         : make_node_engine(world, options, std::move(heap));
 }
 
+constexpr DeviceLibrary kLibrary = {make_engine, make_device_pruner, device::describe_devices};
+
 }  // namespace
 }  // namespace shunt
 
+extern "C" [[gnu::visibility("default")]] shunt::Backend shunt_backend() {
+  return {shunt::build_id().data(), &shunt::kLibrary};
+}

@@ -206,7 +206,7 @@ void NodeEngine::keep_what_peers_may_write() const noexcept {
   keep(control_block_.get());
   keep(elsewhere_block_.get());
   for (const auto& [key_of_map, buffers] : padded_)
-    for (const std::byte* written : {buffers->rows.data, buffers->row_scales.data, buffers->counts.get()}) keep(written);
+    for (const std::byte* written : {buffers->rows.data, buffers->row_scales.data, buffers->counts.data}) keep(written);
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   if (cudaStreamIsCapturing(cuda_stream, &status) != cudaSuccess || status != cudaStreamCaptureStatusNone) return;
   // What is shown at a meeting is used until the next, and all came to the last but one.

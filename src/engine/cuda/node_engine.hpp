@@ -134,12 +134,14 @@ class NodeEngine final : public Engine::Impl, public std::enable_shared_from_thi
 
   // Plans.
   [[nodiscard]] const NodePlan& data_of(const Plan& plan) const { return static_cast<const NodePlan&>(*plan.data()); }
-  void check_bounds(const ExpertMap& map, const Routing& routing, const PlanOptions& plan_options) const;
+  [[nodiscard]] static std::shared_ptr<const NodePlan> held(const Plan& plan) {
+    return std::static_pointer_cast<const NodePlan>(plan.data());
+  }
+  void check_plan_request(const Routing& routing, const ExpertMap& map, const PlanOptions& plan_options) const;
   [[nodiscard]] std::shared_ptr<const device::MapTables> tables_of(const ExpertMap& map);
   [[nodiscard]] std::shared_ptr<NodePlan> make_plan(const Routing& routing, const ExpertMap& map,
                                                     const PlanOptions& plan_options);
-  void make_room(NodePlan& plan, const ExpertMap& map);
-  void bring_routing(NodePlan& plan, const Routing& routing);
+  void bring_routing(NodePlan& plan, const Routing& routing) const;
   void narrow_experts(const NodePlan& plan) const;
   class PlanLaunches;
 

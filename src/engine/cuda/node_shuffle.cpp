@@ -1,15 +1,53 @@
 // What the engine on devices of one node does with rows.
 #include "core/cuda/on_device.hpp"
 #include "engine/cuda/node_engine.hpp"
-#include "engine/cuda/row_kernels.hpp"
+#include "kernels/cuda/bulk_copy_rows.hpp"
+#include "kernels/cuda/copy_rows.hpp"
 #include "kernels/cuda/dot_rows.hpp"
+#include "kernels/cuda/pipelined_reduce_rows.hpp"
 #include "kernels/cuda/quantise_rows.hpp"
 #include "kernels/cuda/scale_rows.hpp"
 
 namespace shunt {
 
 using device::Phase;
-using device::poisoned;
+using device::region_of;
+
+namespace {
+
+/// A third of a tile's list is empty with 8 ranks and top-8; docs/performance.md has the figures for other numbers.
+constexpr std::int32_t kUniqueRowsPerBlock = 3;
+
+/// Every row of x into its slots. out: [ranks], device: where each rank's rows begin. `sms` as in DeviceOptions.
+void launch_copy(const NodePlan& plan, const ConstTensor& x, std::byte* const* out, const std::uint32_t* stop,
+                 std::int32_t sms, cudaStream_t stream) {
+  const device::BulkCopyRows in_bulk{.x = x.data,
+                                     .out = out,
+                                     .terms = plan.arrays.terms,
+                                     .num_tokens = plan.shape.num_tokens,
+                                     .topk = plan.shape.topk,
+                                     .row_bytes = x.row_bytes(),
+                                     .stop = stop};
+  if (sms > 0 && device::fits_bulk_copies(in_bulk)) return device::launch(in_bulk, sms, stream);
+  device::launch(device::CopyRows{.x = x.data,
+                                  .out = out,
+                                  .segments = plan.arrays.segments,
+                                  .num_segments = plan.shape.num_segments(),
+                                  .row_bytes = x.row_bytes(),
+                                  .stop = stop,
+                                  .list_length = plan.shape.unique ? device::kTileTokens * plan.shape.rows_per_token() : 1,
+                                  .segments_per_block = plan.shape.unique ? kUniqueRowsPerBlock : 1},
+                 stream);
+}
+
+void launch_sum(const device::ReduceRows& reduce, std::int32_t sms, cudaStream_t stream) {
+  if (sms > 0 && device::fits_pipeline(reduce))
+    device::launch_pipelined(reduce, sms, stream);
+  else
+    device::launch(reduce, stream);
+}
+
+}  // namespace
 
 Ticket<Rows> NodeEngine::dispatch(const Plan& plan, const ConstTensor& x, const DispatchOptions& dispatch_options) {
   const NodePlan& data = data_of(plan);
@@ -31,7 +69,7 @@ Ticket<Rows> NodeEngine::dispatch(const Plan& plan, const ConstTensor& x, const 
   send(data, sent, sent_scales, are_shown ? data.arrays.shown : control_.shown);
   zero_padding(data, received);
   if (has_scales()) zero_padding(data, received_scales);
-  meet_to_end({OpKind::dispatch, Phase::end, data.hash}, {poisoned(received), poisoned(received_scales)});
+  meet_to_end({OpKind::dispatch, Phase::end, data.hash}, {region_of(received), region_of(received_scales)});
   deliver(received, out);
   deliver(received_scales, scales);
   return {submit(dispatch_options.stream), {.data = out, .scales = scales, .plan = plan}};
@@ -45,7 +83,7 @@ bool NodeEngine::are_rows_shown(const NodePlan& plan) const {
 void NodeEngine::send(const NodePlan& plan, const ConstTensor& x, const ConstTensor& scales,
                       std::byte* const* shown) const {
   const std::uint32_t* const stop = &control_.progress->fault;
-  if (!has_scales()) return device::launch_copy(plan, x, shown, stop, {options.device->sms, cuda_stream});
+  if (!has_scales()) return launch_copy(plan, x, shown, stop, options.device->sms, cuda_stream);
   device::launch(device::QuantiseRows{.x = x.data,
                                       .scales = reinterpret_cast<const float*>(scales.data),
                                       .rows = shown,
@@ -66,7 +104,7 @@ std::shared_ptr<Pending> NodeEngine::start(const Pull& pull) {
   start_after(pull.stream);
   const ConstTensor shown = show_to_peers(to_string(pull.kind), pull.rows);
   meet_to_begin({pull.kind, Phase::begin, data.hash}, shown.data);
-  device::launch_sum({.rows = control_.shown,
+  launch_sum({.rows = control_.shown,
                       .result = pull.out.data,
                       .terms = data.arrays.terms,
                       .num_tokens = data.shape.num_tokens,
@@ -77,8 +115,8 @@ std::shared_ptr<Pending> NodeEngine::start(const Pull& pull) {
                       .result_dtype = *options.result_dtype,
                       .weighted = pull.kind == OpKind::combine,
                       .stop = &control_.progress->fault},
-                     {options.device->sms, cuda_stream});
-  meet_to_end({pull.kind, Phase::end, data.hash}, {poisoned(pull.out)});
+                     options.device->sms, cuda_stream);
+  meet_to_end({pull.kind, Phase::end, data.hash}, {region_of(pull.out)});
   return submit(pull.stream);
 }
 
@@ -114,7 +152,7 @@ std::shared_ptr<Pending> NodeEngine::start(const Backward& backward) {
                                    .stop = stop},
                    cuda_stream);
   zero_padding(data, rows);
-  meet_to_end({OpKind::combine_backward, Phase::end, data.hash}, {poisoned(rows), poisoned(weights)});
+  meet_to_end({OpKind::combine_backward, Phase::end, data.hash}, {region_of(rows), region_of(weights)});
   return submit(backward.stream);
 }
 

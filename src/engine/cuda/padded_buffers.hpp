@@ -36,7 +36,7 @@ struct PaddedBuffers {
   Tensor row_scales;  ///< empty unless rows are fp8
   Tensor expert_out;
   Quantised quantised;
-  std::shared_ptr<std::byte> counts;  ///< [local experts, ranks]
+  Tensor counts;  ///< [local experts × ranks, 1]: words, as f32 are
   std::shared_ptr<std::byte> terms;   ///< [tokens, topk]
   std::shared_ptr<std::byte> copies;  ///< [tokens, topk], of experts, as chosen; null where none has several
   /// [kNumPlaces, ranks] pointers into ranks' memory, null for ranks that are left out. Device memory, so that graphs

@@ -16,6 +16,7 @@
 #include "plan/cuda/choose.hpp"
 #include "plan/cuda/clamp.hpp"
 #include "plan/cuda/count.hpp"
+#include "plan/cuda/narrow.hpp"
 #include "plan/cuda/place.hpp"
 #include "plan/cuda/prune.hpp"
 #include "transport/cuda/meeting.hpp"
@@ -26,6 +27,7 @@ namespace shunt::device {
 void preload_kernels() {
   preload_meeting();
   preload_regrouping();
+  preload_narrow();
   preload_choose();
   preload_count();
   preload_clamp();

@@ -17,10 +17,7 @@ __global__ void send_and_meet_kernel(const __grid_constant__ SendAndMeet work, s
   else
     send_token<Word>(work.send, static_cast<std::int32_t>(blockIdx.x) - 1, of_experts, num_words, stop);
   if (stop != 0 || !is_last_block(*work.control.progress)) return;
-  if (work.part == MeetingPart::whole)
-    meet<MeetingPart::whole>(work.control, work.note);
-  else
-    meet<MeetingPart::saying>(work.control, work.note);
+  meet<MeetingPart::saying>(work.control, work.note);
 }
 
 }  // namespace

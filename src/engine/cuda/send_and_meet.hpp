@@ -1,4 +1,4 @@
-// Dispatch without a plan in one launch: rows are sent, then ranks meet.
+// Dispatch without a plan in one launch: rows are sent, then all ranks are told.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -8,12 +8,11 @@
 
 namespace shunt::device {
 
-/// The block that ends last is the only one left, so it may wait for other ranks as a kernel of one block may.
+/// The block that ends last says that this rank has come to the meeting. Nothing waits here.
 struct SendAndMeet {
   SendPadded send;
   Control control;
   Note note;
-  MeetingPart part;  ///< whole or saying
 };
 
 void launch(const SendAndMeet& work, cudaStream_t stream);

@@ -11,12 +11,14 @@ namespace {
 constexpr int kThreads = 512;
 constexpr std::size_t kBlockWords = std::size_t{kThreads} * kAccessesPerThread;
 
+/// A block per row and kBlockWords of its words.
 template <class Word>
-__global__ void copy_bytes_kernel(CopyBytes copy) {
-  const auto* from = reinterpret_cast<const Word*>(copy.from);
-  auto* to = reinterpret_cast<Word*>(copy.to);
-  const std::size_t num_words = copy.bytes / sizeof(Word);
-  const std::size_t begin = blockIdx.x * kBlockWords + threadIdx.x;
+__global__ void copy_bytes_kernel(CopyBytes copy, std::uint32_t blocks_per_row) {
+  const std::uint32_t row = blockIdx.x / blocks_per_row;
+  const auto* from = reinterpret_cast<const Word*>(copy.from + row * copy.from_stride);
+  auto* to = reinterpret_cast<Word*>(copy.to + row * copy.row_bytes);
+  const std::size_t num_words = copy.row_bytes / sizeof(Word);
+  const std::size_t begin = (blockIdx.x - row * blocks_per_row) * kBlockWords + threadIdx.x;
   Word words[kAccessesPerThread];
 #pragma unroll
   for (int i = 0; i < kAccessesPerThread; ++i)
@@ -29,13 +31,14 @@ __global__ void copy_bytes_kernel(CopyBytes copy) {
 }  // namespace
 
 void launch(const CopyBytes& copy, cudaStream_t stream) {
-  if (copy.bytes == 0) return;
+  if (copy.row_bytes == 0 || copy.num_rows == 0) return;
   const auto addresses = reinterpret_cast<std::uintptr_t>(copy.from) | reinterpret_cast<std::uintptr_t>(copy.to);
-  const RowGeometry row = row_geometry(copy.bytes, addresses);
-  const std::size_t words = copy.bytes / static_cast<std::size_t>(row.access_bytes);
+  const RowGeometry row = row_geometry(copy.row_bytes, addresses | copy.from_stride);
+  const std::size_t words = copy.row_bytes / static_cast<std::size_t>(row.access_bytes);
+  const auto blocks_per_row = static_cast<std::uint32_t>((words + kBlockWords - 1) / kBlockWords);
   for_width(row.access_bytes, [&](auto word) {
     copy_bytes_kernel<decltype(word)>
-        <<<static_cast<unsigned>((words + kBlockWords - 1) / kBlockWords), kThreads, 0, stream>>>(copy);
+        <<<blocks_per_row * static_cast<std::uint32_t>(copy.num_rows), kThreads, 0, stream>>>(copy, blocks_per_row);
   });
   check(cudaGetLastError(), "start a copy");
 }

@@ -5,13 +5,16 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <cstdint>
 
 namespace shunt::device {
 
 struct CopyBytes {
   const std::byte* from;
-  std::byte* to;
-  std::size_t bytes;
+  std::byte* to;  ///< rows one after the other
+  std::size_t row_bytes;
+  std::int64_t num_rows = 1;
+  std::size_t from_stride = 0;  ///< bytes from the beginning of a row to that of the next one
 };
 
 void launch(const CopyBytes& copy, cudaStream_t stream);

@@ -71,9 +71,12 @@ struct PaddedChoices {
     if (key[choice] < 0) return;
     const auto node = [&](std::int32_t of_rank) { return send.map.node_of[of_rank]; };
     const std::int32_t here = rank[choice];
-    const Closes closes = next < 0 || node(rank[next]) != node(here)
-                              ? (node(here) == node(send.self) ? Closes::node : Closes::remote_node)
-                              : (rank[next] != here ? Closes::rank : Closes::nothing);
+    const bool is_home = send.flat || node(here) == node(send.self);
+    Closes closes = Closes::nothing;
+    if (next < 0 || (!send.flat && node(rank[next]) != node(here)))
+      closes = is_home ? Closes::node : Closes::remote_node;
+    else if (!send.flat && rank[next] != here)
+      closes = Closes::rank;
     const float weight = send.weights ? send.weights[token * send.topk + choice] : 1.0f;
     terms[before] = {here, slot[choice], weight, static_cast<std::int16_t>(choice), static_cast<std::int16_t>(closes)};
   }

@@ -24,6 +24,7 @@ struct SendPadded {
   std::int32_t self;
   std::size_t row_bytes;
   std::int32_t num_scales;  ///< per row; 0: none
+  bool flat;                ///< rows are summed without partial sums
 
   /// [ranks], device: [local experts, ranks, max_tokens] rows, aligned to 256 bytes; null: what goes there is dropped
   std::byte* const* rows;

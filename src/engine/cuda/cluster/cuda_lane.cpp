@@ -36,7 +36,7 @@ CudaLane::Streams::~Streams() {
   }
 }
 
-CudaLane::CudaLane(Transport& transport, const Group& group, std::shared_ptr<DeviceHeap::Impl> heap,
+CudaLane::CudaLane(Transport& transport, const Group& group, std::shared_ptr<DeviceHeap> heap,
                    const BufferLimits& limits)
     : transport_(transport),
       members_(group.members),
@@ -53,7 +53,7 @@ CudaLane::CudaLane(Transport& transport, const Group& group, std::shared_ptr<Dev
   for (std::size_t rank = 0; rank < group.members.size(); ++rank) {
     const auto found = std::ranges::find(heap_->members, group.members[rank]);
     if (group.is_near(rank) && found == heap_->members.end())
-      fail(ErrorCode::invalid_argument, "rank {}: device cluster engine: rank {} is on this host, but not in the heap",
+      fail(ErrorCode::invalid_argument, "rank {}: engine: rank {} is on this host, but not in the heap",
            group.self, rank);
     heap_rank_.push_back(group.is_near(rank) ? found - heap_->members.begin() : -1);
   }
@@ -141,7 +141,7 @@ Lane::Mark CudaLane::mark(Stream stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   check(cudaStreamIsCapturing(stream, &status), "ask whether a stream is captured");
   if (status != cudaStreamCaptureStatusNone)
-    fail(ErrorCode::invalid_argument, "device cluster engine: the host takes part, so nothing can be captured");
+    fail(ErrorCode::invalid_argument, "engine: the host takes part, so nothing can be captured");
   Mark mark = passed(events_->record(stream));
   // There it is held up by nothing but the mark; the caller's next kernel waits for it, but streams are few.
   if (!mark()) ring_after(stream);

@@ -10,7 +10,7 @@
 #include "engine/cuda/cluster/host_buffers.hpp"
 #include "engine/cuda/cluster/lane.hpp"
 #include "engine/cuda/events.hpp"
-#include "engine/cuda/heap_impl.hpp"
+#include "engine/cuda/device_heap.hpp"
 #include "engine/operation.hpp"
 #include "transport/transport.hpp"
 
@@ -24,7 +24,7 @@ struct BufferLimits {
 class CudaLane final : public Lane {
  public:
   /// The heap holds the ranks of this rank's host, in any order. The transport outlives this object.
-  CudaLane(Transport& transport, const Group& group, std::shared_ptr<DeviceHeap::Impl> heap,
+  CudaLane(Transport& transport, const Group& group, std::shared_ptr<DeviceHeap> heap,
            const BufferLimits& limits);
   ~CudaLane() override;
 
@@ -98,7 +98,7 @@ class CudaLane final : public Lane {
   Transport& transport_;
   std::vector<RankId> members_;  // of the world, as ranks of the transport
   std::shared_ptr<Bell> bell_ = std::make_shared<Bell>(transport_);
-  std::shared_ptr<DeviceHeap::Impl> heap_;
+  std::shared_ptr<DeviceHeap> heap_;
   BufferLimits limits_;
   std::vector<std::ptrdiff_t> heap_rank_;  // by rank of the world; −1 for far ones
   std::shared_ptr<std::byte> pinned_;

@@ -104,7 +104,6 @@ void for_each_term(const PlanData& plan, bool is_flat, std::int64_t token, const
   }
 }
 
-std::vector<std::int32_t> narrowed(std::span<const std::int64_t> values) { return {values.begin(), values.end()}; }
 
 }  // namespace
 
@@ -258,10 +257,8 @@ void PlanLists::add_mixed_sums(const PlanData& plan) {
 }
 
 void PlanLists::add_receiver(const PlanData& plan) {
-  std::vector<std::int32_t> offsets = narrowed(plan.expert_offsets);
-  offsets.push_back(static_cast<std::int32_t>(plan.num_expert_rows));
-  expert_offsets = add<std::int32_t>(offsets);
-  expert_counts = add<std::int32_t>(narrowed(plan.expert_counts));
+  expert_offsets = add<std::int32_t>(plan.expert_offsets);
+  expert_counts = add<std::int32_t>(plan.expert_counts);
   unique_of_expert_row = add<std::int32_t>(plan.unique_of_expert_row);
   expert_rows_of_unique = add<std::int32_t>(plan.expert_rows_of_unique);
   unique_experts = add<std::int32_t>(plan.unique_experts);

@@ -11,13 +11,15 @@
 #include "engine/cuda/cluster/nccl_network.hpp"
 #include "engine/cuda/cluster/traffic.hpp"
 #include "engine/shuffle.hpp"
-#include "shunt/device_cluster_engine.hpp"
 #include "shunt/tensor.hpp"
 
 namespace shunt {
 
-struct DeviceClusterPlanData {
-  Plan host;
+/// A plan of the host, and the lists that kernels read of it.
+struct ClusterPlan final : PlanData {
+  ClusterPlan(PlanData&& plan, device::SumOrder order) : PlanData(std::move(plan)), lists(*this, order) {}
+  [[nodiscard]] PlanArrays device_arrays() const override;
+
   device::PlanLists lists;
   std::shared_ptr<std::byte> block;  ///< the lists, on the device
 };
@@ -30,7 +32,7 @@ class ClusterShuffle : public Shuffle {
  public:
   struct Place {
     std::shared_ptr<Lane> lane;
-    std::shared_ptr<const DeviceClusterPlanData> plan;
+    std::shared_ptr<const ClusterPlan> plan;
     Lane::Mark start;                         ///< before this, inputs are not complete and outputs may be in use
     std::shared_ptr<NcclNetwork> nccl;        ///< null: far ranks are reached by the world's own network
     std::unique_ptr<NcclNetwork::Turn> turn;  ///< of NCCL's, until it is taken

@@ -1,0 +1,246 @@
+#include "engine/cuda/cluster/cluster_engine.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "core/cuda/on_device.hpp"
+#include "engine/copy_rows.hpp"
+#include "engine/cuda/cluster/combine.hpp"
+#include "engine/cuda/cluster/combine_backward.hpp"
+#include "engine/cuda/cluster/cuda_lane.hpp"
+#include "shunt/routing.hpp"
+
+namespace shunt {
+namespace {
+
+/// For whoever has an Error to tell already.
+void finish_or_fail(device::Lane& lane) noexcept {
+  try {
+    lane.finish();
+  } catch (const Error&) {  // NOLINT: a device that has failed runs nothing any more
+  }
+}
+
+class PendingOnLane final : public Pending {
+ public:
+  PendingOnLane(std::shared_ptr<Pending> operation, std::shared_ptr<device::Lane> lane,
+                const Announcement& announcement)
+      : operation_(std::move(operation)), lane_(std::move(lane)), announcement_(announcement) {}
+
+  void wait() override {
+    guarded([&] { operation_->wait(); });
+  }
+  void wait_on(Stream) override { wait(); }
+  [[nodiscard]] bool done() const override { return operation_->done(); }
+  void drop(bool unwinding) override {
+    guarded([&] { operation_->drop(unwinding); });
+  }
+
+ private:
+  template <class Call>
+  void guarded(const Call& call) {
+    try {
+      call();
+    } catch (const Error&) {
+      finish_or_fail(*lane_);  // what this rank has launched still reads the caller's inputs and writes its outputs
+      for (const std::uint64_t offset : {announcement_.offset, announcement_.second_offset})
+        if (offset != 0) lane_->keep(offset);  // what others have launched may not have run yet
+      throw;
+    }
+  }
+
+  std::shared_ptr<Pending> operation_;
+  std::shared_ptr<device::Lane> lane_;
+  Announcement announcement_;
+};
+
+}  // namespace
+
+std::shared_ptr<Engine::Impl> make_cluster_engine(World& world, const EngineOptions& options,
+                                                  std::shared_ptr<DeviceHeap> heap) {
+  const Memory memory = Memory::on_device(heap->memory.device());
+  const device::OnDevice scope(memory.device);  // NCCL's communicators are of the current one
+  const DeviceOptions& of_device = *options.device;
+  auto lane = std::make_shared<device::CudaLane>(
+      world.impl()->fabric->transport(), *world.impl()->group, std::move(heap),
+      device::BufferLimits{std::max(of_device.batch_bytes, ClusterEngine::most_segment_bytes(options)),
+                           of_device.num_batches});
+  std::shared_ptr<device::NcclNetwork> nccl;
+  if (of_device.network == DeviceNetwork::nccl)
+    nccl = device::NcclNetwork::join(world, lane->buffer_bytes(),
+                                     [&](std::size_t bytes) { return lane->allocate(bytes); });
+  return std::make_shared<ClusterEngine>(world, options, memory, std::move(lane), std::move(nccl));
+}
+
+ClusterEngine::ClusterEngine(World& engine_world, const EngineOptions& engine_options, Memory memory,
+                             std::shared_ptr<device::Lane> lane, std::shared_ptr<device::NcclNetwork> nccl)
+    : HostDrivenEngine(engine_world, engine_options, EngineKind::cluster),
+      memory_(memory),
+      lane_(std::move(lane)),
+      nccl_(std::move(nccl)) {
+  options.device->index = memory_.device;
+  if (!options.device->stream) options.device->stream = lane_->stream();
+}
+
+std::size_t ClusterEngine::most_segment_bytes(const EngineOptions& options) {
+  // Every dtype's row is at most f32's; and the gradients of one token's weights.
+  return std::max(static_cast<std::size_t>(options.hidden), static_cast<std::size_t>(Routing::kMaxTopK)) *
+         sizeof(float);
+}
+
+device::SumOrder ClusterEngine::sum_order() const {
+  if (options.reduction == Reduction::flat) return device::SumOrder::flat;
+  const bool is_mixed = world->group->has_far() && options.wire_dtype != options.expert_dtype;
+  return is_mixed ? device::SumOrder::mixed : device::SumOrder::tree;
+}
+
+Tensor ClusterEngine::allocate(DType dtype, std::int64_t rows, std::int64_t cols) const {
+  Tensor tensor{nullptr, dtype, rows, cols, nullptr, memory_};
+  const auto block = lane_->allocate(tensor.bytes());
+  tensor.data = block.get();
+  tensor.owner = block;
+  return tensor;
+}
+
+void ClusterEngine::copy(const ConstTensor& from, const Tensor& to) const {
+  lane_->finish();
+  if (from.memory.is_host() && to.memory.is_host()) return copy_rows(from, to);
+  const bool at_once = from.is_contiguous() && to.is_contiguous();
+  const std::size_t run_bytes = at_once ? from.bytes() : from.row_bytes();
+  for (std::int64_t row = 0; row < (at_once ? 1 : from.rows); ++row) {
+    if (from.memory.is_host())
+      lane_->upload(to.row(row), {from.row(row), run_bytes});
+    else if (to.memory.is_host())
+      lane_->download({to.row(row), run_bytes}, from.row(row));
+    else
+      lane_->launch(device::CopyBytes{from.row(row), to.row(row), run_bytes});
+  }
+  lane_->finish();
+}
+
+ConstTensor ClusterEngine::readable(const ConstTensor& tensor, Stream callers) const {
+  if (tensor.bytes() == 0 || (tensor.memory == memory_ && tensor.is_contiguous())) return tensor;
+  lane_->wait_for(before(callers));
+  const Tensor copied = allocate(tensor.dtype, tensor.rows, tensor.cols);
+  copy(tensor, copied);
+  return copied;
+}
+
+Tensor ClusterEngine::for_peers(const ConstTensor& tensor) const {
+  if (tensor.data && lane_->offset_of(tensor.data, tensor.bytes()))
+    return {const_cast<std::byte*>(tensor.data), tensor.dtype, tensor.rows, tensor.cols, tensor.owner, memory_};
+  return allocate(tensor.dtype, tensor.rows, tensor.cols);
+}
+
+std::uint64_t ClusterEngine::offset_of(const Tensor& tensor) const {
+  return tensor.data ? *lane_->offset_of(tensor.data, tensor.bytes()) : 0;
+}
+
+device::ClusterDispatch::Output ClusterEngine::delivery(const Tensor& out) const {
+  const Tensor received = for_peers(out);
+  return {received, received.data == out.data ? Tensor{} : out};
+}
+
+device::ClusterShuffle::Place ClusterEngine::place(const Plan& plan, Stream callers) const {
+  const Stream stream = before(callers);
+  return {lane_, std::static_pointer_cast<const ClusterPlan>(plan.data()),
+          stream == lane_->stream() ? lane_->mark() : lane_->mark(stream), nccl_, nccl_ ? nccl_->take_turn() : nullptr};
+}
+
+template <class Op>
+std::shared_ptr<Pending> ClusterEngine::launch(const Plan& plan, const Announcement& announcement,
+                                               typename Op::Inputs inputs) {
+  try {
+    return std::make_shared<PendingOnLane>(issue<Op>(plan, announcement, std::move(inputs)), lane_, announcement);
+  } catch (...) {
+    finish_or_fail(*lane_);  // it may have been prepared before it was refused
+    throw;
+  }
+}
+
+Plan ClusterEngine::plan(const Routing& routing, const ExpertMap& map, const PlanOptions& plan_options) {
+  Routing here = routing;
+  std::vector<std::byte> ids;
+  std::vector<float> weights;
+  if (!routing.memory.is_host()) {
+    ids.resize(routing.experts.size_bytes());
+    weights.resize(routing.weights.size());
+    lane_->wait_for(before(plan_options.stream));
+    lane_->download(ids, static_cast<const std::byte*>(routing.experts.data()));
+    lane_->download(std::as_writable_bytes(std::span(weights)),
+                    reinterpret_cast<const std::byte*>(routing.weights.data()));
+    here.experts = routing.experts.at(ids.data());
+    here.weights = weights;
+    here.memory = Memory::host();
+  }
+  auto data = std::make_shared<ClusterPlan>(std::move(*make_plan(here, map, plan_options)), sum_order());
+  data->block = lane_->allocate(data->lists.block.size());
+  lane_->upload(data->block.get(), data->lists.block);
+  data->lists.block = {};
+  return Plan(data);
+}
+
+Ticket<Rows> ClusterEngine::dispatch(const Plan& plan, const ConstTensor& x, const DispatchOptions& dispatch_options) {
+  const PlanData& data = *plan.data();
+  const auto& [scales, given, given_scales, callers] = dispatch_options;
+  const Tensor out = is_given(given) ? given : allocate(options.dtype, data.num_rows(), options.hidden);
+  const Tensor out_scales = is_given(given_scales) || !has_scales()
+                                ? given_scales
+                                : allocate(f32, data.num_rows(), checks().num_scales());
+  device::ClusterDispatch::Inputs inputs{.place = {},
+                                         .x = readable(x, callers),
+                                         .scales = readable(scales, callers),
+                                         .to_quantise = {},
+                                         .rows = delivery(out),
+                                         .row_scales = {}};
+  if (has_scales()) {
+    inputs.row_scales = delivery(out_scales);
+    inputs.scales.cols = out_scales.cols;  // also where there are no tokens
+  }
+  if (x.dtype != options.dtype) {
+    inputs.to_quantise = inputs.x;
+    inputs.x = allocate(options.dtype, x.rows, x.cols);
+    inputs.scales = allocate(f32, x.rows, out_scales.cols);
+  }
+  inputs.place = place(plan, callers);
+  const Tensor& rows = inputs.rows.received;
+  const Announcement announcement{OpKind::dispatch, data.hash, offset_of(rows), rows.bytes(),
+                                  offset_of(inputs.row_scales.received)};
+  return {launch<device::ClusterDispatch>(plan, announcement, std::move(inputs)),
+          {.data = out, .scales = out_scales, .plan = plan}};
+}
+
+std::shared_ptr<Pending> ClusterEngine::start(const Pull& pull) {
+  const ConstTensor rows = readable(pull.rows, pull.stream);
+  const Tensor shown = for_peers(rows);
+  const Announcement announcement{pull.kind, pull.plan.data()->hash, offset_of(shown), shown.bytes(), 0};
+  device::ClusterCombine::Inputs inputs{place(pull.plan, pull.stream),
+                                        rows,
+                                        shown,
+                                        {*options.expert_dtype, *options.wire_dtype, *options.result_dtype},
+                                        sum_order(),
+                                        pull.kind == OpKind::combine,
+                                        pull.out};
+  return launch<device::ClusterCombine>(pull.plan, announcement, std::move(inputs));
+}
+
+std::shared_ptr<Pending> ClusterEngine::start(const Backward& backward) {
+  const auto& [rows, weights] = backward.gradients;
+  const bool has_weights = backward.plan.layout() != Layout::token_unique;
+  const ConstTensor grad_out = readable(backward.grad_out, backward.stream);
+  const ConstTensor expert_out = has_weights ? readable(backward.expert_out, backward.stream) : ConstTensor();
+  const Tensor shown = has_weights ? for_peers(expert_out) : Tensor();
+  const Announcement announcement{OpKind::combine_backward, backward.plan.data()->hash, offset_of(rows), rows.bytes(),
+                                  offset_of(shown)};
+  return launch<device::ClusterCombineBackward>(
+      backward.plan, announcement,
+      {place(backward.plan, backward.stream), grad_out, expert_out, shown, rows, weights});
+}
+
+PlanArrays ClusterPlan::device_arrays() const {
+  const auto at = [&](const auto& list) { return std::span(list.at(block.get()), static_cast<std::size_t>(list.size)); };
+  return {at(lists.expert_offsets),        at(lists.expert_counts),  at(lists.unique_of_expert_row),
+          at(lists.expert_rows_of_unique), at(lists.unique_experts), at(lists.unique_weights)};
+}
+
+}  // namespace shunt

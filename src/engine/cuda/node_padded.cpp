@@ -1,0 +1,199 @@
+// `padded` on devices of one node: few tokens, nothing planned, and each operation in two halves.
+#include <array>
+#include <cstring>
+
+#include "core/cuda/on_device.hpp"
+#include "core/fail.hpp"
+#include "core/hash.hpp"
+#include "engine/cuda/node_engine.hpp"
+#include "engine/cuda/send_and_meet.hpp"
+#include "kernels/cuda/quantise_rows.hpp"
+#include "kernels/cuda/reduce_rows.hpp"
+#include "plan/cuda/choose.hpp"
+
+namespace shunt {
+
+using device::MeetingPart;
+using device::Phase;
+using device::region_of;
+
+std::shared_ptr<const PaddedBuffers> NodeEngine::padded_buffers_of(const ExpertMap& map, std::int64_t max_tokens) {
+  const std::pair which{map.hash(), max_tokens};
+  if (const auto known = padded_.find(which); known != padded_.end()) return known->second;
+  if (is_capturing())
+    fail(ErrorCode::invalid_argument,
+         "rank {}: {}: this map is new to the engine for padded rows; plan with it once before it is captured", rank(),
+         title("plan"));
+  return padded_[which] = make_padded_buffers(map, max_tokens);
+}
+
+std::shared_ptr<PaddedBuffers> NodeEngine::make_padded_buffers(const ExpertMap& map, std::int64_t max_tokens) {
+  const std::int64_t num_local = map.num_local(rank());
+  const std::int64_t num_runs = num_local * num_ranks();
+  const std::int64_t num_rows = num_runs * max_tokens;
+  const auto num_entries = static_cast<std::size_t>(max_tokens) * Routing::kMaxTopK;
+  auto buffers = std::make_shared<PaddedBuffers>();
+  buffers->map = tables_of(map);
+  buffers->num_ranks = num_ranks();
+  buffers->rows = allocate(options.dtype, num_rows, options.hidden);
+  if (has_scales()) {
+    buffers->row_scales = allocate(f32, num_rows, checks().num_scales());
+    PaddedBuffers::Quantised& quantised = buffers->quantised;
+    quantised.x = allocate(fp8_e4m3, max_tokens, options.hidden);
+    quantised.scales = allocate(f32, max_tokens, checks().num_scales());
+    const std::array pointers{quantised.x.data, quantised.scales.data};
+    quantised.pointers = heap->allocate(sizeof(pointers));
+    copy_when_idle(quantised.pointers.get(), pointers.data(), sizeof(pointers), "tell where to quantise");
+  }
+  buffers->expert_out = allocate(*options.expert_dtype, num_rows, options.hidden);
+  buffers->counts = allocate(f32, num_runs, 1);
+  buffers->terms = heap->allocate(num_entries * sizeof(device::Term));
+  if (map.has_replicas()) buffers->copies = heap->allocate(num_entries * sizeof(std::int32_t));
+  for (std::int64_t local = 0; local <= num_local; ++local)
+    buffers->offsets.push_back(static_cast<std::int32_t>(local * num_ranks() * max_tokens));
+  const std::size_t offsets_bytes = buffers->offsets.size() * sizeof(std::int32_t);
+  buffers->offsets_on_device = heap->allocate(offsets_bytes);
+  copy_when_idle(buffers->offsets_on_device.get(), buffers->offsets.data(), offsets_bytes, "tell where experts begin");
+
+  struct Introduction {
+    std::uint64_t agreement;
+    std::array<std::uint64_t, PaddedBuffers::kNumPlaces> offsets;
+  };
+  Introduction mine{.agreement = Hasher().add(map.hash()).add(static_cast<std::uint64_t>(max_tokens)).value(),
+                    .offsets = {}};
+  const auto offset_of = [&](const Tensor& tensor) { return tensor.data ? heap->memory.offset_of(tensor.data) : 0; };
+  mine.offsets[PaddedBuffers::kRows] = offset_of(buffers->rows);
+  mine.offsets[PaddedBuffers::kRowScales] = offset_of(buffers->row_scales);
+  mine.offsets[PaddedBuffers::kCounts] = offset_of(buffers->counts);
+  mine.offsets[PaddedBuffers::kExpertOut] = offset_of(buffers->expert_out);
+  const auto all = gather(std::as_bytes(std::span(&mine, 1)));
+  const auto count = static_cast<std::size_t>(num_ranks());
+  std::vector<std::byte*> pointers(PaddedBuffers::kNumPlaces * count);
+  for (std::size_t peer = 0; peer < count; ++peer) {
+    Introduction theirs;
+    std::memcpy(&theirs, all[peer].data(), sizeof(theirs));
+    if (theirs.agreement != mine.agreement)
+      fail(ErrorCode::mismatch, "{}: ranks {} and {} plan padded rows with different maps or max_tokens", title("plan"),
+           rank(), peer);
+    for (std::size_t place = 0; place < PaddedBuffers::kNumPlaces; ++place)
+      pointers[place * count + peer] =
+          is_left_out_[peer] ? nullptr : heap->memory.base_of(peer) + theirs.offsets[place];
+  }
+  buffers->peers = heap->allocate(pointers.size() * sizeof(std::byte*));
+  copy_when_idle(buffers->peers.get(), pointers.data(), pointers.size() * sizeof(std::byte*),
+                 "tell the device of its peers");
+  // All ranks have waited for their streams since they used what no plan holds any more.
+  std::erase_if(padded_, [](const auto& known) { return known.second.use_count() == 1; });
+  return buffers;
+}
+
+Tensor NodeEngine::expert_out(const PlanData& plan) const {
+  const auto& data = static_cast<const NodePlan&>(plan);
+  return data.padded ? data.padded->expert_out : Impl::expert_out(plan);
+}
+
+void NodeEngine::check_turn(OpKind wanted) const {
+  const bool is_combine = wanted == OpKind::combine;
+  if (is_dispatched_ == is_combine) return;
+  throw_if_faulty();  // which may be why an operation is called again
+  fail(ErrorCode::invalid_argument, "rank {}: {}: padded rows need {} before: dispatch and combine take turns", rank(),
+       title(to_string(wanted)), is_combine ? "a dispatch" : "the combine of the last dispatch");
+}
+
+Ticket<Rows> NodeEngine::dispatch_padded(const Plan& plan, const ConstTensor& x, Stream callers) {
+  const NodePlan& data = data_of(plan);
+  const PaddedBuffers& buffers = *data.padded;
+  check_turn(OpKind::dispatch);
+  const device::OnDevice scope(memory().device);
+  start_after(callers);
+  ConstTensor sent = readable("dispatch", x);
+  const std::uint32_t* const stop = &control_.progress->fault;
+  if (has_scales()) {
+    device::launch(
+        device::quantise_tokens(sent, reinterpret_cast<std::byte**>(buffers.quantised.pointers.get()), stop),
+        cuda_stream);
+    sent = buffers.quantised.x;
+  }
+  narrow_experts(data);
+  auto* const copies = reinterpret_cast<std::int32_t*>(buffers.copies.get());
+  if (copies)
+    device::launch_choose({.experts = data.experts,
+                           .copies = nullptr,
+                           .weights = nullptr,
+                           .num_tokens = data.num_tokens,
+                           .topk = data.topk,
+                           .self = rank().value},
+                          *buffers.map, copies, cuda_stream);
+  const device::Tag tag{OpKind::dispatch, Phase::end, data.hash};
+  device::launch(
+      device::SendAndMeet{{.map = copies ? buffers.map->of_copies() : *buffers.map,
+                           .x = sent.data,
+                           .scales = reinterpret_cast<const float*>(buffers.quantised.scales.data),
+                           .experts = copies ? copies : data.experts,
+                           .weights = data.weights,
+                           .num_tokens = static_cast<std::int32_t>(data.num_tokens),
+                           .max_tokens = static_cast<std::int32_t>(data.options.max_tokens),
+                           .topk = data.topk,
+                           .self = rank().value,
+                           .row_bytes = sent.row_bytes(),
+                           .num_scales = static_cast<std::int32_t>(buffers.row_scales.cols),
+                           .flat = options.reduction == Reduction::flat,
+                           .rows = buffers.peers_at(PaddedBuffers::kRows),
+                           .row_scales = reinterpret_cast<float* const*>(buffers.peers_at(PaddedBuffers::kRowScales)),
+                           .counts = reinterpret_cast<std::int32_t* const*>(buffers.peers_at(PaddedBuffers::kCounts)),
+                           .terms = buffers.terms_of_rows(),
+                           .stop = stop},
+                          control_,
+                          note(tag)},
+      cuda_stream);
+  is_dispatched_ = true;
+  const auto* const counts = reinterpret_cast<const std::int32_t*>(buffers.counts.data);
+  return {submit(callers, Submitted::Half{held(plan), OpKind::dispatch, {}}),
+          {.data = buffers.rows,
+           .scales = buffers.row_scales,
+           .source_counts = {counts, static_cast<std::size_t>(buffers.counts.rows)},
+           .plan = plan}};
+}
+
+std::shared_ptr<Pending> NodeEngine::combine_padded(const Pull& pull) {
+  const PaddedBuffers& buffers = *data_of(pull.plan).padded;
+  check_turn(OpKind::combine);
+  const device::OnDevice scope(memory().device);
+  start_after(pull.stream);
+  if (pull.rows.data != buffers.expert_out.data) copy_in("combine", pull.rows, buffers.expert_out);
+  const device::Tag tag{OpKind::combine, Phase::begin, pull.plan.data()->hash};
+  device::launch_meeting(control_, note(tag), cuda_stream, MeetingPart::saying);
+  is_dispatched_ = false;
+  return submit(pull.stream, Submitted::Half{held(pull.plan), OpKind::combine, pull.out});
+}
+
+void NodeEngine::complete(Submitted& operation) {
+  if (!operation.second_half) return;
+  const Submitted::Half half = *std::exchange(operation.second_half, std::nullopt);
+  const device::OnDevice scope(memory().device);
+  const NodePlan& plan = *half.plan;
+  const PaddedBuffers& buffers = *plan.padded;
+  if (half.kind == OpKind::dispatch) {
+    device::launch_meeting(control_, note({half.kind, Phase::end, plan.hash}), cuda_stream, MeetingPart::waiting,
+                           {.outputs = {region_of(buffers.rows), region_of(buffers.row_scales)},
+                            .counts = region_of(buffers.counts)});
+  } else {
+    device::launch_meeting(control_, note({half.kind, Phase::begin, plan.hash}), cuda_stream, MeetingPart::waiting,
+                           {.outputs = {region_of(half.out)}});
+    device::launch(device::ReduceRows{.rows = buffers.peers_at(PaddedBuffers::kExpertOut),
+                                      .result = half.out.data,
+                                      .terms = buffers.terms_of_rows(),
+                                      .num_tokens = plan.num_tokens,
+                                      .topk = plan.topk,
+                                      .hidden = options.hidden,
+                                      .row_dtype = *options.expert_dtype,
+                                      .wire_dtype = *options.wire_dtype,
+                                      .result_dtype = *options.result_dtype,
+                                      .weighted = true,
+                                      .stop = &control_.progress->fault},
+                   cuda_stream);
+  }
+  mark(operation);
+}
+
+}  // namespace shunt
