@@ -125,8 +125,9 @@ struct CombineOptions {
   Stream stream = nullptr;
 };
 
-/// Moves rows between ranks: of host memory, or with EngineOptions::device of GPUs, within a node or between nodes. Same
-/// calls, same slots, same bits. What a kind of memory can't do is Error(unsupported); docs/errors.md has the table.
+/// Moves rows between ranks: of host memory, or with EngineOptions::device of GPUs, within a node or between nodes.
+/// Same calls, same slots, same bits. What a kind of memory can't do is Error(unsupported); docs/errors.md has the
+/// table.
 ///
 /// Light: one per layer is fine (between nodes of devices one per shape is better, as each pins its batches). All ranks
 /// make their engines in the same order with the same options, and call each engine's operations in the same order;

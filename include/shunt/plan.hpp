@@ -57,6 +57,9 @@ struct PlanOptions {
   std::int64_t capacity = kUnlimited;
   /// `padded` only: the most tokens any rank brings; the same on every rank.
   std::int64_t max_tokens = 0;
+  /// `padded` only: each expert's rows stand at the front of its block, by source, then token, in one run, at the price
+  /// of one more copy. Expert outputs are read there, too. A combine with a plan comes after a dispatch with it.
+  bool packed = false;
   /// Multi-node worlds only. `padded` always spreads rows evenly.
   Forwarders forwarders = Forwarders::balanced;
 

@@ -18,10 +18,10 @@ class ExpertIds {
  public:
   constexpr ExpertIds() = default;
   template <std::ranges::contiguous_range Range>
-    requires std::ranges::sized_range<Range> &&
-             (std::same_as<std::ranges::range_value_t<Range>, std::int32_t> ||
-              std::same_as<std::ranges::range_value_t<Range>, std::int64_t>)
-  constexpr ExpertIds(const Range& ids)  // NOLINT: a view, as std::span
+  requires std::ranges::sized_range<Range> &&
+      (std::same_as<std::ranges::range_value_t<Range>, std::int32_t> ||
+       std::same_as<std::ranges::range_value_t<Range>,
+                    std::int64_t>)constexpr ExpertIds(const Range& ids)  // NOLINT: a view, as std::span
       : data_(std::ranges::data(ids)),
         size_(std::ranges::size(ids)),
         is_wide_(std::same_as<std::ranges::range_value_t<Range>, std::int64_t>) {}

@@ -35,8 +35,8 @@ class Pending {
 ///
 /// The destructor makes memory safe to reuse, and drops the Error if there is one. With host memory, and between nodes,
 /// it waits; while an exception is unwinding for the liveness limit at most, and then it poisons the world
-/// (peer_failed). On devices of one node it is wait_on(the stream that the call was given), which is captured while that
-/// stream is.
+/// (peer_failed). On devices of one node it is wait_on(the stream that the call was given), which is captured while
+/// that stream is.
 template <class Result>
 class Ticket {
  public:

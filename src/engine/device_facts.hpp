@@ -15,7 +15,7 @@ struct DeviceFacts {
   int compute_minor = 0;
   int num_sms = 0;
   std::string compute_mode = {};  ///< default, exclusive_process or prohibited
-  bool is_mig = false;       ///< a part of a GPU
+  bool is_mig = false;            ///< a part of a GPU
   std::vector<int> peers = {};    ///< devices whose memory it can address
   // As CUDA numbers versions: 13000 is 13.0.
   int driver_version = 0;  ///< the newest CUDA that the driver can serve

@@ -4,7 +4,9 @@
 #include <array>
 #include <cstring>
 
+#include "core/fail.hpp"
 #include "engine/copy_rows.hpp"
+#include "engine/packed_rows.hpp"
 #include "kernels/copy.hpp"
 #include "kernels/fp8.hpp"
 #include "shunt/routing.hpp"
@@ -125,13 +127,32 @@ void Dispatch::fill_padding() const {
   });
 }
 
+void Dispatch::pack() const {
+  const PlanData& of = plan();
+  const RowBlock& block = receivers_[of.self.index()].block;
+  std::byte* const base = in_.output.data;
+  const auto num_ranks = static_cast<std::size_t>(of.topology.num_ranks());
+  const std::span counts(block.source_counts(base), static_cast<std::size_t>(of.num_local_experts) * num_ranks);
+  for (std::size_t run = 0; run < counts.size(); ++run)
+    if (counts[run] < 0 || counts[run] > of.options.max_tokens)
+      fail_because_of(group().member(RankId(run % num_ranks)),
+                      "rank {} sent {} rows for an expert of rank {}, max_tokens is {}", run % num_ranks, counts[run],
+                      of.self, of.options.max_tokens);
+  of.arrived_counts->set(counts);
+  const auto runs = packed_runs(counts, of.topology.num_ranks(), of.options.max_tokens);
+  pack_in_place(runs, base, in_.format.row_bytes);
+  pack_in_place(runs, reinterpret_cast<std::byte*>(block.scales(base, 0)), in_.format.scales_per_row * sizeof(float));
+  if (in_.format.origins) pack_in_place(runs, reinterpret_cast<std::byte*>(block.origins(base)), sizeof(RowOrigin));
+  if (in_.format.weights) pack_in_place(runs, reinterpret_cast<std::byte*>(block.weights(base)), sizeof(float));
+}
+
 bool Dispatch::finish() {
+  if (plan().options.packed) pack();
   const Tensor& rows = in_.copy_into;
   const Tensor& scales = in_.copy_scales_into;
   const RowBlock& own = receivers_[plan().self.index()].block;
   if (rows.data) copy_rows(borrow(in_.output.data, rows.dtype, rows.rows, rows.cols), rows);
-  if (scales.data)
-    copy_rows(borrow(own.scales(in_.output.data, 0), scales.dtype, scales.rows, scales.cols), scales);
+  if (scales.data) copy_rows(borrow(own.scales(in_.output.data, 0), scales.dtype, scales.rows, scales.cols), scales);
   return true;
 }
 

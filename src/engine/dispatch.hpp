@@ -13,7 +13,7 @@ class Dispatch final : public Shuffle {
     ConstTensor x;
     ConstTensor scales;  ///< for fp8 x; empty when x is quantised here
     RowFormat format;
-    Block output;      ///< this rank's block; peers write into it
+    Block output;  ///< this rank's block; peers write into it
     // Where the caller wants rows and scales, if not in the block; else empty.
     Tensor copy_into;
     Tensor copy_scales_into;
@@ -44,6 +44,7 @@ class Dispatch final : public Shuffle {
   bool forward();
   void write_source_counts() const;
   void fill_padding() const;
+  void pack() const;
 
   Inputs in_;
   /// A rank's block, as this rank addresses it.

@@ -76,15 +76,14 @@ Ticket<Gradients> Engine::combine_backward(const Plan& plan, const ConstTensor& 
   Impl& engine = *impl_;
   const PlanData& data = engine.check_plan(plan, "combine_backward");
   if (options.stream) engine.require(Feature::streams, "combine_backward");
-  if (data.options.layout == Layout::padded) engine.require(Feature::padded_gradients, "combine_backward");
+  engine.check_gradients(data, "combine_backward");
   if (is_given(options.out))
     fail(ErrorCode::invalid_argument, "rank {}: {}: it delivers gradients in tensors of its own and takes no out",
          engine.rank(), engine.title("combine_backward"));
   const bool has_weights = data.options.layout != Layout::token_unique;
   const DType expert_dtype = *engine.options.expert_dtype;
   engine.check_tensor("combine_backward", "grad_out", grad_out, *engine.options.result_dtype, data.num_tokens);
-  if (has_weights)
-    engine.check_tensor("combine_backward", "expert_out", expert_out, expert_dtype, data.num_rows());
+  if (has_weights) engine.check_tensor("combine_backward", "expert_out", expert_out, expert_dtype, data.num_rows());
   if (!grad_out.memory.is_host() || !expert_out.memory.is_host())
     engine.require(Feature::device_inputs, "combine_backward");
   return engine.named([&]() -> Ticket<Gradients> {

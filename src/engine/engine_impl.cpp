@@ -93,6 +93,11 @@ void Engine::Impl::check_trace(const Routing& routing, const ExpertMap& map) con
          title("plan"), shape.topk, shape.experts, routing.topk, map.num_experts());
 }
 
+void Engine::Impl::check_gradients(const PlanData& plan, std::string_view operation) const {
+  if (plan.options.layout == Layout::padded) require(Feature::padded_gradients, operation);
+  if (plan.options.packed) require(Feature::packed_gradients, operation);
+}
+
 void Engine::Impl::check_output(std::string_view operation, const Tensor& given, DType dtype, std::int64_t rows,
                                 const ConstTensor& input) const {
   check_tensor(operation, "out", given, dtype, rows);
@@ -116,7 +121,7 @@ Ticket<Tensor> Engine::Impl::pull(OpKind pulled, const Plan& plan, const ConstTe
   const auto name = to_string(pulled);
   const PlanData& data = check_plan(plan, name);
   if (pull_options.stream) require(Feature::streams, name);
-  if (data.options.layout == Layout::padded && pulled != OpKind::combine) require(Feature::padded_gradients, name);
+  if (pulled != OpKind::combine) check_gradients(data, name);
   check_tensor(name, pulled == OpKind::combine ? "expert_out" : "grad_rows", rows, *options.expert_dtype,
                data.num_rows());
   if (!rows.memory.is_host()) require(Feature::device_inputs, name);

@@ -63,6 +63,7 @@ struct Engine::Impl {
                     std::int64_t rows) const {
     checks().tensor(title(operation), name, tensor, dtype, rows, options.hidden);
   }
+  void check_gradients(const PlanData& plan, std::string_view operation) const;
   /// Of what the caller gave for an output; peers may read `input` while it is written.
   void check_output(std::string_view operation, const Tensor& given, DType dtype, std::int64_t rows,
                     const ConstTensor& input) const;

@@ -81,7 +81,7 @@ EngineShape shape_of(const EngineOptions& options) {
 std::shared_ptr<PlanData> HostDrivenEngine::make_plan(const Routing& routing, const ExpertMap& map,
                                                       const PlanOptions& plan_options) {
   const NarrowRouting narrow(routing, fmt::format("plan: rank {}", rank()));
-  const ExchangePlace place{*world->fabric,  world->group,      world->topology, key,
+  const ExchangePlace place{*world->fabric, world->group,      world->topology, key,
                             next_sequence_, *options.deadline, options.name};
   Planner planner(narrow.get(), map, world->topology, rank(), plan_options, shape_of(options), world->group->wiring);
   while (planner.needs_round())
@@ -92,7 +92,8 @@ std::shared_ptr<PlanData> HostDrivenEngine::make_plan(const Routing& routing, co
   data->engine = serial;
   // Two plans of one engine may have equal counts and still not be the same.
   data->hash = Hasher().add(data->hash).add(num_plans_++).value();
-  if (const TraceTarget& trace = options.trace; trace.recorder) trace.recorder->record(trace.layer, narrow.get(), rank());
+  if (const TraceTarget& trace = options.trace; trace.recorder)
+    trace.recorder->record(trace.layer, narrow.get(), rank());
   return data;
 }
 

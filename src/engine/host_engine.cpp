@@ -2,10 +2,12 @@
 
 #include <cstring>
 
+#include "core/fail.hpp"
 #include "engine/combine.hpp"
 #include "engine/combine_backward.hpp"
 #include "engine/copy_rows.hpp"
 #include "engine/dispatch.hpp"
+#include "engine/packed_rows.hpp"
 
 namespace shunt {
 
@@ -44,8 +46,7 @@ Ticket<Rows> HostEngine::dispatch(const Plan& plan, const ConstTensor& x, const 
   const auto& [scales, out, out_scales, stream] = dispatch_options;
   const bool only_rows =
       format.scales_per_row == 0 && !format.origins && !format.weights && data.options.layout != Layout::padded;
-  const bool in_place =
-      only_rows && out.data && out.is_contiguous() && offset_of(out.data, shape.bytes()).has_value();
+  const bool in_place = only_rows && out.data && out.is_contiguous() && offset_of(out.data, shape.bytes()).has_value();
   const Block block = in_place ? Block{out.data, shape.bytes(), out.owner} : world->fabric->allocate(shape.bytes());
 
   const std::int64_t num_rows = data.num_rows();
@@ -54,8 +55,8 @@ Ticket<Rows> HostEngine::dispatch(const Plan& plan, const ConstTensor& x, const 
   rows.plan = plan;
   rows.data = is_given(out) ? out : Tensor{block.data, options.dtype, num_rows, options.hidden, block.owner};
   if (has_scales())
-    rows.scales = is_given(out_scales) ? out_scales
-                                       : borrow(shape.scales(block.data, 0), f32, num_rows, checks().num_scales());
+    rows.scales =
+        is_given(out_scales) ? out_scales : borrow(shape.scales(block.data, 0), f32, num_rows, checks().num_scales());
   if (format.origins) rows.origins = {shape.origins(block.data), count};
   if (format.weights) rows.weights = {shape.weights(block.data), count};
   if (data.options.layout == Layout::padded)
@@ -71,8 +72,19 @@ Ticket<Rows> HostEngine::dispatch(const Plan& plan, const ConstTensor& x, const 
   return {issue<Dispatch>(plan, announcement, std::move(inputs)), std::move(rows)};
 }
 
+Block HostEngine::show_packed_to_peers(const PlanData& plan, const ConstTensor& tensor) const {
+  const std::span counts = plan.arrived_counts->get();
+  if (counts.empty() && plan.num_rows() > 0)
+    fail(ErrorCode::invalid_argument, "rank {}: {}: packed rows need a dispatch with the plan to be complete before",
+         rank(), title("combine"));
+  const Tensor padded = allocate(tensor.dtype, tensor.rows, tensor.cols);
+  unpack(packed_runs(counts, num_ranks(), plan.options.max_tokens), tensor, padded);
+  return {padded.data, padded.bytes(), padded.owner};
+}
+
 std::shared_ptr<Pending> HostEngine::start(const Pull& pull) {
-  const Block shown = show_to_peers(pull.rows);
+  const PlanData& plan = *pull.plan.data();
+  const Block shown = plan.options.packed ? show_packed_to_peers(plan, pull.rows) : show_to_peers(pull.rows);
   const Announcement announcement{pull.kind, pull.plan.data()->hash, *offset_of(shown.data, 0), pull.rows.bytes(), 0};
   Combine::Inputs inputs{shown.owner,
                          options.hidden,
@@ -89,8 +101,9 @@ std::shared_ptr<Pending> HostEngine::start(const Backward& backward) {
   if (weights.bytes() > 0) std::memset(weights.data, 0, weights.bytes());
   const Block output{rows.data, rows.bytes(), rows.owner};
   const Block shown = has_weights ? show_to_peers(backward.expert_out) : output;
-  CombineBackward::Inputs inputs{backward.grad_out, shown.owner, *options.expert_dtype,
-                                 output, has_weights, reinterpret_cast<float*>(weights.data)};
+  CombineBackward::Inputs inputs{backward.grad_out,     shown.owner,
+                                 *options.expert_dtype, output,
+                                 has_weights,           reinterpret_cast<float*>(weights.data)};
   const Announcement announcement{OpKind::combine_backward, backward.plan.data()->hash, *offset_of(output.data, 0),
                                   output.bytes, *offset_of(shown.data, 0)};
   return issue<CombineBackward>(backward.plan, announcement, std::move(inputs));

@@ -12,7 +12,8 @@ Pruner::Pruner(const ExpertMap& map, const Topology& topology, const PruneOption
                Memory memory) {
   check_pruning(Routing{}, 0, map, topology, options);
   if (max_tokens < 0) fail(ErrorCode::invalid_argument, "prune: max_tokens is {}, expected 0 or more", max_tokens);
-  if (memory.is_host()) fail(ErrorCode::unsupported, "prune: a Pruner is for devices; for host memory there is prune()");
+  if (memory.is_host())
+    fail(ErrorCode::unsupported, "prune: a Pruner is for devices; for host memory there is prune()");
   impl_ = require_device_library().make_pruner(map, topology, options, max_tokens, memory);
 }
 

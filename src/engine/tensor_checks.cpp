@@ -38,8 +38,8 @@ void TensorChecks::dispatch_input(std::string_view operation, std::int64_t num_t
   const bool is_misaligned = aligned && reinterpret_cast<std::uintptr_t>(scales.data) % sizeof(float) != 0;
   if ((!scales.data && num_tokens > 0) || scales.dtype != f32 || scales.rows != num_tokens ||
       (scales.cols != num_scales() && num_tokens > 0) || is_misaligned)
-    fail(ErrorCode::invalid_argument, "rank {}: {}: fp8 x needs f32 scales [{}, {}], got {}{} [{}, {}]", rank, operation,
-         num_tokens, num_scales(), is_misaligned ? "misaligned " : "", to_string(scales.dtype), scales.rows,
+    fail(ErrorCode::invalid_argument, "rank {}: {}: fp8 x needs f32 scales [{}, {}], got {}{} [{}, {}]", rank,
+         operation, num_tokens, num_scales(), is_misaligned ? "misaligned " : "", to_string(scales.dtype), scales.rows,
          scales.cols);
 }
 

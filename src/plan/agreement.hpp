@@ -25,6 +25,7 @@ struct Agreement {
   std::uint64_t alignment;
   std::uint64_t capacity;
   std::uint64_t max_tokens;
+  std::uint64_t packed;
   std::uint64_t forwarders;
   std::uint64_t num_experts;
   std::uint64_t map;       ///< ExpertMap::hash()

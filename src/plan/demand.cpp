@@ -80,7 +80,8 @@ class Reader {
 
   void check_weight(std::size_t token, std::size_t choice) const {
     const std::size_t place = token * static_cast<std::size_t>(routing_.topk) + choice;
-    if (!std::isfinite(routing_.weight(place))) fail_weight(token, routing_.experts.narrow()[place], routing_.weight(place));
+    if (!std::isfinite(routing_.weight(place)))
+      fail_weight(token, routing_.experts.narrow()[place], routing_.weight(place));
   }
 
   [[noreturn]] void fail_range(std::size_t token, std::int32_t id) const {

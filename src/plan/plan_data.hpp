@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -59,6 +61,25 @@ struct InFlow {
   }
 };
 
+/// What came for each expert, which ranks know once a dispatch of `packed` rows is complete: then it is the same for
+/// every dispatch with the plan.
+class ArrivedCounts {
+ public:
+  /// [local experts, ranks]; empty before.
+  [[nodiscard]] std::span<const std::int32_t> get() const {
+    const std::lock_guard lock(mutex_);
+    return counts_;
+  }
+  void set(std::span<const std::int32_t> counts) {
+    const std::lock_guard lock(mutex_);
+    if (counts_.empty()) counts_.assign(counts.begin(), counts.end());
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<std::int32_t> counts_;  // never changes again
+};
+
 /// Engines on devices derive from it, for what else they keep of a plan.
 struct PlanData {
   PlanData() = default;
@@ -112,6 +133,7 @@ struct PlanData {
 
   /// `padded`: rows this rank sends to each physical expert, [physical experts].
   std::vector<std::int32_t> padded_send_counts;
+  std::shared_ptr<ArrivedCounts> arrived_counts;  ///< `packed`, in host memory
 
   [[nodiscard]] std::span<const Target> targets_of(std::int64_t token) const {
     const auto begin = first_target[static_cast<std::size_t>(token)];

@@ -206,6 +206,7 @@ struct Planner::State {
   }
 
   void fill_rows(PlanData& plan) {
+    if (options.packed) plan.arrived_counts = std::make_shared<ArrivedCounts>();
     const ExpertRows rows = options.layout == Layout::padded ? padded_rows(map, self, options.max_tokens)
                                                              : expert_rows(*sums, map, self, options.alignment);
     const auto local = [&](const std::vector<std::int64_t>& of_expert) {

@@ -71,6 +71,9 @@ void check_request(const Routing& routing, const ExpertMap& map, const Topology&
     fail(ErrorCode::invalid_argument, "plan: rank {}: capacity is {}, expected at least 1", self, options.capacity);
   if (options.max_tokens < 0)
     fail(ErrorCode::invalid_argument, "plan: rank {}: max_tokens is {}, expected 0 or more", self, options.max_tokens);
+  if (options.packed && options.layout != Layout::padded)
+    fail(ErrorCode::invalid_argument, "plan: rank {}: packed is for layout padded, not for {}", self,
+         to_string(options.layout));
   if (options.layout == Layout::padded) check_padded(routing, map, self, options);
 }
 

@@ -47,7 +47,8 @@ void fill_unique_targets(PlanData& plan, const Demand& demand, const ExpertMap& 
 void sort_by_logical_expert(PlanData& plan, const Routing& routing) {
   for (std::size_t token = 0; token < static_cast<std::size_t>(plan.num_tokens); ++token) {
     const auto expert_of = [&](const Target& target) {
-      return routing.experts.narrow()[token * static_cast<std::size_t>(plan.topk) + static_cast<std::size_t>(target.choice)];
+      return routing.experts
+          .narrow()[token * static_cast<std::size_t>(plan.topk) + static_cast<std::size_t>(target.choice)];
     };
     std::sort(plan.targets.begin() + plan.first_target[token], plan.targets.begin() + plan.first_target[token + 1],
               [&](const Target& a, const Target& b) { return expert_of(a) < expert_of(b); });

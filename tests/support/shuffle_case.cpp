@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cmath>
 #include <functional>
 
@@ -43,9 +44,17 @@ CaseLimits draw_limits(Dice& dice) {
 }
 
 Paths draw_paths(Dice& dice) {
-  const auto input = [&] { return dice.pick({Memory::plain, Memory::symmetric}); };
-  const auto output = [&] { return dice.pick({Memory::absent, Memory::plain, Memory::symmetric}); };
-  return {.x = input(), .dispatch_out = output(), .expert_out = input(), .combine_out = output()};
+  using enum Way::Spot;
+  const auto input = [&] { return Way{dice.pick({host, shifted, allocated}), dice.one_in(5)}; };
+  const auto output = [&] { return Way{dice.pick({absent, host, shifted, allocated}), dice.one_in(5)}; };
+  return {.x = input(),
+          .dispatch_out = output(),
+          .expert_out = input(),
+          .combine_out = output(),
+          .routing = dice.pick({host, allocated}),
+          .has_wide_ids = dice.one_in(2),
+          .spare_rows = dice.one_in(2) ? std::optional<std::int64_t>(dice.pick({0, 1, 7})) : std::nullopt,
+          .has_rows_with_plan = dice.one_in(2)};
 }
 
 ShuffleCase draw_case(std::uint64_t seed, const Topology& topology, const EngineOptions& options,
@@ -81,13 +90,9 @@ void fill(ShuffleCase& all) {
                   .combine_backward = reference.combine_backward(all.grad_out, all.expert_out)};
 }
 
-std::string name(Memory memory) {
-  switch (memory) {
-    case Memory::absent: return "absent";
-    case Memory::plain: return "plain";
-    case Memory::symmetric: return "symmetric";
-  }
-  return "";
+std::string name(const Way& way) {
+  constexpr std::array kNames = {"absent", "host", "shifted", "allocated"};
+  return fmt::format("{}{}", kNames.at(static_cast<std::size_t>(way.spot)), way.is_strided ? " strided" : "");
 }
 
 std::string name(const std::optional<DType>& dtype) { return dtype ? std::string(to_string(*dtype)) : "default"; }
@@ -110,13 +115,15 @@ std::string ShuffleCase::describe() const {
         fmt::format("{}{}", tokens.empty() ? "" : "+", rank.experts.size() / static_cast<std::size_t>(routing.topk));
   return fmt::format(
       "{} ranks on {} nodes, {} experts in {} copies, tokens {}, topk {}, {}, hidden {}, rows {} from {}, expert {}, "
-      "result {}, wire {}, {}{}{}, memory of x {}, dispatch out {}, expert_out {}, combine out {}",
+      "result {}, wire {}, {}{}{}, x {}, dispatch out {}, expert_out {}, combine out {}, routing {}, ids of {} bits, "
+      "{} rows to spare{}",
       routing.topology.num_ranks(), routing.topology.num_nodes(), routing.map.num_experts(), routing.map.num_physical(),
       tokens, routing.topk, name(routing.options), options.hidden, to_string(options.dtype), to_string(x[0].dtype()),
       name(options.expert_dtype), name(options.result_dtype), name(options.wire_dtype),
       options.reduction == Reduction::flat ? "flat" : "tree", options.companions.ids ? ", ids" : "",
       options.companions.weights ? ", weights" : "", name(paths.x), name(paths.dispatch_out), name(paths.expert_out),
-      name(paths.combine_out));
+      name(paths.combine_out), name(Way{paths.routing}), paths.has_wide_ids ? 64 : 32, paths.spare_rows.value_or(-1),
+      paths.has_rows_with_plan ? ", rows with the plan" : "");
 }
 
 ShuffleCase random_shuffle_case(std::uint64_t seed, const Topology& topology) {

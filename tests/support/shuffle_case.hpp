@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,18 +11,27 @@
 
 namespace shunt::test {
 
-/// Where a tensor lies.
-enum class Memory : std::uint8_t {
-  absent,     ///< of an output: the engine finds a place for it
-  plain,      ///< peers can't address it
-  symmetric,  ///< World::allocate
+/// Where a tensor lies, and how.
+struct Way {
+  enum class Spot : std::uint8_t {
+    absent,     ///< of an output: the engine finds a place for it
+    host,       ///< host memory that peers can't address; outputs of devices lie in `shifted` instead
+    shifted,    ///< the engine's memory, aligned to elements and to no more
+    allocated,  ///< as Engine::allocate gives it, or Engine::expert_out
+  };
+  Spot spot = Spot::allocated;
+  bool is_strided = false;  ///< rows are apart; not of outputs of devices
 };
 
 struct Paths {
-  Memory x;
-  Memory dispatch_out;
-  Memory expert_out;
-  Memory combine_out;
+  Way x;
+  Way dispatch_out;
+  Way expert_out;
+  Way combine_out;
+  Way::Spot routing;  ///< not `absent`
+  bool has_wide_ids;
+  std::optional<std::int64_t> spare_rows;  ///< the plan is bounded, by so many more than are needed, where it can be
+  bool has_rows_with_plan;                 ///< of a bounded plan: dispatch delivers into rows that the plan was given
 };
 
 /// All vectors are [ranks].

@@ -78,9 +78,10 @@ std::shared_ptr<DeviceHeap> DeviceHeap::of(World& world, const EngineOptions& op
   }
   if (heap) {
     if (mine.bytes > heap->memory.bytes())
-      fail(ErrorCode::invalid_argument,
-           "rank {}: engine: device.heap_bytes is {}, but the first engine of this world on device {} made a heap of {}",
-           group.self, mine.bytes, device, heap->memory.bytes());
+      fail(
+          ErrorCode::invalid_argument,
+          "rank {}: engine: device.heap_bytes is {}, but the first engine of this world on device {} made a heap of {}",
+          group.self, mine.bytes, device, heap->memory.bytes());
     return heap;
   }
   std::optional<World> here;

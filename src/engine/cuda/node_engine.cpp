@@ -120,9 +120,9 @@ void NodeEngine::meet_peers(World& engine_world) {
   control_block_ = heap->allocate(control_.shape.bytes());
   elsewhere_block_ = heap->allocate(elsewhere_.shape.bytes());
   own_block_ = heap->allocate(own_bytes);
-  for (const auto& [block, bytes] : {std::pair(control_block_.get(), control_.shape.bytes()),
-                                     std::pair(elsewhere_block_.get(), elsewhere_.shape.bytes()),
-                                     std::pair(own_block_.get(), own_bytes)})
+  for (const auto& [block, bytes] :
+       {std::pair(control_block_.get(), control_.shape.bytes()),
+        std::pair(elsewhere_block_.get(), elsewhere_.shape.bytes()), std::pair(own_block_.get(), own_bytes)})
     device::check(cudaMemsetAsync(block, 0, bytes, cuda_stream), "clear signals");
   device::check(cudaStreamSynchronize(cuda_stream), "clear signals");
 
@@ -205,7 +205,7 @@ void NodeEngine::keep_what_peers_may_write() const noexcept {
   };
   keep(control_block_.get());
   keep(elsewhere_block_.get());
-  for (const auto& [key_of_map, buffers] : padded_)
+  for (const auto& [hash, buffers] : padded_)
     for (const std::byte* written : {buffers->rows.data, buffers->row_scales.data, buffers->counts.data}) keep(written);
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   if (cudaStreamIsCapturing(cuda_stream, &status) != cudaSuccess || status != cudaStreamCaptureStatusNone) return;
@@ -246,7 +246,7 @@ void NodeEngine::leave_out(std::span<const RankId> ranks) {
   for (const RankId left : ranks) is_left_out_[left.index()] = true;
   const device::OnDevice scope(memory().device);
   std::vector<std::byte* const*> tables{control_.blocks, elsewhere_.blocks};
-  for (const auto& [key_of_map, buffers] : padded_)
+  for (const auto& [hash, buffers] : padded_)
     for (std::uint8_t place = 0; place < PaddedBuffers::kNumPlaces; ++place)
       tables.push_back(buffers->peers_at(static_cast<PaddedBuffers::Place>(place)));
   Hasher who;

@@ -151,8 +151,10 @@ class NodeEngine final : public Engine::Impl, public std::enable_shared_from_thi
   void zero_padding(const NodePlan& plan, const Tensor& rows) const;
 
   // `padded`.
-  [[nodiscard]] std::shared_ptr<const PaddedBuffers> padded_buffers_of(const ExpertMap& map, std::int64_t max_tokens);
-  [[nodiscard]] std::shared_ptr<PaddedBuffers> make_padded_buffers(const ExpertMap& map, std::int64_t max_tokens);
+  [[nodiscard]] std::shared_ptr<const PaddedBuffers> padded_buffers_of(const ExpertMap& map,
+                                                                       const PlanOptions& plan_options);
+  [[nodiscard]] std::shared_ptr<PaddedBuffers> make_padded_buffers(const ExpertMap& map,
+                                                                   const PlanOptions& plan_options);
   void check_turn(OpKind kind) const;
   [[nodiscard]] Ticket<Rows> dispatch_padded(const Plan& plan, const ConstTensor& x, Stream callers);
   [[nodiscard]] std::shared_ptr<Pending> combine_padded(const Pull& pull);
@@ -173,10 +175,10 @@ class NodeEngine final : public Engine::Impl, public std::enable_shared_from_thi
   std::map<std::uint64_t, std::shared_ptr<const device::MapTables>> maps_;
 
   // `padded`.
-  std::map<std::pair<std::uint64_t, std::int64_t>, std::shared_ptr<const PaddedBuffers>> padded_;  // by map and tokens
-  bool is_dispatched_ = false;           // a combine comes next
-  std::weak_ptr<Submitted> half_done_;   // not submitted whole
-  device::Control elsewhere_{};          // where ranks regroup
+  std::map<std::uint64_t, std::shared_ptr<const PaddedBuffers>> padded_;  // by PaddedBuffers::hash_of()
+  bool is_dispatched_ = false;                                            // a combine comes next
+  std::weak_ptr<Submitted> half_done_;                                    // not submitted whole
+  device::Control elsewhere_{};                                           // where ranks regroup
   std::shared_ptr<std::byte> elsewhere_block_;
   unsigned long long* furthest_round_ = nullptr;  // device
   std::vector<bool> is_left_out_;

@@ -7,6 +7,7 @@
 #include "core/hash.hpp"
 #include "engine/cuda/node_engine.hpp"
 #include "engine/cuda/send_and_meet.hpp"
+#include "kernels/cuda/pack_rows.hpp"
 #include "kernels/cuda/quantise_rows.hpp"
 #include "kernels/cuda/reduce_rows.hpp"
 #include "plan/cuda/choose.hpp"
@@ -17,17 +18,19 @@ using device::MeetingPart;
 using device::Phase;
 using device::region_of;
 
-std::shared_ptr<const PaddedBuffers> NodeEngine::padded_buffers_of(const ExpertMap& map, std::int64_t max_tokens) {
-  const std::pair which{map.hash(), max_tokens};
+std::shared_ptr<const PaddedBuffers> NodeEngine::padded_buffers_of(const ExpertMap& map,
+                                                                   const PlanOptions& plan_options) {
+  const std::uint64_t which = PaddedBuffers::hash_of(map.hash(), plan_options);
   if (const auto known = padded_.find(which); known != padded_.end()) return known->second;
   if (is_capturing())
     fail(ErrorCode::invalid_argument,
          "rank {}: {}: this map is new to the engine for padded rows; plan with it once before it is captured", rank(),
          title("plan"));
-  return padded_[which] = make_padded_buffers(map, max_tokens);
+  return padded_[which] = make_padded_buffers(map, plan_options);
 }
 
-std::shared_ptr<PaddedBuffers> NodeEngine::make_padded_buffers(const ExpertMap& map, std::int64_t max_tokens) {
+std::shared_ptr<PaddedBuffers> NodeEngine::make_padded_buffers(const ExpertMap& map, const PlanOptions& plan_options) {
+  const std::int64_t max_tokens = plan_options.max_tokens;
   const std::int64_t num_local = map.num_local(rank());
   const std::int64_t num_runs = num_local * num_ranks();
   const std::int64_t num_rows = num_runs * max_tokens;
@@ -35,6 +38,7 @@ std::shared_ptr<PaddedBuffers> NodeEngine::make_padded_buffers(const ExpertMap& 
   auto buffers = std::make_shared<PaddedBuffers>();
   buffers->map = tables_of(map);
   buffers->num_ranks = num_ranks();
+  buffers->num_local = map.num_local(rank());
   buffers->rows = allocate(options.dtype, num_rows, options.hidden);
   if (has_scales()) {
     buffers->row_scales = allocate(f32, num_rows, checks().num_scales());
@@ -47,6 +51,11 @@ std::shared_ptr<PaddedBuffers> NodeEngine::make_padded_buffers(const ExpertMap& 
   }
   buffers->expert_out = allocate(*options.expert_dtype, num_rows, options.hidden);
   buffers->counts = allocate(f32, num_runs, 1);
+  if (plan_options.packed) {
+    buffers->packed_rows = allocate(options.dtype, num_rows, options.hidden);
+    if (has_scales()) buffers->packed_row_scales = allocate(f32, num_rows, checks().num_scales());
+    buffers->begins = heap->allocate(static_cast<std::size_t>(num_runs) * sizeof(std::int32_t));
+  }
   buffers->terms = heap->allocate(num_entries * sizeof(device::Term));
   if (map.has_replicas()) buffers->copies = heap->allocate(num_entries * sizeof(std::int32_t));
   for (std::int64_t local = 0; local <= num_local; ++local)
@@ -59,13 +68,13 @@ std::shared_ptr<PaddedBuffers> NodeEngine::make_padded_buffers(const ExpertMap& 
     std::uint64_t agreement;
     std::array<std::uint64_t, PaddedBuffers::kNumPlaces> offsets;
   };
-  Introduction mine{.agreement = Hasher().add(map.hash()).add(static_cast<std::uint64_t>(max_tokens)).value(),
-                    .offsets = {}};
-  const auto offset_of = [&](const Tensor& tensor) { return tensor.data ? heap->memory.offset_of(tensor.data) : 0; };
-  mine.offsets[PaddedBuffers::kRows] = offset_of(buffers->rows);
-  mine.offsets[PaddedBuffers::kRowScales] = offset_of(buffers->row_scales);
-  mine.offsets[PaddedBuffers::kCounts] = offset_of(buffers->counts);
-  mine.offsets[PaddedBuffers::kExpertOut] = offset_of(buffers->expert_out);
+  Introduction mine{.agreement = PaddedBuffers::hash_of(map.hash(), plan_options), .offsets = {}};
+  const auto offset_of = [&](const std::byte* block) { return block ? heap->memory.offset_of(block) : 0; };
+  mine.offsets[PaddedBuffers::kRows] = offset_of(buffers->rows.data);
+  mine.offsets[PaddedBuffers::kRowScales] = offset_of(buffers->row_scales.data);
+  mine.offsets[PaddedBuffers::kCounts] = offset_of(buffers->counts.data);
+  mine.offsets[PaddedBuffers::kExpertOut] = offset_of(buffers->expert_out.data);
+  mine.offsets[PaddedBuffers::kBegins] = offset_of(buffers->begins.get());
   const auto all = gather(std::as_bytes(std::span(&mine, 1)));
   const auto count = static_cast<std::size_t>(num_ranks());
   std::vector<std::byte*> pointers(PaddedBuffers::kNumPlaces * count);
@@ -73,7 +82,7 @@ std::shared_ptr<PaddedBuffers> NodeEngine::make_padded_buffers(const ExpertMap& 
     Introduction theirs;
     std::memcpy(&theirs, all[peer].data(), sizeof(theirs));
     if (theirs.agreement != mine.agreement)
-      fail(ErrorCode::mismatch, "{}: ranks {} and {} plan padded rows with different maps or max_tokens", title("plan"),
+      fail(ErrorCode::mismatch, "{}: ranks {} and {} plan padded rows with different maps or options", title("plan"),
            rank(), peer);
     for (std::size_t place = 0; place < PaddedBuffers::kNumPlaces; ++place)
       pointers[place * count + peer] =
@@ -109,9 +118,8 @@ Ticket<Rows> NodeEngine::dispatch_padded(const Plan& plan, const ConstTensor& x,
   ConstTensor sent = readable("dispatch", x);
   const std::uint32_t* const stop = &control_.progress->fault;
   if (has_scales()) {
-    device::launch(
-        device::quantise_tokens(sent, reinterpret_cast<std::byte**>(buffers.quantised.pointers.get()), stop),
-        cuda_stream);
+    device::launch(device::quantise_tokens(sent, reinterpret_cast<std::byte**>(buffers.quantised.pointers.get()), stop),
+                   cuda_stream);
     sent = buffers.quantised.x;
   }
   narrow_experts(data);
@@ -149,8 +157,8 @@ Ticket<Rows> NodeEngine::dispatch_padded(const Plan& plan, const ConstTensor& x,
   is_dispatched_ = true;
   const auto* const counts = reinterpret_cast<const std::int32_t*>(buffers.counts.data);
   return {submit(callers, Submitted::Half{held(plan), OpKind::dispatch, {}}),
-          {.data = buffers.rows,
-           .scales = buffers.row_scales,
+          {.data = data.options.packed ? buffers.packed_rows : buffers.rows,
+           .scales = data.options.packed ? buffers.packed_row_scales : buffers.row_scales,
            .source_counts = {counts, static_cast<std::size_t>(buffers.counts.rows)},
            .plan = plan}};
 }
@@ -173,13 +181,40 @@ void NodeEngine::complete(Submitted& operation) {
   const device::OnDevice scope(memory().device);
   const NodePlan& plan = *half.plan;
   const PaddedBuffers& buffers = *plan.padded;
+  const std::uint32_t* const stop = &control_.progress->fault;
   if (half.kind == OpKind::dispatch) {
+    const bool is_packed = plan.options.packed;
     device::launch_meeting(control_, note({half.kind, Phase::end, plan.hash}), cuda_stream, MeetingPart::waiting,
-                           {.outputs = {region_of(buffers.rows), region_of(buffers.row_scales)},
+                           {.outputs = {region_of(is_packed ? buffers.packed_rows : buffers.rows),
+                                        region_of(is_packed ? buffers.packed_row_scales : buffers.row_scales)},
                             .counts = region_of(buffers.counts)});
+    if (is_packed)
+      device::launch(device::PackRows{.rows = buffers.rows.data,
+                                      .packed_rows = buffers.packed_rows.data,
+                                      .scales = reinterpret_cast<const float*>(buffers.row_scales.data),
+                                      .packed_scales = reinterpret_cast<float*>(buffers.packed_row_scales.data),
+                                      .counts = reinterpret_cast<const std::int32_t*>(buffers.counts.data),
+                                      .begins = reinterpret_cast<std::int32_t*>(buffers.begins.get()),
+                                      .num_local = buffers.num_local,
+                                      .num_ranks = buffers.num_ranks,
+                                      .max_tokens = static_cast<std::int32_t>(plan.options.max_tokens),
+                                      .row_bytes = buffers.rows.row_bytes(),
+                                      .num_scales = static_cast<std::int32_t>(buffers.row_scales.cols),
+                                      .stop = stop},
+                     cuda_stream);
   } else {
     device::launch_meeting(control_, note({half.kind, Phase::begin, plan.hash}), cuda_stream, MeetingPart::waiting,
                            {.outputs = {region_of(half.out)}});
+    if (plan.options.packed)
+      device::launch(
+          device::ShiftTerms{.terms = buffers.terms_of_rows(),
+                             .num_tokens = plan.num_tokens,
+                             .topk = plan.topk,
+                             .num_ranks = buffers.num_ranks,
+                             .max_tokens = static_cast<std::int32_t>(plan.options.max_tokens),
+                             .begins = reinterpret_cast<std::int32_t* const*>(buffers.peers_at(PaddedBuffers::kBegins)),
+                             .stop = stop},
+          cuda_stream);
     device::launch(device::ReduceRows{.rows = buffers.peers_at(PaddedBuffers::kExpertOut),
                                       .result = half.out.data,
                                       .terms = buffers.terms_of_rows(),
@@ -190,7 +225,7 @@ void NodeEngine::complete(Submitted& operation) {
                                       .wire_dtype = *options.wire_dtype,
                                       .result_dtype = *options.result_dtype,
                                       .weighted = true,
-                                      .stop = &control_.progress->fault},
+                                      .stop = stop},
                    cuda_stream);
   }
   mark(operation);

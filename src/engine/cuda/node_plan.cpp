@@ -43,10 +43,11 @@ device::PlanShape shape_of(const Routing& routing, const ExpertMap& map, const P
 /// `padded` plans of a map are alike: no rank needs to know which one the others use.
 std::uint64_t hash_of(const NodePlan& plan, const ExpertMap& map, std::uint64_t number) {
   const PlanOptions& options = plan.options;
-  Hasher hash;
-  hash.add(map.hash()).add(static_cast<std::uint64_t>(options.layout));
-  if (options.layout == Layout::padded) return hash.add(static_cast<std::uint64_t>(options.max_tokens)).value();
-  return hash.add(number)
+  if (options.layout == Layout::padded) return PaddedBuffers::hash_of(map.hash(), options);
+  return Hasher()
+      .add(number)
+      .add(map.hash())
+      .add(static_cast<std::uint64_t>(options.layout))
       .add(static_cast<std::uint64_t>(plan.topk))
       .add(static_cast<std::uint64_t>(options.alignment))
       .add(static_cast<std::uint64_t>(options.capacity))
@@ -183,7 +184,7 @@ Plan NodeEngine::plan(const Routing& routing, const ExpertMap& map, const PlanOp
 
   const std::shared_ptr<NodePlan> plan = make_plan(routing, map, plan_options);
   if (is_padded) {
-    plan->padded = padded_buffers_of(map, plan_options.max_tokens);
+    plan->padded = padded_buffers_of(map, plan_options);
     return Plan(plan);
   }
   narrow_experts(*plan);
@@ -296,8 +297,7 @@ PlanArrays NodePlan::device_arrays() const {
   if (!shape.unique) return all;
   const device::UniqueMaps maps = device::UniqueMaps::of(shape);
   const std::int64_t cells = num_rows() * topk;
-  all.unique_of_expert_row =
-      as_span<std::int32_t>(arrays.unique_maps + maps.unique_of_expert_row, num_expert_rows);
+  all.unique_of_expert_row = as_span<std::int32_t>(arrays.unique_maps + maps.unique_of_expert_row, num_expert_rows);
   all.expert_rows_of_unique = as_span<std::int32_t>(arrays.unique_maps + maps.expert_rows_of_unique, cells);
   all.unique_experts = as_span<std::int32_t>(arrays.unique_maps + maps.unique_experts, cells);
   all.unique_weights = as_span<float>(arrays.unique_maps + maps.unique_weights, cells);
@@ -305,8 +305,7 @@ PlanArrays NodePlan::device_arrays() const {
 }
 
 PlanContents NodePlan::read() const {
-  if (padded)
-    return {.num_rows = num_rows(), .num_expert_rows = num_expert_rows, .expert_offsets = padded->offsets};
+  if (padded) return {.num_rows = num_rows(), .num_expert_rows = num_expert_rows, .expert_offsets = padded->offsets};
   owner->require_no_capture("read");
   const device::OnDevice scope(owner->memory().device);
   const auto copied = [&]<class T>(std::span<const T> from, std::int64_t count) {

@@ -29,15 +29,16 @@ void launch_copy(const NodePlan& plan, const ConstTensor& x, std::byte* const* o
                                      .row_bytes = x.row_bytes(),
                                      .stop = stop};
   if (sms > 0 && device::fits_bulk_copies(in_bulk)) return device::launch(in_bulk, sms, stream);
-  device::launch(device::CopyRows{.x = x.data,
-                                  .out = out,
-                                  .segments = plan.arrays.segments,
-                                  .num_segments = plan.shape.num_segments(),
-                                  .row_bytes = x.row_bytes(),
-                                  .stop = stop,
-                                  .list_length = plan.shape.unique ? device::kTileTokens * plan.shape.rows_per_token() : 1,
-                                  .segments_per_block = plan.shape.unique ? kUniqueRowsPerBlock : 1},
-                 stream);
+  device::launch(
+      device::CopyRows{.x = x.data,
+                       .out = out,
+                       .segments = plan.arrays.segments,
+                       .num_segments = plan.shape.num_segments(),
+                       .row_bytes = x.row_bytes(),
+                       .stop = stop,
+                       .list_length = plan.shape.unique ? device::kTileTokens * plan.shape.rows_per_token() : 1,
+                       .segments_per_block = plan.shape.unique ? kUniqueRowsPerBlock : 1},
+      stream);
 }
 
 void launch_sum(const device::ReduceRows& reduce, std::int32_t sms, cudaStream_t stream) {
@@ -56,9 +57,9 @@ Ticket<Rows> NodeEngine::dispatch(const Plan& plan, const ConstTensor& x, const 
   const bool has_rows = is_given(data.options.rows);
   const bool are_shown = are_rows_shown(data);
   start_after(dispatch_options.stream);
-  const Tensor out = has_rows                          ? data.options.rows
+  const Tensor out = has_rows                         ? data.options.rows
                      : is_given(dispatch_options.out) ? dispatch_options.out
-                                                       : allocate(options.dtype, data.num_rows(), options.hidden);
+                                                      : allocate(options.dtype, data.num_rows(), options.hidden);
   const Tensor scales =
       has_rows ? data.options.row_scales : scales_for_output(dispatch_options.out_scales, data.num_rows());
   const ConstTensor sent = readable("dispatch", x);
@@ -105,17 +106,17 @@ std::shared_ptr<Pending> NodeEngine::start(const Pull& pull) {
   const ConstTensor shown = show_to_peers(to_string(pull.kind), pull.rows);
   meet_to_begin({pull.kind, Phase::begin, data.hash}, shown.data);
   launch_sum({.rows = control_.shown,
-                      .result = pull.out.data,
-                      .terms = data.arrays.terms,
-                      .num_tokens = data.shape.num_tokens,
-                      .topk = data.shape.topk,
-                      .hidden = options.hidden,
-                      .row_dtype = *options.expert_dtype,
-                      .wire_dtype = *options.wire_dtype,
-                      .result_dtype = *options.result_dtype,
-                      .weighted = pull.kind == OpKind::combine,
-                      .stop = &control_.progress->fault},
-                     options.device->sms, cuda_stream);
+              .result = pull.out.data,
+              .terms = data.arrays.terms,
+              .num_tokens = data.shape.num_tokens,
+              .topk = data.shape.topk,
+              .hidden = options.hidden,
+              .row_dtype = *options.expert_dtype,
+              .wire_dtype = *options.wire_dtype,
+              .result_dtype = *options.result_dtype,
+              .weighted = pull.kind == OpKind::combine,
+              .stop = &control_.progress->fault},
+             options.device->sms, cuda_stream);
   meet_to_end({pull.kind, Phase::end, data.hash}, {region_of(pull.out)});
   return submit(pull.stream);
 }

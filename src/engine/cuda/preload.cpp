@@ -7,6 +7,7 @@
 #include "kernels/cuda/copy_rows.hpp"
 #include "kernels/cuda/dot_rows.hpp"
 #include "kernels/cuda/gather_rows.hpp"
+#include "kernels/cuda/pack_rows.hpp"
 #include "kernels/cuda/pipelined_reduce_rows.hpp"
 #include "kernels/cuda/quantise_rows.hpp"
 #include "kernels/cuda/reduce_rows.hpp"
@@ -45,6 +46,7 @@ void preload_kernels() {
   preload_send_and_meet();
   preload_dot_rows();
   preload_gather_rows();
+  preload_pack_rows();
   preload_write_pointers();
 }
 

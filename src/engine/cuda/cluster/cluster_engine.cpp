@@ -184,9 +184,8 @@ Ticket<Rows> ClusterEngine::dispatch(const Plan& plan, const ConstTensor& x, con
   const PlanData& data = *plan.data();
   const auto& [scales, given, given_scales, callers] = dispatch_options;
   const Tensor out = is_given(given) ? given : allocate(options.dtype, data.num_rows(), options.hidden);
-  const Tensor out_scales = is_given(given_scales) || !has_scales()
-                                ? given_scales
-                                : allocate(f32, data.num_rows(), checks().num_scales());
+  const Tensor out_scales =
+      is_given(given_scales) || !has_scales() ? given_scales : allocate(f32, data.num_rows(), checks().num_scales());
   device::ClusterDispatch::Inputs inputs{.place = {},
                                          .x = readable(x, callers),
                                          .scales = readable(scales, callers),
@@ -233,12 +232,13 @@ std::shared_ptr<Pending> ClusterEngine::start(const Backward& backward) {
   const Announcement announcement{OpKind::combine_backward, backward.plan.data()->hash, offset_of(rows), rows.bytes(),
                                   offset_of(shown)};
   return launch<device::ClusterCombineBackward>(
-      backward.plan, announcement,
-      {place(backward.plan, backward.stream), grad_out, expert_out, shown, rows, weights});
+      backward.plan, announcement, {place(backward.plan, backward.stream), grad_out, expert_out, shown, rows, weights});
 }
 
 PlanArrays ClusterPlan::device_arrays() const {
-  const auto at = [&](const auto& list) { return std::span(list.at(block.get()), static_cast<std::size_t>(list.size)); };
+  const auto at = [&](const auto& list) {
+    return std::span(list.at(block.get()), static_cast<std::size_t>(list.size));
+  };
   return {at(lists.expert_offsets),        at(lists.expert_counts),  at(lists.unique_of_expert_row),
           at(lists.expert_rows_of_unique), at(lists.unique_experts), at(lists.unique_weights)};
 }

@@ -53,8 +53,8 @@ CudaLane::CudaLane(Transport& transport, const Group& group, std::shared_ptr<Dev
   for (std::size_t rank = 0; rank < group.members.size(); ++rank) {
     const auto found = std::ranges::find(heap_->members, group.members[rank]);
     if (group.is_near(rank) && found == heap_->members.end())
-      fail(ErrorCode::invalid_argument, "rank {}: engine: rank {} is on this host, but not in the heap",
-           group.self, rank);
+      fail(ErrorCode::invalid_argument, "rank {}: engine: rank {} is on this host, but not in the heap", group.self,
+           rank);
     heap_rank_.push_back(group.is_near(rank) ? found - heap_->members.begin() : -1);
   }
   const LaneScope scope(heap_->memory.device());

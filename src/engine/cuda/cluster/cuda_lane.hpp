@@ -9,8 +9,8 @@
 
 #include "engine/cuda/cluster/host_buffers.hpp"
 #include "engine/cuda/cluster/lane.hpp"
-#include "engine/cuda/events.hpp"
 #include "engine/cuda/device_heap.hpp"
+#include "engine/cuda/events.hpp"
 #include "engine/operation.hpp"
 #include "transport/transport.hpp"
 
@@ -24,8 +24,7 @@ struct BufferLimits {
 class CudaLane final : public Lane {
  public:
   /// The heap holds the ranks of this rank's host, in any order. The transport outlives this object.
-  CudaLane(Transport& transport, const Group& group, std::shared_ptr<DeviceHeap> heap,
-           const BufferLimits& limits);
+  CudaLane(Transport& transport, const Group& group, std::shared_ptr<DeviceHeap> heap, const BufferLimits& limits);
   ~CudaLane() override;
 
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) override { return heap_->allocate(bytes); }

@@ -104,7 +104,6 @@ void for_each_term(const PlanData& plan, bool is_flat, std::int64_t token, const
   }
 }
 
-
 }  // namespace
 
 template <class T>

@@ -1,0 +1,61 @@
+#include "engine/place.hpp"
+
+#include <cstdlib>
+#include <map>
+
+namespace shunt::test {
+namespace {
+
+// Before CUDA starts: many ranks of this process wait for each other on one device.
+const bool has_connections = setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0) == 0;
+
+std::string ask(const Place& place) {
+  try {
+    World::spawn(
+        1, [&](World& world) { const Engine engine(world, place.options({.hidden = 1})); }, {.kind = place.world});
+    return "";
+  } catch (const Error& error) {
+    const bool is_forked = std::string(error.what()).find("forked") != std::string::npos;
+    if (error.code() != ErrorCode::unsupported && !is_forked) throw;
+    return error.what();
+  }
+}
+
+}  // namespace
+
+std::string Place::why_not() const {
+  static std::map<WorldKind, std::string> known;
+  if (!is_device) return "";
+  const auto found = known.find(world);
+  return found != known.end() ? found->second : known.emplace(world, ask(*this)).first->second;
+}
+
+EngineKind Place::kind(const Topology& topology) const {
+  if (!is_device) return EngineKind::host;
+  return world == WorldKind::islands && topology.num_nodes() > 1 ? EngineKind::cluster : EngineKind::node;
+}
+
+Topology Place::topology(std::int32_t num_ranks) const {
+  return world == WorldKind::islands && num_ranks > 1 ? Topology::virtual_nodes(num_ranks, 2)
+                                                      : Topology::single_node(num_ranks);
+}
+
+EngineOptions Place::options(EngineOptions engine, const DeviceOptions& device) const {
+  if (!is_device) return engine;
+  engine.device = device;
+  engine.companions = {};
+  return engine;
+}
+
+SpawnOptions Place::spawn(const Topology& topology, std::chrono::milliseconds deadline) const {
+  SpawnOptions options{.kind = world, .topology = topology};
+  options.environment.deadline = deadline;  // a case that hangs says so, and names its seed
+  return options;
+}
+
+void Place::run(std::int32_t num_ranks, const std::function<void(World&)>& body,
+                std::chrono::milliseconds deadline) const {
+  World::spawn(num_ranks, body, spawn(topology(num_ranks), deadline));
+}
+
+}  // namespace shunt::test
