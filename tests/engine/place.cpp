@@ -43,7 +43,7 @@ Topology Place::topology(std::int32_t num_ranks) const {
 EngineOptions Place::options(EngineOptions engine, const DeviceOptions& device) const {
   if (!is_device) return engine;
   engine.device = device;
-  engine.companions = {};
+  if (!support_of(Feature::companions).of(EngineKind::node)) engine.companions = {};
   return engine;
 }
 

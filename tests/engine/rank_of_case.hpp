@@ -2,7 +2,10 @@
 #pragma once
 
 #include <functional>
+#include <memory>
+#include <vector>
 
+#include "engine/place.hpp"
 #include "shunt/engine.hpp"
 #include "support/shuffle_case.hpp"
 
@@ -12,32 +15,87 @@ namespace shunt::test {
 /// whoever drops it without a call drops the ticket.
 using Check = std::function<void()>;
 
-/// Each operation is issued at once. Symmetric inputs are dropped on return: only the ticket keeps them.
+/// A stream of the caller's, on which inputs come late.
+struct Caller {
+  Stream stream = nullptr;
+  /// Puts a copy on the stream, from host memory to a contiguous tensor of the engine's memory, which is done late.
+  std::function<void(const ConstTensor& from, const Tensor& to)> copy_late = {};
+};
+
+/// Each operation is issued at once. Inputs are dropped on return: only the ticket keeps them.
 class RankOfCase {
  public:
-  /// Plans: collective. All three must outlive this object and its checks.
-  RankOfCase(World& world, Engine& engine, const ShuffleCase& all);
+  /// Plans: collective. World, engine and case must outlive this object and its checks.
+  RankOfCase(World& world, Engine& engine, const ShuffleCase& all, Caller caller = {});
 
   Check dispatch();
   Check combine();
   Check dispatch_backward();
   Check combine_backward();
+  /// Those of the four that can be done with the plan. Collective in their order.
+  [[nodiscard]] std::vector<Check (RankOfCase::*)()> operations() const;
+  /// `padded` rows of devices: a dispatch must be complete before expert outputs are written for its combine.
+  [[nodiscard]] bool takes_turns() const;
 
  private:
   [[nodiscard]] std::size_t rank() const { return world_.rank().index(); }
-  /// The tensor, in the kind of memory that is wanted.
-  [[nodiscard]] ConstTensor input(const HostRows& rows, Memory memory);
-  [[nodiscard]] Tensor output(const HostRows& expected, Memory memory);
+  [[nodiscard]] bool can(Feature feature) const;
+  [[nodiscard]] const ReferenceRows& expected_rows() const { return case_.expected.dispatch[rank()]; }
+  [[nodiscard]] bool has_scales() const { return case_.options.dtype == fp8_e4m3; }
+  [[nodiscard]] bool has_rows_with_plan() const { return plan_options_.rows.data != nullptr; }
+
+  [[nodiscard]] Routing routing();
+  void check_plan() const;
+  void check_rows(const Rows& actual) const;
   [[nodiscard]] Check pull(Ticket<Tensor> ticket, const Tensor& out, const HostRows& expected, const char* name);
+
+  /// A tensor of that way, which holds anything.
+  [[nodiscard]] Tensor make(DType dtype, std::int64_t rows, std::int64_t cols, const Way& way) const;
+  void fill(const Tensor& tensor, const ConstTensor& from) const;
+  /// The rows, and more where the plan has room for more.
+  [[nodiscard]] ConstTensor input(const HostRows& rows, const Way& way, std::int64_t num_rows) const;
+  [[nodiscard]] ConstTensor input(const HostRows& rows, const Way& way) const { return input(rows, way, rows.rows()); }
+  [[nodiscard]] ConstTensor expert_rows(const HostRows& rows, bool in_expert_out) const;
+  /// Poisoned.
+  [[nodiscard]] Tensor output(const HostRows& expected, std::int64_t num_rows, const Way& way) const;
+
+  [[nodiscard]] HostRows read(const Tensor& tensor, std::int64_t num_rows) const;
+  template <class T>
+  [[nodiscard]] std::vector<T> read(std::span<const T> values, std::size_t count) const;
+  void require_same(const char* name, const Tensor& actual, const HostRows& expected, const Tensor& given = {},
+                    const std::vector<bool>& compared = {}) const;
+  template <class T>
+  void require_same(const char* name, std::span<const T> actual, const std::vector<T>& expected,
+                    const std::vector<bool>& compared = {}) const;
 
   World& world_;
   Engine& engine_;
   const ShuffleCase& case_;
+  Caller caller_;
+  // Where the routing lies: a device reads it when the plan's turn has come.
+  std::vector<std::int64_t> wide_experts_;
+  Tensor experts_, weights_;
+  PlanOptions plan_options_;
   Plan plan_;
 };
 
-/// Makes an engine, plans, and runs all four operations on this rank, with pauses of up to most_pause_us between calls;
-/// the checks come in any order. Collective. Throws what differs, with the case's seed and description.
-void run_case(World& world, const ShuffleCase& all, std::int32_t most_pause_us = 0);
+struct CaseRun {
+  /// Between calls.
+  std::int32_t most_pause_us = 0;
+  /// Of a plan and the operations with it.
+  std::uint64_t repeats = 1;
+  Caller caller = {};
+};
+
+/// Whether engines of this kind can do what the case asks.
+[[nodiscard]] bool can_run(EngineKind kind, const ShuffleCase& all);
+
+/// Plans and runs the operations on this rank; the checks come in any order. Does nothing if the engine can't run the
+/// case. Collective. Throws what differs, with the case's seed and description.
+void run_case(World& world, Engine& engine, const ShuffleCase& all, const CaseRun& run = {});
+
+/// With an engine of the case's own. `device`: but for max_tokens.
+void run_case(World& world, const Place& place, const ShuffleCase& all, const CaseRun& run = {},
+              const DeviceOptions& device = small_device());
 
 }  // namespace shunt::test

@@ -73,7 +73,7 @@ class DeviceBenchmark {
         from_(allocate_on_device(copied_bytes_)),
         to_(allocate_on_device(copied_bytes_)) {
     if (config.layout == Layout::padded)
-      systems_.push_back(std::make_unique<DeviceDecodeSystem>(world, config, workload_, x_, stream()));
+      systems_.push_back(std::make_unique<DevicePaddedSystem>(world, config, workload_, x_, stream()));
     else
       systems_.push_back(std::make_unique<DeviceShuntSystem>(world, config, workload_, x_, stream()));
     if (config.wants("unfused"))

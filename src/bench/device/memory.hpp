@@ -9,7 +9,6 @@
 #include <span>
 #include <vector>
 
-#include "bench/shuffle/config.hpp"
 #include "bench/shuffle/workload.hpp"
 #include "core/cuda/check.hpp"
 #include "core/cuda/memory.hpp"
@@ -77,16 +76,5 @@ class UploadedRouting {
   std::size_t size_;
   std::int32_t topk_;
 };
-
-/// Bytes of a device's memory that a benchmark lends to a rank's shuffle: what any rank holds at most: its rows twice
-/// (scales included where they are fp8, and then narrower than experts' outputs), its tokens and its result, a plan or
-/// two.
-inline std::size_t heap_bytes(const ShuffleConfig& config, std::int64_t rows) {
-  const std::size_t row_bytes = static_cast<std::size_t>(config.hidden) * size_of(config.expert_dtype());
-  const auto entries = static_cast<std::size_t>(config.tokens) * static_cast<std::size_t>(config.topk);
-  const auto maps = entries * static_cast<std::size_t>(config.ranks) * 16;
-  return 2 * static_cast<std::size_t>(rows + config.tokens) * row_bytes + 3 * (entries * 48 + maps) +
-         (std::size_t{64} << 20);
-}
 
 }  // namespace shunt::bench

@@ -1,13 +1,16 @@
 // Ways to shuffle on a device, as the benchmark drives them.
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <string>
+#include <vector>
 
+#include "bench/device/memory.hpp"
 #include "bench/shuffle/config.hpp"
 #include "bench/shuffle/workload.hpp"
 #include "bench/verifier.hpp"
-#include "shunt/device_decoder.hpp"
-#include "shunt/device_engine.hpp"
+#include "shunt/engine.hpp"
 #include "shunt/tensor.hpp"
 #include "shunt/world.hpp"
 
@@ -61,9 +64,9 @@ class DeviceShuntSystem final : public DeviceSystem {
   [[nodiscard]] bool has_kernels() const override { return true; }
   void dispatch_kernel() override;
   void combine_kernel() override;
-  void check() override;
+  void check() override { engine_.check(); }
   [[nodiscard]] ConstTensor rows() const override { return rows_; }
-  [[nodiscard]] std::int64_t num_rows() const override { return plan_.sizes().num_rows; }
+  [[nodiscard]] std::int64_t num_rows() const override { return plan_.read().num_rows; }
   [[nodiscard]] std::vector<std::int64_t> row_counts() const override;
   [[nodiscard]] ConstTensor scales() const override { return scales_; }
   [[nodiscard]] Tensor expert_out() const override { return expert_out_; }
@@ -75,13 +78,11 @@ class DeviceShuntSystem final : public DeviceSystem {
  private:
   const ShuffleConfig& config_;
   ExpertMap map_;
-  std::shared_ptr<std::int32_t> experts_;
-  std::shared_ptr<float> weights_;
+  UploadedRouting routing_;
   Tensor x_;
-  DeviceHeap heap_;
-  DeviceEngine engine_;
-  std::int64_t max_rows_ = 0;
-  DevicePlan plan_;
+  std::int64_t max_rows_;
+  Engine engine_;
+  Plan plan_;
   Tensor rows_;
   Tensor scales_;  // of fp8 rows
   Tensor expert_out_;
@@ -92,25 +93,27 @@ class DeviceShuntSystem final : public DeviceSystem {
   std::shared_ptr<std::uint32_t> never_;
 };
 
-class DeviceDecodeSystem final : public DeviceSystem {
+/// Rows in the `padded` layout, for few tokens.
+class DevicePaddedSystem final : public DeviceSystem {
  public:
   /// Collective. x: this rank's tokens.
-  DeviceDecodeSystem(World& world, const ShuffleConfig& config, const Workload& workload, const Tensor& x,
+  DevicePaddedSystem(World& world, const ShuffleConfig& config, const Workload& workload, const Tensor& x,
                      Stream stream);
 
   [[nodiscard]] std::string name() const override { return "shunt"; }
   [[nodiscard]] ShuffleKind kind() const override {
     return {Layout::padded, SumOrder::tree, config_.dtype, config_.tokens};
   }
-  void plan() override {}
-  void dispatch() override;
-  void combine() override { (void)decoder_.combine({.out = result_}); }
+  void plan() override;
+  void dispatch() override { rows_ = engine_.dispatch(plan_, x_).wait_on(engine_.stream()); }
+  void combine() override { (void)engine_.combine(plan_, expert_out_, {.out = result_}); }
   [[nodiscard]] bool takes_turns() const override { return true; }
-  [[nodiscard]] ConstTensor rows() const override { return decoder_.rows(); }
-  [[nodiscard]] std::int64_t num_rows() const override { return decoder_.rows().rows; }
+  void check() override { engine_.check(); }
+  [[nodiscard]] ConstTensor rows() const override { return rows_.data; }
+  [[nodiscard]] std::int64_t num_rows() const override { return rows_.data.rows; }
   [[nodiscard]] std::vector<std::int64_t> row_counts() const override;
-  [[nodiscard]] ConstTensor scales() const override { return decoder_.row_scales(); }
-  [[nodiscard]] Tensor expert_out() const override { return decoder_.expert_out(); }
+  [[nodiscard]] ConstTensor scales() const override { return rows_.scales; }
+  [[nodiscard]] Tensor expert_out() const override { return expert_out_; }
   [[nodiscard]] ConstTensor result() const override { return result_; }
   [[nodiscard]] std::uint64_t rows_touched(std::uint64_t tokens, std::uint64_t delivered) const override {
     return tokens + delivered;
@@ -118,12 +121,13 @@ class DeviceDecodeSystem final : public DeviceSystem {
 
  private:
   const ShuffleConfig& config_;
-  std::size_t num_runs_;  // of local experts and ranks
-  std::shared_ptr<std::int32_t> experts_;
-  std::shared_ptr<float> weights_;
+  ExpertMap map_;
+  UploadedRouting routing_;
   Tensor x_;
-  DeviceHeap heap_;
-  DeviceDecoder decoder_;
+  Engine engine_;
+  Plan plan_;
+  Rows rows_;  // the engine's own, the same for every plan
+  Tensor expert_out_;
   Tensor result_;
 };
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "bench/device/node_plan.hpp"
 #include "core/fail.hpp"
-#include "engine/cuda/engine_impl.hpp"
 #include "kernels/cuda/mlp/tiles.hpp"
 #include "kernels/cuda/mlp/unique_mlp.hpp"
 
@@ -15,8 +15,8 @@ class ExpertMajor final : public LayerExperts {
   ExpertMajor(const device::ExpertMlpShape& shape, const device::ExpertWeights& weights, Stream stream)
       : shape_(shape), mlp_(shape, weights, stream) {}
 
-  void run(const DevicePlan& plan, const Tensor& rows, const Tensor& out) override {
-    mlp_.run(plan.expert_offsets(), rows.data, out.data);
+  void run(const Plan& plan, const Tensor& rows, const Tensor& out) override {
+    mlp_.run(plan.device().expert_offsets.data(), rows.data, out.data);
   }
   [[nodiscard]] std::size_t workspace_bytes() const override { return shape_.workspace_bytes(); }
   [[nodiscard]] std::int64_t rows_computed() const override { return shape_.num_tiles * device::kTileRows; }
@@ -26,14 +26,15 @@ class ExpertMajor final : public LayerExperts {
   device::ExpertMlp mlp_;
 };
 
-device::UniqueView view_of(const DevicePlan& plan) {
-  return {.num_rows = &plan.data()->arrays.sizes->num_rows,
-          .expert_offsets = plan.expert_offsets(),
-          .expert_counts = plan.expert_counts(),
-          .unique_of_expert_row = plan.unique_of_expert_row(),
-          .expert_rows = plan.expert_rows_of_unique(),
-          .experts = plan.unique_experts(),
-          .weights = plan.unique_weights(),
+device::UniqueView view_of(const Plan& plan) {
+  const PlanArrays arrays = plan.device();
+  return {.num_rows = &node_plan(plan).arrays.sizes->num_rows,
+          .expert_offsets = arrays.expert_offsets.data(),
+          .expert_counts = arrays.expert_counts.data(),
+          .unique_of_expert_row = arrays.unique_of_expert_row.data(),
+          .expert_rows = arrays.expert_rows_of_unique.data(),
+          .experts = arrays.unique_experts.data(),
+          .weights = arrays.unique_weights.data(),
           .num_experts = plan.num_local_experts(),
           .topk = plan.topk()};
 }
@@ -43,7 +44,7 @@ class TokenUnique final : public LayerExperts {
   TokenUnique(const device::UniqueMlpShape& shape, const device::ExpertWeights& weights, Stream stream)
       : shape_(shape), mlp_(shape, weights, stream) {}
 
-  void run(const DevicePlan& plan, const Tensor& rows, const Tensor& out) override {
+  void run(const Plan& plan, const Tensor& rows, const Tensor& out) override {
     mlp_.run(view_of(plan), rows.data, out.data);
   }
   void check() override {
@@ -62,7 +63,7 @@ class TokenUnique final : public LayerExperts {
 }  // namespace
 
 std::unique_ptr<LayerExperts> make_layer_experts(const LayerConfig& config, const LayerDemand& demand,
-                                                 const DevicePlan& plan, const device::ExpertWeights& weights,
+                                                 const Plan& plan, const device::ExpertWeights& weights,
                                                  Stream stream) {
   const ShuffleConfig& shuffle = config.shuffle;
   if (shuffle.layout == Layout::expert_major)

@@ -7,7 +7,7 @@
 
 #include "bench/layer/config.hpp"
 #include "kernels/cuda/mlp/expert_mlp.hpp"
-#include "shunt/device_plan.hpp"
+#include "shunt/plan.hpp"
 #include "shunt/stream.hpp"
 #include "shunt/tensor.hpp"
 
@@ -18,7 +18,7 @@ class LayerExperts {
   virtual ~LayerExperts() = default;
 
   /// Puts the work on the stream. rows: what dispatch delivered; out: what combine takes.
-  virtual void run(const DevicePlan& plan, const Tensor& rows, const Tensor& out) = 0;
+  virtual void run(const Plan& plan, const Tensor& rows, const Tensor& out) = 0;
   /// Once its work is done: throws if there were more rows than it has room for.
   virtual void check() {}
 
@@ -30,7 +30,7 @@ class LayerExperts {
 /// With room for what this plan brings to this rank, and no more: on one device, what is computed in vain on a rank
 /// with few rows would be taken from others.
 std::unique_ptr<LayerExperts> make_layer_experts(const LayerConfig& config, const LayerDemand& demand,
-                                                 const DevicePlan& plan, const device::ExpertWeights& weights,
+                                                 const Plan& plan, const device::ExpertWeights& weights,
                                                  Stream stream);
 
 }  // namespace shunt::bench

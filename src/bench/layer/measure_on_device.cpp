@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "bench/device/clock.hpp"
+#include "bench/device/engine.hpp"
 #include "bench/device/kernels.hpp"
 #include "bench/device/memory.hpp"
 #include "bench/layer/device_experts.hpp"
@@ -20,13 +21,10 @@
 #include "core/fail.hpp"
 #include "kernels/cuda/mlp/matmul.hpp"
 #include "kernels/cuda/mlp/tiles.hpp"
-#include "shunt/device_engine.hpp"
-#include "shunt/device_pruner.hpp"
+#include "shunt/pruning.hpp"
 
 namespace shunt::bench {
 namespace {
-
-constexpr std::chrono::seconds kDeadline{20};
 
 /// The experts' products as if all rows had one expert: what a library makes of so much arithmetic at best.
 class DenseProducts {
@@ -64,27 +62,21 @@ class PrunedOnDevice {
       : PrunedOnDevice(config, TokenPruning(config, workload.model()), workload.unpruned_routing(self.index()), map,
                        self) {}
 
-  void run(std::int32_t* experts, float* weights, Stream stream) {
-    pruner_.prune({.experts = experts_.get(), .weights = weights_.get(), .num_tokens = num_tokens_, .topk = topk_},
-                  scores_.get(), experts, weights, stream);
+  void run(const UploadedRouting& to, Stream stream) {
+    pruner_.prune(routing_.view(), scores_.get(), to.experts().data(), to.weights().data(), stream);
   }
 
  private:
   PrunedOnDevice(const ShuffleConfig& config, const TokenPruning& pruning, const RankRouting& routing,
                  const ExpertMap& map, RankId self)
-      : num_tokens_(config.tokens),
-        topk_(config.topk),
-        experts_(upload(std::span(routing.experts))),
-        weights_(upload(std::span(routing.weights))),
-        pruner_(map, config.topology(), pruning.options(self), config.tokens) {
+      : routing_(routing, config.topk),
+        pruner_(map, config.topology(), pruning.options(self), config.tokens, device_memory()) {
     if (pruning.has_scores()) scores_ = upload(std::span<const float>(pruning.scores(self)));
   }
 
-  std::int64_t num_tokens_;
-  std::int32_t topk_;
-  std::shared_ptr<std::int32_t> experts_;
-  std::shared_ptr<float> weights_, scores_;
-  DevicePruner pruner_;
+  UploadedRouting routing_;
+  std::shared_ptr<float> scores_;
+  Pruner pruner_;
 };
 
 class LayerBenchmark {
@@ -99,23 +91,15 @@ class LayerBenchmark {
         max_rows_(is_unique() ? demand_.most_unique_rows : demand_.most_aligned_rows),
         weights_(make_weights()),
         x_(upload(workload_.tokens(rank()))),
-        experts_of_tokens_(upload(std::span(workload_.routing(rank()).experts))),
-        weights_of_tokens_(upload(std::span(workload_.routing(rank()).weights))),
-        heap_(world, {.bytes = heap_bytes(shuffle_, max_rows_)}),
-        engine_(world, heap_,
-                {.hidden = shuffle_.hidden,
-                 .dtype = shuffle_.dtype,
-                 .max_tokens = shuffle_.tokens,
-                 .max_experts = map_.num_physical(),
-                 .stream = stream_.get(),
-                 .deadline = kDeadline}) {
+        routing_(workload_.routing(rank()), shuffle_.topk),
+        engine_(make_device_engine(world, shuffle_, heap_bytes(shuffle_, max_rows_), stream_.get())) {
     if (shuffle_.prune.limit) pruned_ = std::make_unique<PrunedOnDevice>(shuffle_, workload_, map_, world.rank());
     world.barrier();  // no rank is in a meeting while memory is allocated
-    rows_ = heap_.allocate(shuffle_.dtype, max_rows_, shuffle_.hidden);
+    rows_ = engine_.allocate(shuffle_.dtype, max_rows_, shuffle_.hidden);
     plan();
-    (void)plan_.sizes();  // throws if the device has found a fault
-    expert_out_ = heap_.allocate(shuffle_.dtype, max_rows_, shuffle_.hidden);
-    result_ = heap_.allocate(shuffle_.dtype, shuffle_.tokens, shuffle_.hidden);
+    (void)plan_.read();  // throws if the device has found a fault
+    expert_out_ = engine_.allocate(shuffle_.dtype, max_rows_, shuffle_.hidden);
+    result_ = engine_.allocate(shuffle_.dtype, shuffle_.tokens, shuffle_.hidden);
     world.barrier();  // no rank is in a meeting while memory is allocated
     experts_ = make_layer_experts(config, demand_, plan_, view(weights_), stream_.get());
     dense_ = std::make_unique<DenseProducts>(config, demand_.most_rows, view(weights_), stream_.get());
@@ -137,7 +121,7 @@ class LayerBenchmark {
       if (i == 0) timings_.clear();
       measure_once();
     }
-    (void)plan_.sizes();  // throws if the device has found a fault
+    engine_.check();
     experts_->check();
     if (download(result_) != first)
       fail(ErrorCode::internal, "rank {}: the result differs from that of the first run", rank());
@@ -181,15 +165,11 @@ class LayerBenchmark {
 
   /// Writes the routing that the workload has pruned on the host; see check_routing().
   void prune() {
-    if (pruned_) pruned_->run(experts_of_tokens_.get(), weights_of_tokens_.get(), stream_.get());
+    if (pruned_) pruned_->run(routing_, stream_.get());
   }
   void plan() {
     plan_ = {};  // its memory is used again
-    plan_ = engine_.plan({.experts = experts_of_tokens_.get(),
-                          .weights = weights_of_tokens_.get(),
-                          .num_tokens = shuffle_.tokens,
-                          .topk = shuffle_.topk},
-                         map_,
+    plan_ = engine_.plan(routing_.view(), map_,
                          {.layout = shuffle_.layout,
                           .alignment = is_unique() ? 1 : device::kTileRows,
                           .max_rows = max_rows_,
@@ -212,13 +192,13 @@ class LayerBenchmark {
       device::check(cudaMemsetAsync(data, 0xa5, bytes, stream_.get()), "poison");
     };
     for (const Tensor& tensor : {rows_, expert_out_, result_}) poison(tensor.data, tensor.bytes());
-    if (pruned_) poison(experts_of_tokens_.get(), workload_.routing(rank()).experts.size() * sizeof(std::int32_t));
+    if (pruned_) poison(routing_.experts().data(), routing_.experts().size_bytes());
     finish();
     world_.barrier();  // nobody writes into rows that are still poisoned
     layer();
     const std::vector<std::byte> result = download(result_);
     check_routing();
-    (void)plan_.sizes();
+    engine_.check();
     experts_->check();
     world_.barrier();  // what is downloaded now must not wait behind a meeting
     const auto weights_of_ranks = values_of_ranks(world_, view(weights_));
@@ -234,10 +214,10 @@ class LayerBenchmark {
   void check_routing() const {
     const RankRouting& expected = workload_.routing(rank());
     const auto is_same = [&](const auto& device, const auto& host) {
-      const auto there = bench::download(device.get(), host.size(), stream_.get());
+      const auto there = bench::download(device.data(), device.size(), stream_.get());
       return std::ranges::equal(std::as_bytes(std::span(there)), std::as_bytes(std::span(host)));
     };
-    if (!is_same(experts_of_tokens_, expected.experts) || !is_same(weights_of_tokens_, expected.weights))
+    if (!is_same(routing_.experts(), expected.experts) || !is_same(routing_.weights(), expected.weights))
       fail(ErrorCode::internal, "rank {}: the routing that the device pruned differs from the host's", rank());
   }
 
@@ -303,12 +283,10 @@ class LayerBenchmark {
   std::int64_t max_rows_;
   Weights weights_;
   Tensor x_;
-  std::shared_ptr<std::int32_t> experts_of_tokens_;
-  std::shared_ptr<float> weights_of_tokens_;
-  DeviceHeap heap_;
-  DeviceEngine engine_;
+  UploadedRouting routing_;
+  Engine engine_;
   std::unique_ptr<PrunedOnDevice> pruned_;  // none: tokens are taken as they are
-  DevicePlan plan_;
+  Plan plan_;
   Tensor rows_, expert_out_, result_;
   std::unique_ptr<LayerExperts> experts_;
   std::unique_ptr<DenseProducts> dense_;
