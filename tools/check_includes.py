@@ -23,12 +23,10 @@ ALLOWED["cli"] = BELOW | {"bench", "capi", "umbrella"}
 PUBLIC_HEADERS = {
     "core": ["copy_choice.hpp", "dtype.hpp", "environment.hpp", "error.hpp", "expert_map.hpp", "expert_map_file.hpp",
              "float_formats.hpp", "ids.hpp", "language.hpp", "log.hpp", "machine.hpp", "routing.hpp", "routing_trace.hpp",
-             "shuffle_volume.hpp", "tensor.hpp", "topology.hpp"],
+             "shuffle_volume.hpp", "stream.hpp", "tensor.hpp", "topology.hpp"],
     "plan": ["plan.hpp", "pruning.hpp", "traffic.hpp"],
     "transport": ["bootstrap.hpp", "mpi_bootstrap.hpp"],
-    "engine": ["device_cluster_engine.hpp", "device_decoder.hpp", "device_engine.hpp", "device_heap.hpp",
-               "device_plan.hpp", "device_pruner.hpp", "device_rows.hpp", "device_ticket.hpp", "engine.hpp", "rows.hpp",
-               "stream.hpp", "ticket.hpp", "trace_recorder.hpp", "world.hpp"],
+    "engine": ["engine.hpp", "rows.hpp", "ticket.hpp", "trace_recorder.hpp", "world.hpp"],
     "capi": ["shunt.h"],
     "umbrella": ["shunt.hpp"],
 }

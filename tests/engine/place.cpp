@@ -11,8 +11,8 @@ const bool has_connections = setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0) == 0
 
 std::string ask(const Place& place) {
   try {
-    World::spawn(
-        1, [&](World& world) { const Engine engine(world, place.options({.hidden = 1})); }, {.kind = place.world});
+    World::spawn(1, [&](World& world) { const Engine engine(world, place.options({.hidden = 1})); },
+                 {.kind = place.world});
     return "";
   } catch (const Error& error) {
     const bool is_forked = std::string(error.what()).find("forked") != std::string::npos;

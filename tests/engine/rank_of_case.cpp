@@ -47,7 +47,8 @@ Tensor plain(DType dtype, std::int64_t rows, std::int64_t cols, std::byte patter
 /// Between rows.
 bool has_poison_in_gaps(const Tensor& tensor) {
   for (std::int64_t row = 0; row + 1 < tensor.rows; ++row)
-    if (std::any_of(tensor.row(row) + tensor.row_bytes(), tensor.row(row + 1), [](auto byte) { return byte != kPoison; }))
+    if (std::any_of(tensor.row(row) + tensor.row_bytes(), tensor.row(row + 1),
+                    [](auto byte) { return byte != kPoison; }))
       return false;
   return true;
 }
@@ -55,11 +56,7 @@ bool has_poison_in_gaps(const Tensor& tensor) {
 }  // namespace
 
 RankOfCase::RankOfCase(World& world, Engine& engine, const ShuffleCase& all, Caller caller)
-    : world_(world),
-      engine_(engine),
-      case_(all),
-      caller_(std::move(caller)),
-      plan_options_(all.routing.options) {
+    : world_(world), engine_(engine), case_(all), caller_(std::move(caller)), plan_options_(all.routing.options) {
   plan_options_.stream = caller_.stream;
   if (all.paths.spare_rows && can(Feature::bounds) && all.routing.options.layout != Layout::padded) {
     for (const PlanData& plan : all.expected.plans)
@@ -144,8 +141,7 @@ void RankOfCase::check_plan() const {
 
 Check RankOfCase::dispatch() {
   const bool brings_scales = case_.x[rank()].dtype() == fp8_e4m3;
-  const bool takes_out =
-      !has_rows_with_plan() && (plan_.layout() != Layout::padded || can(Feature::padded_outputs));
+  const bool takes_out = !has_rows_with_plan() && (plan_.layout() != Layout::padded || can(Feature::padded_outputs));
   DispatchOptions options{.stream = caller_.stream};
   if (brings_scales) options.scales = input(case_.scales[rank()], case_.paths.x);
   if (takes_out) {
@@ -215,8 +211,7 @@ Tensor RankOfCase::make(DType dtype, std::int64_t rows, std::int64_t cols, const
   const std::int64_t stride = way.is_strided ? cols + 3 : cols;
   const std::int64_t shift = way.spot == Way::Spot::shifted ? 1 : 0;
   const std::int64_t count = rows * stride + shift + 1;
-  Tensor tensor =
-      way.spot == Way::Spot::host ? plain(dtype, 1, count, kPoison) : engine_.allocate(dtype, 1, count);
+  Tensor tensor = way.spot == Way::Spot::host ? plain(dtype, 1, count, kPoison) : engine_.allocate(dtype, 1, count);
   tensor.data += static_cast<std::size_t>(shift) * size_of(dtype);
   tensor.rows = rows;
   tensor.cols = cols;

@@ -1,5 +1,8 @@
-// Every operation, over every transport, against the reference: bit for bit.
+// Every operation, in every memory and over every transport, against the reference: bit for bit.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
 
 #include "engine/rank_of_case.hpp"
 #include "support/seeds.hpp"
@@ -7,71 +10,167 @@
 namespace shunt::test {
 namespace {
 
-constexpr std::uint64_t kCasesPerShard = 320;
-
-/// Slices and rings of nodes that share no memory. The smallest make every segment straddle and every stream wait.
-struct Slices {
-  std::int32_t bytes = 128 << 10;
-  std::int32_t depth = 4;
+/// What a test runs where.
+struct Setting {
+  std::string name;
+  Place place;
+  std::uint64_t num_cases = 320;
+  std::uint64_t first_world = 0;
+  // Slices and rings between nodes that share no memory. The smallest make every segment straddle and every stream
+  // wait. Batches are those of devices.
+  std::int32_t slice_bytes = 128 << 10;
+  std::int32_t ring_depth = 4;
+  std::size_t batch_bytes = 16 << 10;
+  std::int32_t num_batches = 4;
+  CaseRun run = {};
 };
+void PrintTo(const Setting& setting, std::ostream* out) { *out << setting.name; }
 
-SpawnOptions options_for(WorldKind kind, const Topology& topology, const Slices& slices = {}) {
-  SpawnOptions options{.kind = kind, .topology = topology};
-  options.environment.slice_bytes = slices.bytes;
-  options.environment.ring_depth = slices.depth;
-  options.environment.deadline = std::chrono::seconds(20);  // a case that hangs says so, and names its seed
-  return options;
+void run_all(const Setting& setting, const Topology& topology, const std::vector<ShuffleCase>& cases) {
+  SpawnOptions options = setting.place.spawn(topology);
+  options.environment.slice_bytes = setting.slice_bytes;
+  options.environment.ring_depth = setting.ring_depth;
+  DeviceOptions device = small_device();
+  device.batch_bytes = setting.batch_bytes;
+  device.num_batches = setting.num_batches;
+  const auto run = [&](World& world) {
+    for (const ShuffleCase& each : cases) run_case(world, setting.place, each, setting.run, device);
+    world.barrier();
+  };
+  ASSERT_NO_THROW(World::spawn(topology.num_ranks(), run, options));
+}
+void run_all(const Place& place, const Topology& topology, const std::vector<ShuffleCase>& cases,
+             const CaseRun& run = {}) {
+  run_all({.name = place.name, .place = place, .run = run}, topology, cases);
 }
 
-void expect_as_reference(WorldKind kind, const std::vector<SeedsOfWorld>& worlds, std::int32_t most_pause_us = 0,
-                         const Slices& slices = {}) {
-  for (const auto& [topology, seeds] : worlds) {
+class Shuffle : public ::testing::TestWithParam<Setting> {};
+
+TEST_P(Shuffle, EqualsTheReferenceBitForBit) {
+  SHUNT_NEEDS(GetParam().place);
+  for (const auto& [topology, seeds] : choose_seeds(GetParam().first_world, GetParam().num_cases)) {
     std::vector<ShuffleCase> cases;
     for (const std::uint64_t seed : seeds) cases.push_back(random_shuffle_case(seed, topology));
-    const auto run_all = [&](World& world) {
-      for (const ShuffleCase& each : cases) run_case(world, each, most_pause_us);
-    };
-    ASSERT_NO_THROW(World::spawn(topology.num_ranks(), run_all, options_for(kind, topology, slices)));
+    run_all(GetParam(), topology, cases);
   }
 }
 
-class ShuffleShard : public ::testing::TestWithParam<std::uint64_t> {};
-
-TEST_P(ShuffleShard, EqualsTheReferenceBitForBit) {
-  expect_as_reference(WorldKind::inproc, choose_seeds(GetParam() * 1000, kCasesPerShard));
-}
-INSTANTIATE_TEST_SUITE_P(Inproc, ShuffleShard, ::testing::Range<std::uint64_t>(0, 7));
-
-TEST(Shuffle, GivesTheSameBitsBetweenProcesses) {
-  expect_as_reference(WorldKind::shm, choose_seeds(0, kCasesPerShard));
-}
-
-class ShuffleBetweenIslands : public ::testing::TestWithParam<Slices> {};
-
-TEST_P(ShuffleBetweenIslands, EqualsTheReferenceBitForBit) {
-  const bool is_slow = GetParam().bytes == 1;
-  expect_as_reference(WorldKind::islands, choose_seeds(0, is_slow ? 40 : kCasesPerShard), 0, GetParam());
-}
-INSTANTIATE_TEST_SUITE_P(Islands, ShuffleBetweenIslands,
-                         ::testing::Values(Slices{}, Slices{.bytes = 4096, .depth = 2},
-                                           Slices{.bytes = 100, .depth = 1}, Slices{.bytes = 1, .depth = 3}));
-
-TEST(Shuffle, GivesTheSameBitsWhoeverIsLate) {
-  expect_as_reference(WorldKind::islands, choose_seeds(0, 64), 2000, {.bytes = 500, .depth = 1});
-  expect_as_reference(WorldKind::inproc, choose_seeds(0, 64), 2000);
-  expect_as_reference(WorldKind::shm, choose_seeds(0, 64), 2000);
+std::vector<Setting> shards(const Place& place, std::uint64_t count, std::uint64_t cases) {
+  std::vector<Setting> all;
+  for (std::uint64_t shard = 0; shard < count; ++shard)
+    all.push_back({.name = fmt::format("{}{}", place.name, shard),
+                   .place = place,
+                   .num_cases = cases,
+                   .first_world = shard * 1000});
+  return all;
 }
 
-TEST(Shuffle, GivesTheSameBitsWhenRepeated) {
-  const Topology topology = Topology::virtual_nodes(4, 2);
-  const ShuffleCase one = random_shuffle_case(1, topology);
-  const auto repeat = [&](World& world) {
-    for (int i = 0; i < 50; ++i) run_case(world, one);
+const auto kNameOfSetting = [](const auto& parameter) { return parameter.param.name; };
+INSTANTIATE_TEST_SUITE_P(Host, Shuffle, ::testing::ValuesIn(shards(kHostThreads, 7, 320)), kNameOfSetting);
+INSTANTIATE_TEST_SUITE_P(Device, Shuffle, ::testing::ValuesIn(shards(kDeviceThreads, 4, 160)), kNameOfSetting);
+INSTANTIATE_TEST_SUITE_P(
+    Processes, Shuffle,
+    ::testing::Values(Setting{.name = "Host", .place = kHostProcesses},
+                      Setting{.name = "Device", .place = kDeviceProcesses, .num_cases = 48, .first_world = 1}),
+    kNameOfSetting);
+INSTANTIATE_TEST_SUITE_P(
+    Islands, Shuffle,
+    ::testing::Values(
+        Setting{.name = "Host", .place = kHostIslands},
+        Setting{.name = "HostSmallSlices", .place = kHostIslands, .slice_bytes = 4096, .ring_depth = 2},
+        Setting{.name = "HostOneSlice", .place = kHostIslands, .slice_bytes = 100, .ring_depth = 1},
+        Setting{.name = "HostBytes", .place = kHostIslands, .num_cases = 40, .slice_bytes = 1, .ring_depth = 3},
+        Setting{.name = "Device", .place = kDeviceIslands, .num_cases = 96, .batch_bytes = 1 << 20},
+        Setting{.name = "DeviceRowsStraddleSlices",
+                .place = kDeviceIslands,
+                .num_cases = 64,
+                .slice_bytes = 100,
+                .ring_depth = 2,
+                .batch_bytes = 4096,
+                .num_batches = 2}),
+    kNameOfSetting);
+INSTANTIATE_TEST_SUITE_P(
+    WhoeverIsLate, Shuffle,
+    ::testing::Values(
+        Setting{.name = "HostIslands",
+                .place = kHostIslands,
+                .num_cases = 64,
+                .slice_bytes = 500,
+                .ring_depth = 1,
+                .run = {.most_pause_us = 2000}},
+        Setting{.name = "HostThreads", .place = kHostThreads, .num_cases = 64, .run = {.most_pause_us = 2000}},
+        Setting{.name = "HostProcesses", .place = kHostProcesses, .num_cases = 64, .run = {.most_pause_us = 2000}},
+        Setting{.name = "DeviceThreads", .place = kDeviceThreads, .num_cases = 32, .run = {.most_pause_us = 2000}},
+        Setting{.name = "DeviceIslands", .place = kDeviceIslands, .num_cases = 32, .run = {.most_pause_us = 2000}}),
+    kNameOfSetting);
+
+/// The first of the cases that a draw gives which suit.
+template <class Draw, class Suits>
+std::vector<ShuffleCase> draw_cases(std::size_t count, const Draw& draw, const Suits& suits) {
+  std::vector<ShuffleCase> cases;
+  for (std::uint64_t seed = 0; cases.size() < count; ++seed)
+    if (ShuffleCase drawn = draw(seed); suits(drawn)) cases.push_back(std::move(drawn));
+  return cases;
+}
+
+using ShuffleAt = AtPlace;
+INSTANTIATE_TEST_SUITE_P(At, ShuffleAt, kThreadPlaces, kNameOfPlace);
+
+TEST_P(ShuffleAt, GivesTheSameBitsOnAnyNumberOfRanks) {
+  for (const std::int32_t num_ranks : {1, 2, 7, 16}) {
+    const Topology topology = place().topology(num_ranks);
+    const auto draw = [&](std::uint64_t seed) { return random_shuffle_case(seed, topology); };
+    run_all(place(), topology, draw_cases(12, draw, [](const ShuffleCase&) { return true; }));
+  }
+}
+
+TEST_P(ShuffleAt, EqualsTheReferenceOverManyTilesOfTokens) {
+  const Topology topology = place().topology(3);
+  const CaseLimits limits{.experts = 300, .topk = 32, .tokens = 900};
+  const auto draw = [&](std::uint64_t seed) {
+    const EngineOptions options{.hidden = 24, .dtype = std::array{bf16, f32, fp8_e4m3}[seed % 3]};
+    return random_shuffle_case(seed, topology, options, limits);
   };
-  EXPECT_NO_THROW(World::spawn(4, repeat, options_for(WorldKind::inproc, topology)));
+  const auto is_planned = [](const ShuffleCase& drawn) { return drawn.routing.options.layout != Layout::padded; };
+  run_all(place(), topology, draw_cases(9, draw, is_planned));
 }
 
-TEST(Shuffle, WorksOnPartsOfAWorldAtTheSameTime) {
+TEST_P(ShuffleAt, ChoosesTheCopiesThatTheReferenceChooses) {
+  const CaseLimits limits{.experts = 60, .topk = 8, .tokens = 200};
+  for (const Topology& topology : {Topology::virtual_nodes(6, 3), Topology::single_node(4)}) {
+    const auto draw = [&](std::uint64_t seed) {
+      return random_shuffle_case(seed, topology, random_engine_options(seed), limits);
+    };
+    run_all(place(), topology,
+            draw_cases(8, draw, [](const ShuffleCase& drawn) { return drawn.routing.map.has_replicas(); }));
+  }
+}
+
+// Were copies chosen anew from what a capacity leaves of a token, some would be others.
+TEST_P(ShuffleAt, DropsAfterCopiesAreChosen) {
+  const Topology topology = Topology::virtual_nodes(6, 3);
+  const CaseLimits limits{.experts = 16, .topk = 8, .tokens = 30};
+  const auto draw = [&](std::uint64_t seed) {
+    return random_shuffle_case(seed, topology, random_engine_options(seed), limits);
+  };
+  const auto drops = [](const ShuffleCase& drawn) {
+    return drawn.routing.map.has_replicas() && drawn.routing.options.layout == Layout::token_unique &&
+           std::ranges::any_of(drawn.expected.plans, [](const PlanData& plan) { return plan.num_dropped > 0; });
+  };
+  run_all(place(), topology, draw_cases(8, draw, drops));
+}
+
+// Blocks of as many threads as there can be, for devices.
+TEST_P(ShuffleAt, CarriesTheLongestRows) {
+  const Topology topology = place().topology(3);
+  const auto draw = [&](std::uint64_t seed) {
+    const EngineOptions options{.hidden = (64 << 10) / 4 + 64, .dtype = seed % 2 == 0 ? f32 : bf16};
+    return random_shuffle_case(seed, topology, options, {.experts = 6, .topk = 3, .tokens = 6});
+  };
+  run_all(place(), topology, draw_cases(6, draw, [](const ShuffleCase&) { return true; }));
+}
+
+TEST_P(ShuffleAt, WorksOnPartsOfAWorldAtTheSameTime) {
   const Topology topology = Topology::from_nodes({NodeId(0), NodeId(1), NodeId(0), NodeId(1), NodeId(1)});
   const std::vector<RankId> even = {RankId(0), RankId(2), RankId(4)};
   const std::vector<RankId> odd = {RankId(1), RankId(3)};
@@ -84,11 +183,38 @@ TEST(Shuffle, WorksOnPartsOfAWorldAtTheSameTime) {
   const auto run_parts = [&](World& world) {
     const bool is_odd = world.rank().value % 2 == 1;
     World part = world.split(is_odd);
-    for (const ShuffleCase& each : is_odd ? of_odd : of_even) run_case(part, each);
-    for (const ShuffleCase& each : of_whole) run_case(world, each);
+    for (const ShuffleCase& each : is_odd ? of_odd : of_even) run_case(part, place(), each);
+    for (const ShuffleCase& each : of_whole) run_case(world, place(), each);
+    world.barrier();
   };
-  EXPECT_NO_THROW(World::spawn(5, run_parts, options_for(WorldKind::inproc, topology)));
+  EXPECT_NO_THROW(World::spawn(5, run_parts, place().spawn(topology)));
 }
+
+class ShuffleRepeated : public ::testing::TestWithParam<std::tuple<Place, DType, Layout>> {};
+
+TEST_P(ShuffleRepeated, GivesTheSameBits) {
+  const auto& [place, dtype, layout] = GetParam();
+  SHUNT_NEEDS(place);
+  const Topology topology = place.topology(4);
+  const auto draw = [&, dtype = dtype](std::uint64_t seed) {
+    return random_shuffle_case(seed, topology, {.hidden = 264, .dtype = dtype});
+  };
+  const auto suits = [layout = layout](const ShuffleCase& drawn) {  // fp8 is quantised, not passed on
+    return drawn.routing.options.layout == layout && drawn.x[0].dtype() != fp8_e4m3 &&
+           drawn.expected.plans[0].num_tokens > 4;
+  };
+  const std::uint64_t repeats = place.is_device ? 1000 : 50;
+  run_all(place, topology, draw_cases(1, draw, suits),
+          {.repeats = std::max<std::uint64_t>(share_of_cases(repeats), 1)});
+}
+INSTANTIATE_TEST_SUITE_P(
+    Often, ShuffleRepeated,
+    ::testing::Combine(::testing::Values(kHostThreads, kDeviceThreads), ::testing::Values(f32, bf16, f16, fp8_e4m3),
+                       ::testing::Values(Layout::expert_major, Layout::token_unique, Layout::padded)),
+    [](const auto& parameter) {
+      return fmt::format("{}_{}_{}", std::get<Place>(parameter.param).name, to_string(std::get<DType>(parameter.param)),
+                         to_string(std::get<Layout>(parameter.param)));
+    });
 
 }  // namespace
 }  // namespace shunt::test

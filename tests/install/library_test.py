@@ -9,6 +9,7 @@ import unittest
 
 PREFIX = pathlib.Path(sys.argv.pop(1)) if len(sys.argv) > 1 else pathlib.Path()
 CONSUMER = pathlib.Path(__file__).with_name("consumer") / "main.cpp"
+DEVICE_CONSUMER = pathlib.Path(__file__).parents[2] / "examples" / "first_device_shuffle.cpp"
 ALLOWED = {"libc.so.6", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1", "ld-linux-x86-64.so.2", "libdl.so.2", "libpthread.so.0", "libhwy.so.1"}
 
 
@@ -36,14 +37,25 @@ class Library(unittest.TestCase):
         printed = subprocess.run(["ldd", self.folder / "libshunt.so"], check=True, capture_output=True, text=True).stdout
         self.assertIn(f"libhwy.so.1 => {self.folder}", printed)
 
-    def test_is_found_by_pkg_config(self):
+    def build(self, source, scratch):
         environment = {**os.environ, "PKG_CONFIG_PATH": str(self.folder / "pkgconfig")}
         words = subprocess.run(["pkg-config", "--cflags", "--libs", "shunt"], check=True, capture_output=True, text=True, env=environment).stdout
+        program = pathlib.Path(scratch) / "consumer"
+        subprocess.run([os.environ.get("CXX", "c++"), "-std=c++20", source, "-o", program, *words.split()], check=True)
+        return program
+
+    def test_is_found_by_pkg_config(self):
         with tempfile.TemporaryDirectory() as scratch:
-            program = pathlib.Path(scratch) / "consumer"
-            subprocess.run([os.environ.get("CXX", "c++"), "-std=c++20", CONSUMER, "-o", program, *words.split()], check=True)
+            program = self.build(CONSUMER, scratch)
             subprocess.run([program], check=True, timeout=60)
             self.assertIn("libshunt.so.0", needed(program))
+
+    def test_loads_what_is_for_devices_from_beside_it(self):
+        if not (self.folder / "libshunt_cuda.so").exists():
+            self.skipTest("this build is without CUDA")
+        with tempfile.TemporaryDirectory() as scratch:
+            done = subprocess.run([self.build(DEVICE_CONSUMER, scratch)], capture_output=True, text=True, timeout=60)
+            self.assertRegex(done.stdout + done.stderr, "rows here: 4, out: 1.00 0.50|can't find a device")
 
 
 if __name__ == "__main__":

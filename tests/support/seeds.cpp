@@ -23,9 +23,11 @@ Topology topology_of(std::uint64_t seed) {
   return random_case(generator).topology;
 }
 
+std::uint64_t share_of_cases(std::uint64_t count) { return count * variable("SHUNT_TEST_PERCENT").value_or(100) / 100; }
+
 std::vector<SeedsOfWorld> choose_seeds(std::uint64_t first_world, std::uint64_t num_cases) {
   if (const auto seed = variable("SHUNT_TEST_SEED")) return {{topology_of(*seed), {*seed}}};
-  const std::uint64_t wanted = num_cases * variable("SHUNT_TEST_PERCENT").value_or(100) / 100;
+  const std::uint64_t wanted = share_of_cases(num_cases);
   std::vector<SeedsOfWorld> worlds;
   for (std::uint64_t world = 0; world * kCasesPerWorld < wanted; ++world) {
     const std::uint64_t first = (first_world + world) * kCasesPerWorld;

@@ -7,7 +7,7 @@
 namespace shunt::bench {
 
 /// Of an engine on devices of one node. Not checked by sanitizers: the type's description is in libshunt_cuda.so alone.
-[[gnu::no_sanitize("vptr")]] inline const NodePlan& node_plan(const Plan& plan) {
+__attribute__((no_sanitize("vptr"))) inline const NodePlan& node_plan(const Plan& plan) {
   return static_cast<const NodePlan&>(*plan.data());
 }
 

@@ -50,16 +50,15 @@ DeviceShuntSystem::DeviceShuntSystem(World& world, const ShuffleConfig& config, 
   };
   rows_of_ranks_ = gather(rows_.data);
   expert_out_of_ranks_ = gather(expert_out_.data);
-  if (is_given(scales_)) scales_of_ranks_ = gather(scales_.data);
+  if (scales_.data) scales_of_ranks_ = gather(scales_.data);
   const std::uint32_t zero = 0;
   never_ = upload(std::span(&zero, 1));
 }
 
 void DeviceShuntSystem::plan() {
   plan_ = {};  // its memory is used again
-  plan_ = engine_.plan(
-      routing_.view(), map_,
-      {.layout = config_.layout, .max_rows = max_rows_, .rows = rows_, .row_scales = scales_});
+  plan_ = engine_.plan(routing_.view(), map_,
+                       {.layout = config_.layout, .max_rows = max_rows_, .rows = rows_, .row_scales = scales_});
 }
 
 void DeviceShuntSystem::dispatch() { (void)engine_.dispatch(plan_, x_); }

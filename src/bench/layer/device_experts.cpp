@@ -62,9 +62,8 @@ class TokenUnique final : public LayerExperts {
 
 }  // namespace
 
-std::unique_ptr<LayerExperts> make_layer_experts(const LayerConfig& config, const LayerDemand& demand,
-                                                 const Plan& plan, const device::ExpertWeights& weights,
-                                                 Stream stream) {
+std::unique_ptr<LayerExperts> make_layer_experts(const LayerConfig& config, const LayerDemand& demand, const Plan& plan,
+                                                 const device::ExpertWeights& weights, Stream stream) {
   const ShuffleConfig& shuffle = config.shuffle;
   if (shuffle.layout == Layout::expert_major)
     return std::make_unique<ExpertMajor>(

@@ -29,8 +29,7 @@ class LayerExperts {
 
 /// With room for what this plan brings to this rank, and no more: on one device, what is computed in vain on a rank
 /// with few rows would be taken from others.
-std::unique_ptr<LayerExperts> make_layer_experts(const LayerConfig& config, const LayerDemand& demand,
-                                                 const Plan& plan, const device::ExpertWeights& weights,
-                                                 Stream stream);
+std::unique_ptr<LayerExperts> make_layer_experts(const LayerConfig& config, const LayerDemand& demand, const Plan& plan,
+                                                 const device::ExpertWeights& weights, Stream stream);
 
 }  // namespace shunt::bench

@@ -1,7 +1,6 @@
 // Shuffles between nodes of GPUs. Ranks that a launcher started use their world; without one, they are threads that
 // share a GPU, and nodes are islands between which slices are copied. A round trip is checked first. Times are medians
 // over iterations of the slowest rank.
-#include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -11,8 +10,7 @@
 #include <cstring>
 #include <random>
 
-#include "core/cuda/check.hpp"
-#include "shunt/device_cluster_engine.hpp"
+#include "shunt/engine.hpp"
 
 namespace shunt {
 namespace {
@@ -31,6 +29,7 @@ struct Arguments {
   std::int32_t batches = 16;
   bool nccl = false;
   bool host = false;
+  std::int32_t device = -1;  // as DeviceOptions::index
 };
 
 double slowest(World& world, double mine) {
@@ -103,66 +102,45 @@ void report(World& world, const Arguments& arguments, const Plan& plan, const Ti
   world.barrier();
 }
 
-void measure_device(World& world, const Arguments& arguments) {
-  const DeviceHeap heap(world, {.bytes = std::size_t{8} << 30});
-  DeviceClusterEngine engine(world, heap,
-                             {.engine = {.hidden = arguments.hidden, .dtype = bf16},
-                              .batch_bytes = arguments.batch_bytes,
-                              .num_batches = arguments.batches,
-                              .network = arguments.nccl ? DeviceNetwork::nccl : DeviceNetwork::world});
-  const auto experts = uniform_routing(arguments, world.rank().index());
-  const Tensor routing = heap.allocate(f32, arguments.tokens, arguments.topk);
-  const Tensor x = heap.allocate(bf16, arguments.tokens, arguments.hidden);
-  device::check(cudaMemcpy(routing.data, experts.data(), routing.bytes(), cudaMemcpyHostToDevice), "upload");
-  device::check(cudaMemcpy(x.data, tokens_of(arguments, world.rank(), 1).data(), x.bytes(), cudaMemcpyHostToDevice),
-                "upload");
-  device::check(cudaDeviceSynchronize(), "upload");
-  const ExpertMap map = ExpertMap::contiguous(arguments.experts, world.size());
-
-  Times times{};
-  DeviceClusterPlan plan;
-  times.plan_ms = median_ms(world, 3, [&] {
-    plan = engine.plan({.experts = reinterpret_cast<const std::int32_t*>(routing.data),
-                        .num_tokens = arguments.tokens,
-                        .topk = arguments.topk},
-                       map);
-  });
-  Tensor rows = engine.dispatch(plan, x).wait().rows;
-  Tensor out = engine.combine(plan, rows).wait();
-  std::vector<std::uint16_t> sums(out.bytes() / sizeof(std::uint16_t));
-  device::check(cudaMemcpy(sums.data(), out.data, out.bytes(), cudaMemcpyDeviceToHost), "download");
-  check_sums(arguments, world.rank(), sums);
-  times.dispatch_ms =
-      median_ms(world, arguments.iterations, [&] { rows = engine.dispatch(plan, x, {.out = rows}).wait().rows; });
-  times.combine_ms =
-      median_ms(world, arguments.iterations, [&] { out = engine.combine(plan, rows, {.out = out}).wait(); });
-  report(world, arguments, plan.host(), times);
+Engine make_engine(World& world, const Arguments& arguments) {
+  EngineOptions options{.hidden = arguments.hidden, .dtype = bf16};
+  if (!arguments.host)
+    options.device = DeviceOptions{.index = arguments.device,
+                                   .heap_bytes = std::size_t{8} << 30,
+                                   .max_tokens = arguments.tokens,
+                                   .max_experts = arguments.experts,
+                                   .network = arguments.nccl ? DeviceNetwork::nccl : DeviceNetwork::world,
+                                   .batch_bytes = arguments.batch_bytes,
+                                   .num_batches = arguments.batches};
+  return {world, options};
 }
 
-void measure_host(World& world, const Arguments& arguments) {
-  Engine engine(world, {.hidden = arguments.hidden, .dtype = bf16});
+void measure(World& world, const Arguments& arguments) {
+  Engine engine = make_engine(world, arguments);
   const auto experts = uniform_routing(arguments, world.rank().index());
-  const Tensor x = world.allocate(bf16, arguments.tokens, arguments.hidden);
-  std::memcpy(x.data, tokens_of(arguments, world.rank(), 1).data(), x.bytes());
+  const auto tokens = tokens_of(arguments, world.rank(), 1);
+  const Tensor routing = engine.allocate(f32, arguments.tokens, arguments.topk);  // words, as there is no such dtype
+  const Tensor x = engine.allocate(bf16, arguments.tokens, arguments.hidden);
+  engine.copy(borrow(experts.data(), routing.dtype, routing.rows, routing.cols), routing);
+  engine.copy(borrow(tokens.data(), x.dtype, x.rows, x.cols), x);
   const ExpertMap map = ExpertMap::contiguous(arguments.experts, world.size());
 
   Times times{};
   Plan plan;
-  times.plan_ms = median_ms(world, 3, [&] { plan = engine.plan({experts, {}, arguments.topk}, map); });
-  Tensor rows = engine.dispatch(plan, x).wait().rows;
+  times.plan_ms = median_ms(world, 3, [&] {
+    plan = engine.plan({.experts = routing.as<const std::int32_t>(), .topk = arguments.topk, .memory = engine.memory()},
+                       map);
+  });
+  Tensor rows = engine.dispatch(plan, x).wait().data;
   Tensor out = engine.combine(plan, rows).wait();
   std::vector<std::uint16_t> sums(out.bytes() / sizeof(std::uint16_t));
-  std::memcpy(sums.data(), out.data, out.bytes());
+  engine.copy(out, borrow(sums.data(), out.dtype, out.rows, out.cols));
   check_sums(arguments, world.rank(), sums);
   times.dispatch_ms =
-      median_ms(world, arguments.iterations, [&] { rows = engine.dispatch(plan, x, {.out = rows}).wait().rows; });
+      median_ms(world, arguments.iterations, [&] { rows = engine.dispatch(plan, x, {.out = rows}).wait().data; });
   times.combine_ms =
       median_ms(world, arguments.iterations, [&] { out = engine.combine(plan, rows, {.out = out}).wait(); });
   report(world, arguments, plan, times);
-}
-
-void measure(World& world, const Arguments& arguments) {
-  arguments.host ? measure_host(world, arguments) : measure_device(world, arguments);
 }
 
 }  // namespace
@@ -180,10 +158,10 @@ int main(int argc, char** argv) {
   app.add_option("--experts", arguments.experts, "Spread evenly over the ranks")->check(CLI::PositiveNumber);
   app.add_option("--topk", arguments.topk, "Experts per token")->check(CLI::Range(1, shunt::Routing::kMaxTopK));
   app.add_option("--iterations", arguments.iterations, "Timed repetitions")->check(CLI::PositiveNumber);
-  app.add_option("--batch-bytes", arguments.batch_bytes, "DeviceClusterOptions::batch_bytes");
-  app.add_option("--batches", arguments.batches, "DeviceClusterOptions::num_batches");
+  app.add_option("--batch-bytes", arguments.batch_bytes, "DeviceOptions::batch_bytes");
+  app.add_option("--batches", arguments.batches, "DeviceOptions::num_batches");
   auto* const nccl = app.add_flag("--nccl", arguments.nccl, "By NCCL instead of the world's network");
-  app.add_flag("--host", arguments.host, "Rows in host memory: what Engine makes of the same network")->excludes(nccl);
+  app.add_flag("--host", arguments.host, "Rows in host memory, by the same network")->excludes(nccl);
   CLI11_PARSE(app, argc, argv);
   try {
     if (arguments.topk > arguments.experts)
@@ -194,6 +172,7 @@ int main(int argc, char** argv) {
       shunt::measure(world, arguments);
       return 0;
     }
+    arguments.device = 0;
     shunt::World::spawn(arguments.ranks, [&](shunt::World& world) { shunt::measure(world, arguments); },
                         {.kind = shunt::WorldKind::islands,
                          .topology = shunt::Topology::virtual_nodes(arguments.ranks, arguments.nodes)});

@@ -14,7 +14,7 @@ int main() {
     const auto plan =
         engine.plan({.experts = experts, .weights = weights, .topk = 2}, shunt::ExpertMap::contiguous(8, world.size()));
     const auto rows = engine.dispatch(plan, shunt::borrow(x.data(), shunt::f32, 1, 4)).wait();
-    const auto out = engine.combine(plan, rows.rows).wait();
+    const auto out = engine.combine(plan, rows.data).wait();
     if (world.rank() == shunt::RankId(0)) right = out.as<float>()[3] == 1.5f;
   });
   return right ? EXIT_SUCCESS : EXIT_FAILURE;

@@ -1,6 +1,8 @@
 #include "engine/cuda/cluster/nccl_route.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 
 namespace shunt::device {
 
@@ -11,6 +13,17 @@ NcclRoute::NcclRoute(std::unique_ptr<NcclNetwork::Turn> turn, std::vector<PeerTr
     peer.channel->begin_sending();
     peer.channel->begin_receiving();
   }
+}
+
+bool NcclRoute::has_started() const {
+  // Once connections stand NCCL needs microseconds; a nap would be a millisecond in every round.
+  constexpr std::chrono::microseconds kMostSpin{50};
+  const auto end = std::chrono::steady_clock::now() + kMostSpin;
+  while (!network_->is_idle()) {
+    if (std::chrono::steady_clock::now() >= end) return false;
+    std::this_thread::yield();
+  }
+  return true;
 }
 
 NcclRoute::Batch NcclRoute::batch_of(const Run& run) const {
@@ -27,7 +40,7 @@ Work NcclRoute::pump(Lane& lane) {
   }
   if (!turn_->has_come() || !are_all_here()) return Work::idle;
   if (is_exchanging_) {
-    if (!network_->is_idle()) return Work::soon;
+    if (!has_started()) return Work::soon;
     unpack();
     is_exchanging_ = false;
     ++round_;

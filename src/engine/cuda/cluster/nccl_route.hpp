@@ -30,6 +30,8 @@ class NcclRoute final : public FarRoute {
   [[nodiscard]] bool is_over() const { return turn_ == nullptr; }
   /// Peers have begun this operation: else the device would wait for them.
   [[nodiscard]] bool are_all_here() const;
+  /// What was exchanged last is on the lane.
+  [[nodiscard]] bool has_started() const;
   [[nodiscard]] Batch batch_of(const Run& run) const;
   /// Packs and exchanges; false if nothing is left of this run.
   bool begin_round(Lane& lane);

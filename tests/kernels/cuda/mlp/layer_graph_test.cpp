@@ -6,7 +6,7 @@
 #include "core/cuda/captured_graph.hpp"
 #include "kernels/cuda/mlp/small_experts.hpp"
 #include "kernels/cuda/mlp/tiles.hpp"
-#include "shunt/device_engine.hpp"
+#include "shunt/engine.hpp"
 #include "support/require.hpp"
 
 namespace shunt::test {
@@ -22,15 +22,17 @@ constexpr std::int64_t kMaxRows = kTiles * device::kTileRows;
 
 class Layer {
  public:
-  Layer(World& world, const DeviceHeap& heap)
+  explicit Layer(World& world)
       : generator_(static_cast<unsigned>(world.rank().value)),
         weights_of_experts_(generator_, bf16, kHidden, 48, kExperts / kRanks),
-        engine_(world, heap, {.hidden = kHidden, .max_tokens = kTokens, .deadline = std::chrono::seconds(20)}),
-        experts_(heap.allocate(f32, kTokens, kTopk)),
-        x_(heap.allocate(bf16, kTokens, kHidden)),
-        rows_(heap.allocate(bf16, kMaxRows, kHidden)),
-        expert_out_(heap.allocate(bf16, kMaxRows, kHidden)),
-        result_(heap.allocate(bf16, kTokens, kHidden)),
+        engine_(world, {.hidden = kHidden,
+                        .deadline = std::chrono::seconds(20),
+                        .device = DeviceOptions{.index = 0, .heap_bytes = 16 << 20, .max_tokens = kTokens}}),
+        experts_(engine_.allocate(f32, kTokens, kTopk)),
+        x_(engine_.allocate(bf16, kTokens, kHidden)),
+        rows_(engine_.allocate(bf16, kMaxRows, kHidden)),
+        expert_out_(engine_.allocate(bf16, kMaxRows, kHidden)),
+        result_(engine_.allocate(bf16, kTokens, kHidden)),
         mlp_({bf16, kHidden, 48, kExperts / kRanks, kTiles}, weights_of_experts_.weights(), engine_.stream()) {
     const std::vector<float> values = weights_of_experts_.random_rows(generator_, kTokens);
     const auto bytes = download(weights_of_experts_.upload_values(values), x_.bytes(), engine_.stream());
@@ -48,17 +50,18 @@ class Layer {
   }
 
   void put_on_stream() {
-    plan_ = engine_.plan(
-        {.experts = reinterpret_cast<const std::int32_t*>(experts_.data), .num_tokens = kTokens, .topk = kTopk},
-        ExpertMap::contiguous(kExperts, kRanks), {.alignment = device::kTileRows, .max_rows = kMaxRows, .rows = rows_});
+    plan_ = engine_.plan({.experts = experts_.as<const std::int32_t>(), .topk = kTopk, .memory = engine_.memory()},
+                         ExpertMap::contiguous(kExperts, kRanks),
+                         {.alignment = device::kTileRows, .max_rows = kMaxRows, .rows = rows_});
     (void)engine_.dispatch(plan_, x_);
-    mlp_.run(plan_.expert_offsets(), rows_.data, expert_out_.data);
+    mlp_.run(plan_.device().expert_offsets.data(), rows_.data, expert_out_.data);
     (void)engine_.combine(plan_, expert_out_, {.out = result_});
   }
 
   [[nodiscard]] std::vector<std::byte> result() const {
-    (void)plan_.sizes();  // throws what went wrong
-    return download(result_.data, result_.bytes(), engine_.stream());
+    auto bytes = download(result_.data, result_.bytes(), engine_.stream());
+    engine_.check();
+    return bytes;
   }
 
   void poison_buffers() const {
@@ -66,27 +69,26 @@ class Layer {
   }
 
   [[nodiscard]] Stream stream() const { return engine_.stream(); }
-  [[nodiscard]] const DevicePlan& plan() const { return plan_; }
+  [[nodiscard]] const Plan& plan() const { return plan_; }
 
  private:
   std::mt19937 generator_;
   SmallExperts weights_of_experts_;
-  DeviceEngine engine_;
+  Engine engine_;
   Tensor experts_, x_, rows_, expert_out_, result_;
   device::ExpertMlp mlp_;
-  DevicePlan plan_;
+  Plan plan_;
 };
 
 TEST(LayerGraph, GivesTheSameBitsAsItsPartsWithEveryRouting) {
   SHUNT_NEEDS_DEVICE();
   ASSERT_NO_THROW(World::spawn(kRanks, [](World& world) {
-    const DeviceHeap heap(world, {.bytes = 16 << 20});
-    Layer layer(world, heap);
+    Layer layer(world);
     world.barrier();
     layer.draw_routing();
     layer.put_on_stream();
     std::vector<std::byte> last = layer.result();
-    DevicePlan plan_of_graph;  // outlives it
+    Plan plan_of_graph;  // outlives it
     const device::CapturedGraph graph(layer.stream(), [&] {
       layer.put_on_stream();
       plan_of_graph = layer.plan();

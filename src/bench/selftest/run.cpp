@@ -1,0 +1,246 @@
+#include "bench/selftest/run.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "bench/ranks.hpp"
+#include "bench/selftest/apart.hpp"
+
+namespace shunt::bench::selftest {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using nlohmann::json;
+
+constexpr std::size_t kMostText = 2000;
+// A process that gives an Error does so within its deadline; what takes longer is killed.
+constexpr std::chrono::seconds kSlack{5};
+
+Deadline after(Deadline begin, double seconds) {
+  return begin + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+std::string text_of(const std::vector<std::byte>& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+/// Made once, as several links are checked with the same, and the reference takes its time.
+class Cases {
+ public:
+  explicit Cases(std::uint64_t seed) : seed_(seed) {}
+  const Case& of(const CaseKey& key) {
+    const auto found = cases_.find(key);
+    return found != cases_.end() ? found->second : cases_.emplace(key, make_case(key, seed_)).first->second;
+  }
+
+ private:
+  std::uint64_t seed_;
+  std::map<CaseKey, Case> cases_;
+};
+
+/// The ranks' side, in a process apart: carries cases out until it is time to stop, and says what came of each.
+class LinkRun {
+ public:
+  LinkRun(const Link& link, const std::vector<const Case*>& cases, const RunOptions& options, Deadline stop,
+          const Say& say)
+      : link_(link), cases_(cases), options_(options), stop_(stop), say_(say) {}
+
+  void run() {
+    for (std::size_t begin = 0; begin < cases_.size();) {
+      const std::int32_t ranks = cases_[begin]->key.ranks;
+      std::size_t end = begin;
+      while (end < cases_.size() && cases_[end]->key.ranks == ranks) ++end;
+      if (Clock::now() < stop_)
+        spawn(link_, ranks, options_.deadline, [&](World& world) { run_rank(world, begin, end); });
+      begin = end;
+    }
+  }
+
+ private:
+  void run_rank(World& world, std::size_t begin, std::size_t end) {
+    const Place place = link_.place_of(world.rank());
+    for (std::size_t i = begin; i < end; ++i) {
+      if (values_of_ranks(world, std::int32_t{Clock::now() >= stop_})[0] != 0) return;  // rank 0's clock counts
+      const auto since = Clock::now();
+      tell(world, {{"begin", i}});
+      const Outcome outcome = check_case(world, *cases_[i], place, options_.deadline, options_.hooks);
+      const std::string difference = first_difference(world, outcome);
+      std::int32_t num_comparisons = 0;
+      for (const std::int32_t of_rank : values_of_ranks(world, outcome.num_comparisons)) num_comparisons += of_rank;
+      tell(world, {{"end", i},
+                   {"difference", difference},
+                   {"comparisons", num_comparisons},
+                   {"seconds", std::chrono::duration<double>(Clock::now() - since).count()}});
+    }
+  }
+
+  static std::string first_difference(World& world, const Outcome& outcome) {
+    const std::string mine = outcome.difference.substr(0, kMostText);
+    for (const auto& bytes : world.all_gather(std::as_bytes(std::span(mine))))
+      if (!bytes.empty()) return text_of(bytes);
+    return "";
+  }
+
+  void tell(const World& world, const json& what) const {
+    // What a test puts into a message need not be UTF-8.
+    if (world.rank().value == 0) say_(what.dump(-1, ' ', false, json::error_handler_t::replace));
+  }
+
+  const Link& link_;
+  const std::vector<const Case*>& cases_;
+  const RunOptions& options_;
+  Deadline stop_;
+  const Say& say_;
+};
+
+/// The side that waits for a link's process and sums up.
+class LinkCheck {
+ public:
+  LinkCheck(const Link& link, const RunOptions& options, Cases& cases) : link_(link), options_(options), cases_(cases) {
+    keys_ = cases_of(link);
+    for (const Layout layout : {Layout::expert_major, Layout::token_unique, Layout::padded}) {
+      Verdict& verdict = verdicts_[layout];
+      verdict.link = link.name();
+      verdict.layout = shunt::to_string(layout);
+      verdict.not_offered = not_offered(link, layout);
+      verdict.num_cases = static_cast<std::int32_t>(
+          std::ranges::count_if(keys_, [layout](const CaseKey& key) { return key.layout == layout; }));
+    }
+  }
+
+  std::vector<Verdict> run(Deadline stop) {
+    std::vector<CaseKey> remaining = keys_;
+    while (!remaining.empty() && Clock::now() < stop) {
+      current_.reset();
+      const std::string why = run_apart_from_here(remaining, stop);
+      if (why.empty()) break;
+      remaining = after_failure(remaining, why);
+    }
+    return sum_up();
+  }
+
+ private:
+  std::string run_apart_from_here(const std::vector<CaseKey>& keys, Deadline stop) {
+    // Here, so that links share them.
+    std::vector<const Case*> cases;
+    for (const CaseKey& key : keys) {
+      if (Clock::now() >= stop) break;
+      progress(cases.size(), keys.size(), "reference of " + key.describe());
+      cases.push_back(&cases_.of(key));
+    }
+    const auto hear = [&](const std::string& line) {
+      const json said = json::parse(line, nullptr, false);
+      if (said.is_discarded()) return;
+      if (said.contains("begin")) {
+        current_ = said.value("begin", std::size_t{0});
+        progress(*current_, keys.size(), keys[*current_].describe());
+      } else {
+        take_result(keys[said.value("end", std::size_t{0})], said);
+        current_.reset();
+      }
+    };
+    const auto part = [&](const Say& say) { LinkRun(link_, cases, options_, stop, say).run(); };
+    return run_apart(part, hear, std::max(stop, Clock::now()) + options_.deadline + kSlack);
+  }
+
+  void take_result(const CaseKey& key, const json& said) {
+    Verdict& verdict = verdicts_[key.layout];
+    verdict.seconds += said.value("seconds", 0.0);
+    verdict.num_comparisons += said.value("comparisons", 0);
+    const std::string difference = said.value("difference", std::string());
+    if (difference.empty())
+      ++verdict.num_ok;
+    else
+      fail_with(verdict, fmt::format("{}: {}", key.describe(), difference));
+  }
+
+  static void fail_with(Verdict& verdict, const std::string& why) {
+    ++verdict.num_failed;
+    if (verdict.why.empty()) verdict.why = why;
+  }
+
+  /// The layout whose case was under way has failed; the others are gone on with in a new world.
+  std::vector<CaseKey> after_failure(const std::vector<CaseKey>& keys, const std::string& why) {
+    if (!current_) {  // before the first case, or between two
+      for (auto& [layout, verdict] : verdicts_)
+        if (offers(link_, layout) && verdict.num_ok + verdict.num_failed < verdict.num_cases) fail_with(verdict, why);
+      return {};
+    }
+    const CaseKey failed = keys[*current_];
+    fail_with(verdicts_[failed.layout], fmt::format("{}: {}", failed.describe(), why));
+    std::vector<CaseKey> rest(keys.begin() + static_cast<std::ptrdiff_t>(*current_) + 1, keys.end());
+    std::erase_if(rest, [&](const CaseKey& key) { return key.layout == failed.layout; });
+    return rest;
+  }
+
+  std::vector<Verdict> sum_up() {
+    std::vector<Verdict> all;
+    for (auto& [layout, verdict] : verdicts_) {
+      const std::int32_t checked = verdict.num_ok + verdict.num_failed;
+      if (!offers(link_, layout)) {
+        verdict.status = Status::not_offered;
+        verdict.why = fmt::format("{} on {}", verdict.not_offered.front(), name_of(link_.kind()));
+        verdict.not_offered.clear();
+      } else if (verdict.num_failed > 0) {
+        verdict.status = Status::failed;
+      } else if (checked < verdict.num_cases) {
+        verdict.status = Status::incomplete;
+        verdict.why = fmt::format("the time was up before {} of {} cases were checked; raise --seconds",
+                                  verdict.num_cases - checked, verdict.num_cases);
+      }
+      all.push_back(verdict);
+    }
+    return all;
+  }
+
+  void progress(std::size_t index, std::size_t count, const std::string& what) const {
+    if (options_.on_progress) options_.on_progress(fmt::format("{}: {} of {}: {}", link_.name(), index + 1, count, what));
+  }
+
+  const Link& link_;
+  const RunOptions& options_;
+  Cases& cases_;
+  std::vector<CaseKey> keys_;
+  std::map<Layout, Verdict> verdicts_;
+  std::optional<std::size_t> current_;  // of the keys that are under way
+};
+
+}  // namespace
+
+std::string_view to_string(Status status) {
+  switch (status) {
+    case Status::ok: return "ok";
+    case Status::failed: return "failed";
+    case Status::incomplete: return "incomplete";
+    case Status::not_offered: return "not offered";
+    case Status::skipped: return "skipped";
+  }
+  return "unknown";
+}
+
+std::vector<Verdict> run_checks(const std::vector<Link>& links, const RunOptions& options) {
+  const Deadline end = after(Clock::now(), options.seconds);
+  Cases cases(options.seed);
+  std::vector<Verdict> all;
+  for (std::size_t i = 0; i < links.size(); ++i) {
+    const auto left = std::chrono::duration<double>(end - Clock::now()).count();
+    const double share = left / static_cast<double>(links.size() - i);
+    for (Verdict& verdict : LinkCheck(links[i], options, cases).run(after(Clock::now(), share))) {
+      if (options.on_verdict) options.on_verdict(verdict);
+      all.push_back(std::move(verdict));
+    }
+  }
+  return all;
+}
+
+bool is_fine(const std::vector<Verdict>& verdicts) {
+  return std::ranges::none_of(verdicts, [](const Verdict& verdict) {
+    return verdict.status == Status::failed || verdict.status == Status::incomplete;
+  });
+}
+
+}  // namespace shunt::bench::selftest
