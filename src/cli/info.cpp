@@ -6,34 +6,14 @@
 
 #include "bench/host_limits.hpp"
 #include "bench/machine_speed.hpp"
+#include "cli/build_parts.hpp"
 #include "cli/output.hpp"
 #include "cli/verbs.hpp"
-#include "core/backend.hpp"
-#include "core/build.hpp"
 #include "core/file.hpp"
 #include "shunt/machine.hpp"
 
 namespace shunt::cli {
 namespace {
-
-struct Part {
-  const char* name;
-  bool built_in;
-  const char* note;
-  bool is_loaded = false;  ///< from a library of its own, when it is used
-};
-
-constexpr Part kParts[] = {
-    {"inproc", true, "ranks as threads"},
-    {"shm", true, "ranks as processes of one host"},
-    {"tcp", true, "ranks of several hosts"},
-    {"ucx", SHUNT_HAVE_UCX, "ranks of several hosts with RDMA", true},
-    {"pmix", SHUNT_HAVE_PMIX, "how mpirun and srun tell ranks of several hosts where rank 0 is", true},
-    {"cuda", SHUNT_HAVE_CUDA, "ranks on GPUs that reach each other's memory"},
-    {"nccl", SHUNT_HAVE_NCCL, "ranks on GPUs of several nodes, where libnccl is installed"},
-    {"onednn", SHUNT_HAVE_ONEDNN, "experts on the CPU in `bench layer`; OpenBLAS otherwise"},
-    {"mpi", SHUNT_HAVE_MPI, "the baseline of `bench shuffle`, and a launcher"},
-};
 
 struct Arguments {
   bool measure = false;
@@ -45,17 +25,9 @@ void run(const Arguments& arguments) {
   bench::check_ranks(arguments.ranks);
   if (!arguments.json.empty()) check_writable(arguments.json);
   const Machine machine = Machine::detect();
-  nlohmann::ordered_json report;
-  report["version"] = SHUNT_VERSION;
-  report["build_id"] = build_id();
-  fmt::print("shunt {} (build {})\n\nin this build\n", SHUNT_VERSION, build_id());
-  for (const Part& part : kParts) {
-    const std::string why_not = part.built_in && part.is_loaded ? load_backend(part.name).why_not : "";
-    const bool is_there = part.built_in && why_not.empty();
-    fmt::print("  {:<8}{:<5}{}{}{}\n", part.name, is_there ? "yes" : "no", part.note, why_not.empty() ? "" : ": ",
-               why_not);
-    report["build"][part.name] = is_there;
-  }
+  const std::vector<BuildPart> parts = find_build_parts();
+  print_build(parts);
+  nlohmann::ordered_json report = build_report(parts);
   constexpr double kMiB = 1 << 20;
   const auto cache_mib = static_cast<double>(machine.last_level_cache_bytes) / kMiB;
   const auto memory_gib = static_cast<double>(machine.memory_bytes) / kMiB / 1024;

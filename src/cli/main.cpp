@@ -39,12 +39,13 @@ int main(int argc, char** argv) {
   shunt::cli::set_up_signals();
   CLI::App app(
       "shunt moves Mixture-of-Experts tokens to their experts and back.\n"
-      "Start with `shunt info`, then `shunt bench shuffle --help`.",
+      "Start with `shunt selftest`, then `shunt bench shuffle --help`.",
       "shunt");
   app.set_version_flag("--version", SHUNT_VERSION);
   app.footer("Exit status: 0 done, 1 an error, 2 a command line that is wrong.");
   app.require_subcommand(1);
   shunt::cli::add_info(app);
+  shunt::cli::add_selftest(app);
   CLI::App* bench = app.add_subcommand("bench", "Measure, beside what you would use otherwise")->require_subcommand(1);
   shunt::cli::add_bench_shuffle(*bench);
   shunt::cli::add_bench_layer(*bench);

@@ -11,6 +11,7 @@ void add_bench_layer(CLI::App& bench);
 void add_bench_shuffle(CLI::App& bench);
 void add_place(CLI::App& app);
 void add_schedule(CLI::App& app);
+void add_selftest(CLI::App& app);
 void add_report(CLI::App& app);
 
 }  // namespace shunt::cli

@@ -7,6 +7,8 @@
 #include <limits>
 
 #include "bench/reference/rows.hpp"
+#include "engine/elements.hpp"
+#include "engine/place.hpp"
 #include "shunt/engine.hpp"
 #include "shunt/error.hpp"
 
@@ -26,7 +28,8 @@ const EngineOptions kFlat = {.hidden = kHidden, .dtype = f32, .reduction = Reduc
 
 // Three tokens of this rank, which go to both ranks.
 struct RankSetting {
-  RankSetting(World& own_world, const EngineOptions& options) : world(own_world), engine(world, options) {}
+  RankSetting(World& own_world, const Place& place, const EngineOptions& options)
+      : world(own_world), engine(world, place.options(options)) {}
 
   Plan make_plan(const PlanOptions& options = {}) { return engine.plan({experts, weights, 2}, map, options); }
   void run() {
@@ -73,32 +76,40 @@ struct BadCall {
   Call call;
 };
 
-// Rank 1 makes the bad calls after the plan; then both ranks go on as if nothing had happened.
-void expect_refused(const EngineOptions& options, const std::vector<BadCall>& bad_calls) {
-  World::spawn(2, [&](World& world) {
-    RankSetting rank(world, options);
-    rank.plan = rank.make_plan();
-    for (const auto& [cause, call] : bad_calls) {
-      if (world.rank() == RankId(1)) expect_refusal(rank, call, cause);
-      rank.run();
-    }
-  });
-}
-
-// As above, but the bad calls are made instead of the plan.
-void expect_no_plan(const EngineOptions& options, const std::vector<BadCall>& bad_calls) {
-  World::spawn(2, [&](World& world) {
-    for (const auto& [cause, call] : bad_calls) {
-      RankSetting rank(world, options);
-      if (world.rank() == RankId(1)) {
-        RankSetting spoilt = rank;
-        expect_refusal(spoilt, call, cause);
-      }
+class BadInput : public AtPlace {
+ protected:
+  // Rank 1 makes the bad calls after the plan; then both ranks go on as if nothing had happened.
+  void expect_refused(const EngineOptions& options, const std::vector<BadCall>& bad_calls) const {
+    place().run(2, [&](World& world) {
+      RankSetting rank(world, place(), options);
       rank.plan = rank.make_plan();
-      rank.run();
-    }
-  });
-}
+      for (const auto& [cause, call] : bad_calls) {
+        if (world.rank() == RankId(1)) expect_refusal(rank, call, cause);
+        rank.run();
+      }
+      world.barrier();
+    });
+  }
+
+  // As above, but the bad calls are made instead of the plan.
+  void expect_no_plan(const EngineOptions& options, const std::vector<BadCall>& bad_calls) const {
+    place().run(2, [&](World& world) {
+      for (const auto& [cause, call] : bad_calls) {
+        RankSetting rank(world, place(), options);
+        if (world.rank() == RankId(1)) {
+          RankSetting spoilt = rank;
+          expect_refusal(spoilt, call, cause);
+        }
+        rank.plan = rank.make_plan();
+        rank.run();
+        world.barrier();
+      }
+    });
+  }
+
+  [[nodiscard]] EngineKind kind() const { return place().kind(place().topology(2)); }
+};
+INSTANTIATE_TEST_SUITE_P(At, BadInput, kThreadPlaces, kNameOfPlace);
 
 ConstTensor without_data(ConstTensor tensor) {
   tensor.data = nullptr;
@@ -115,7 +126,7 @@ void combine_backward(RankSetting& rank, const ConstTensor& grad_out, const Cons
   (void)rank.engine.combine_backward(rank.plan, grad_out, expert_out).wait();
 }
 
-TEST(BadInput, OfDispatchIsRefused) {
+TEST_P(BadInput, OfDispatchIsRefused) {
   HostRows rows(f32, 6, kHidden);
   HostRows short_rows(f32, 5, kHidden);
   HostRows bf16_rows(bf16, 6, kHidden);
@@ -137,7 +148,7 @@ TEST(BadInput, OfDispatchIsRefused) {
         }}});
 }
 
-TEST(BadInput, OfDispatchOfFp8IsRefused) {
+TEST_P(BadInput, OfDispatchOfFp8IsRefused) {
   const HostRows fp8_rows(fp8_e4m3, 3, kHidden);
   const auto dispatch_scaled = [&](DType dtype, std::int64_t rows, std::int64_t cols) {
     return [&fp8_rows, dtype, rows, cols](RankSetting& rank) {
@@ -152,7 +163,7 @@ TEST(BadInput, OfDispatchOfFp8IsRefused) {
                          [](auto& r) { dispatch(r, r.x.tensor(), {.scales = HostRows(f32, 3, 2).tensor()}); }}});
 }
 
-TEST(BadInput, OfCombineIsRefused) {
+TEST_P(BadInput, OfCombineIsRefused) {
   HostRows wide_out(f32, 3, kHidden + 1);
   HostRows f16_out(f16, 3, kHidden);
   expect_refused(
@@ -170,7 +181,7 @@ TEST(BadInput, OfCombineIsRefused) {
         }}});
 }
 
-TEST(BadInput, OfBackwardOperationsIsRefused) {
+TEST_P(BadInput, OfBackwardOperationsIsRefused) {
   expect_refused(kF32,
                  {{"dispatch_backward: grad_rows is [3, 130], expected [6, 130]",
                    [](auto& r) { (void)r.engine.dispatch_backward(r.plan, r.x.tensor()); }},
@@ -184,51 +195,59 @@ TEST(BadInput, OfBackwardOperationsIsRefused) {
                    [](auto& r) { combine_backward(r, r.grad_out.tensor(), without_data(r.expert_out.tensor())); }}});
 }
 
-TEST(BadInput, OfPlanIsRefused) {
+TEST_P(BadInput, OfPlanIsRefused) {
+  expect_no_plan(kF32,
+                 {{"5 weights for 6 experts", plan_after([](auto& r) { r.weights.pop_back(); })},
+                  {"the expert map is for 3 ranks", plan_after([](auto& r) { r.map = ExpertMap::contiguous(3, 3); })},
+                  {"alignment is 0", [](auto& r) { (void)r.make_plan({.alignment = 0}); }},
+                  {"capacity is 0", [](auto& r) { (void)r.make_plan({.capacity = 0}); }}});
+  if (!support_of(Feature::padded).of(kind())) return;
+  expect_no_plan(kF32, {{"max_tokens is 2, expected at least 3",
+                         [](auto& r) { (void)r.make_plan({.layout = Layout::padded, .max_tokens = 2}); }}});
+}
+
+// Devices of one node find out on the device, so it is a fault there: DeviceFault.
+TEST_P(BadInput, OfARoutingsEntriesIsRefused) {
+  if (kind() == EngineKind::node) GTEST_SKIP() << "found out on the device";
   expect_no_plan(kF32,
                  {{"token 1: expert 2 is out of range", plan_after([](auto& r) { r.experts[2] = 2; })},
                   {"token 0: expert -2 is out of range", plan_after([](auto& r) { r.experts[1] = -2; })},
                   {"token 2: expert 1 is named twice", plan_after([](auto& r) { r.experts[4] = 1; })},
                   {"token 2: the weight of expert 1 is nan", plan_after([](auto& r) { r.weights[5] = kNan; })},
-                  {"token 0: the weight of expert 0 is -inf", plan_after([](auto& r) { r.weights[0] = -kInfinity; })},
-                  {"5 weights for 6 experts", plan_after([](auto& r) { r.weights.pop_back(); })},
-                  {"the expert map is for 3 ranks", plan_after([](auto& r) { r.map = ExpertMap::contiguous(3, 3); })},
-                  {"alignment is 0", [](auto& r) { (void)r.make_plan({.alignment = 0}); }},
-                  {"max_tokens is 2, expected at least 3",
-                   [](auto& r) { (void)r.make_plan({.layout = Layout::padded, .max_tokens = 2}); }}});
+                  {"token 0: the weight of expert 0 is -inf", plan_after([](auto& r) { r.weights[0] = -kInfinity; })}});
 }
 
-TEST(BadInput, FlatSumsOfUniqueRowsAreRefused) {
+TEST_P(BadInput, FlatSumsOfUniqueRowsAreRefused) {
   expect_no_plan(kFlat, {{"token_unique", [](auto& r) { (void)r.make_plan({.layout = Layout::token_unique}); }}});
 }
 
-TEST(BadInput, WeightsOfDroppedEntriesMayBeAnything) {
-  World::spawn(2, [](World& world) {
-    RankSetting rank(world, kF32);
+TEST_P(BadInput, WeightsOfDroppedEntriesMayBeAnything) {
+  place().run(2, [&](World& world) {
+    RankSetting rank(world, place(), kF32);
     rank.experts[3] = -1;
     rank.weights[3] = kNan;
     rank.plan = rank.make_plan();
     const Tensor expert_out = rank.engine.expert_out(rank.plan);
-    std::ranges::fill(expert_out.as<float>(), 1.0f);
-    const Tensor out = rank.engine.combine(rank.plan, expert_out).wait();
-    EXPECT_THAT(out.as<float>().first(kHidden), Each(1.0f + 2.0f));
-    EXPECT_THAT(out.as<float>().subspan(kHidden, kHidden), Each(3.0f));
+    fill(rank.engine, expert_out, 1.0f);
+    const auto sums = floats_of(rank.engine, rank.engine.combine(rank.plan, expert_out).wait());
+    EXPECT_THAT(std::span(sums).first(kHidden), Each(1.0f + 2.0f));
+    EXPECT_THAT(std::span(sums).subspan(kHidden, kHidden), Each(3.0f));
   });
 }
 
-TEST(BadInput, OfAnEngineIsRefused) {
-  World::spawn(2, [](World& world) {
+TEST_P(BadInput, OfAnEngineIsRefused) {
+  place().run(2, [&](World& world) {
     const auto expect_no_engine = [&](const EngineOptions& options, const std::string& cause) {
       try {
-        Engine engine(world, options);
+        Engine engine(world, options.device ? options : place().options(options));
         ADD_FAILURE() << "accepted, expected: " << cause;
       } catch (const Error& error) {
-        EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-        EXPECT_THAT(error.what(), HasSubstr("rank 1"));
+        EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << error.what();
+        EXPECT_THAT(error.what(), HasSubstr("rank " + std::to_string(world.rank().value)));
         EXPECT_THAT(error.what(), HasSubstr(cause));
       }
     };
-    if (world.rank() == RankId(1)) {
+    if (world.rank() == RankId(1) || place().is_device) {  // there making one is collective
       expect_no_engine({.hidden = 0}, "hidden is 0, expected 1 to");
       expect_no_engine({.hidden = -4}, "hidden is -4");
       expect_no_engine({.hidden = 4, .expert_dtype = fp8_e4m3}, "expert_dtype is fp8_e4m3");
@@ -236,19 +255,30 @@ TEST(BadInput, OfAnEngineIsRefused) {
       expect_no_engine({.hidden = 4, .wire_dtype = fp8_e4m3}, "wire_dtype is fp8_e4m3");
       expect_no_engine({.hidden = 4, .dtype = DType(9)}, "dtype 9 does not exist");
       expect_no_engine({.hidden = 4, .reduction = Reduction(9)}, "reduction 9 does not exist");
+      expect_no_engine({.hidden = 4, .dtype = bf16, .rank_dtype = f16}, "rank_dtype is f16, expected f32 or");
     }
-    RankSetting rank(world, kF32);  // an engine that was refused does not count in the order of engines
+    const auto expect_no_device = [&](const auto& spoil, const std::string& cause) {
+      DeviceOptions device = small_device();
+      spoil(device);
+      if (place().is_device) expect_no_engine({.hidden = 4, .device = device}, cause);
+    };
+    expect_no_device([](auto& device) { device.max_tokens = -1; }, "device.max_tokens is -1");
+    expect_no_device([](auto& device) { device.max_experts = 0; }, "device.max_experts is 0");
+    expect_no_device([](auto& device) { device.num_batches = 0; }, "device.num_batches is 0");
+    expect_no_device([](auto& device) { device.sms = -1; }, "device.sms is -1");
+    expect_no_device([](auto& device) { device.index = 1000; }, "there is no device 1000");
+    RankSetting rank(world, place(), kF32);  // an engine that was refused does not count in the order of engines
     rank.plan = rank.make_plan();
     rank.run();
   });
 }
 
-TEST(BadInput, PlansOfOthersAreRefused) {
-  World::spawn(2, [](World& world) {
+TEST_P(BadInput, PlansOfOthersAreRefused) {
+  place().run(2, [&](World& world) {
     World other_world = world.split(0);
-    RankSetting rank(world, kF32);
-    RankSetting other_engine(world, kF32);
-    RankSetting elsewhere(other_world, kF32);
+    RankSetting rank(world, place(), kF32);
+    RankSetting other_engine(world, place(), kF32);
+    RankSetting elsewhere(other_world, place(), kF32);
     for (RankSetting* each : {&rank, &other_engine, &elsewhere}) each->plan = each->make_plan();
     if (world.rank() == RankId(1)) {
       const auto dispatch_with = [](const Plan& plan) {

@@ -25,6 +25,16 @@ std::string error_of(const std::function<void()>& body, ErrorCode code) {
   return "";
 }
 
+using TicketsAtTheEdge = AtPlace;
+using TicketsThatWait = AtPlace;
+using DeadlinesAt = AtPlace;
+using BadInputAt = AtPlace;
+INSTANTIATE_TEST_SUITE_P(At, TicketsAtTheEdge, kThreadPlaces, kNameOfPlace);
+INSTANTIATE_TEST_SUITE_P(At, TicketsThatWait, ::testing::Values(kHostThreads, kHostIslands, kDeviceIslands),
+                         kNameOfPlace);
+INSTANTIATE_TEST_SUITE_P(At, DeadlinesAt, kThreadPlaces, kNameOfPlace);
+INSTANTIATE_TEST_SUITE_P(At, BadInputAt, kThreadPlaces, kNameOfPlace);
+
 TEST(Signals, ThatFoundNoRoomAreSentThoughTheirRankIsIdle) {
   constexpr int kOutstanding = 300;
   std::atomic<int> num_finished{0};
@@ -44,14 +54,14 @@ TEST(Signals, ThatFoundNoRoomAreSentThoughTheirRankIsIdle) {
   });
 }
 
-TEST(Tickets, DroppedByAnExceptionTellTheOtherRanks) {
-  SpawnOptions options;
+TEST_P(TicketsThatWait, DroppedByAnExceptionTellTheOtherRanks) {
+  SpawnOptions options = place().spawn(place().topology(2));
   options.environment.liveness = milliseconds(200);
   const std::string message = error_of(
       [&] {
-        const auto body = [](World& world) {
-          ToEveryone first(world);
-          ToEveryone second(world);
+        const auto body = [&](World& world) {
+          ToEveryone first(world, place());
+          ToEveryone second(world, place());
           if (world.rank() == RankId(0)) {
             const auto ticket = first.dispatch(0);
             throw Error(ErrorCode::unsupported, "rank 0 has had enough");
@@ -66,9 +76,9 @@ TEST(Tickets, DroppedByAnExceptionTellTheOtherRanks) {
   EXPECT_THAT(message, HasSubstr("had enough"));
 }
 
-TEST(Tickets, DroppedByAnExceptionThatIsHandledDoNoHarm) {
-  World::spawn(2, [](World& world) {
-    ToEveryone shuffle(world);
+TEST_P(TicketsAtTheEdge, DroppedByAnExceptionThatIsHandledDoNoHarm) {
+  place().run(2, [&](World& world) {
+    ToEveryone shuffle(world, place());
     try {
       const auto ticket = shuffle.dispatch(0);
       if (world.rank() == RankId(0)) (void)shuffle.engine().dispatch({}, shuffle.token(1));
@@ -80,9 +90,9 @@ TEST(Tickets, DroppedByAnExceptionThatIsHandledDoNoHarm) {
   });
 }
 
-TEST(Tickets, CanBeWaitedForOnce) {
-  World::spawn(1, [](World& world) {
-    ToEveryone shuffle(world);
+TEST_P(TicketsAtTheEdge, CanBeWaitedForOnce) {
+  place().run(1, [&](World& world) {
+    ToEveryone shuffle(world, place());
     auto ticket = shuffle.dispatch(0);
     (void)ticket.wait();
     EXPECT_THAT(error_of([&] { (void)ticket.wait(); }, ErrorCode::invalid_argument), HasSubstr("waited for before"));
@@ -124,27 +134,28 @@ TEST(Mismatch, OfAWorldsCollectivesIsNoticed) {
   });
 }
 
-TEST(Deadlines, MayBeAsLongAsCanBeSaid) {
-  World::spawn(2, [](World& world) {
-    Engine engine(world, {.hidden = 4, .dtype = f32, .deadline = milliseconds::max()});
+TEST_P(DeadlinesAt, MayBeAsLongAsCanBeSaid) {
+  place().run(2, [&](World& world) {
+    Engine engine(world, place().options({.hidden = 4, .dtype = f32, .deadline = milliseconds::max()}));
     if (world.rank() == RankId(0)) std::this_thread::sleep_for(milliseconds(300));
     const std::vector<std::int32_t> experts = {0, 1};
     EXPECT_EQ(engine.plan({experts, {}, 2}, ExpertMap::contiguous(2, 2)).num_rows(), 2);
   });
 }
 
-TEST(Deadlines, MustBePositive) {
-  World::spawn(1, [](World& world) {
-    error_of([&] { Engine(world, {.hidden = 4, .deadline = milliseconds(0)}); }, ErrorCode::invalid_argument);
-    EXPECT_THAT(
-        error_of([&] { Engine(world, {.hidden = 4, .deadline = milliseconds(-1)}); }, ErrorCode::invalid_argument),
-        HasSubstr("deadline"));
+TEST_P(DeadlinesAt, MustBePositive) {
+  place().run(1, [&](World& world) {
+    error_of([&] { Engine(world, place().options({.hidden = 4, .deadline = milliseconds(0)})); },
+             ErrorCode::invalid_argument);
+    EXPECT_THAT(error_of([&] { Engine(world, place().options({.hidden = 4, .deadline = milliseconds(-1)})); },
+                         ErrorCode::invalid_argument),
+                HasSubstr("deadline"));
   });
 }
 
-TEST(BadInput, OutThatOverlapsTheInputIsRefused) {
-  World::spawn(1, [](World& world) {
-    ToEveryone shuffle(world);
+TEST_P(BadInputAt, OutThatOverlapsTheInputIsRefused) {
+  place().run(1, [&](World& world) {
+    ToEveryone shuffle(world, place());
     Tensor rows = shuffle.answers(0);
     EXPECT_THAT(error_of([&] { (void)shuffle.engine().combine(shuffle.plan(), rows, {.out = rows}); },
                          ErrorCode::invalid_argument),

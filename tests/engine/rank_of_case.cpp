@@ -91,7 +91,10 @@ Routing RankOfCase::routing() {
   };
   const auto bring = [&](const ConstTensor& host) {
     const Tensor tensor = engine_.allocate(host.dtype, host.rows, host.cols);
-    fill(tensor, host);
+    if (tensor.memory.is_host())
+      engine_.copy(host, tensor);  // it is read in the call
+    else
+      fill(tensor, host);
     return tensor;
   };
   experts_ = bring(words(routing.experts.data(), routing.experts.size_bytes() / sizeof(float)));

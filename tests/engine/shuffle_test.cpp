@@ -116,14 +116,6 @@ std::vector<ShuffleCase> draw_cases(std::size_t count, const Draw& draw, const S
 using ShuffleAt = AtPlace;
 INSTANTIATE_TEST_SUITE_P(At, ShuffleAt, kThreadPlaces, kNameOfPlace);
 
-TEST_P(ShuffleAt, GivesTheSameBitsOnAnyNumberOfRanks) {
-  for (const std::int32_t num_ranks : {1, 2, 7, 16}) {
-    const Topology topology = place().topology(num_ranks);
-    const auto draw = [&](std::uint64_t seed) { return random_shuffle_case(seed, topology); };
-    run_all(place(), topology, draw_cases(12, draw, [](const ShuffleCase&) { return true; }));
-  }
-}
-
 TEST_P(ShuffleAt, EqualsTheReferenceOverManyTilesOfTokens) {
   const Topology topology = place().topology(3);
   const CaseLimits limits{.experts = 300, .topk = 32, .tokens = 900};
@@ -189,6 +181,21 @@ TEST_P(ShuffleAt, WorksOnPartsOfAWorldAtTheSameTime) {
   };
   EXPECT_NO_THROW(World::spawn(5, run_parts, place().spawn(topology)));
 }
+
+class ShuffleOfRanks : public ::testing::TestWithParam<std::tuple<Place, std::int32_t>> {};
+
+TEST_P(ShuffleOfRanks, EqualsTheReferenceBitForBit) {
+  const auto& [place, num_ranks] = GetParam();
+  SHUNT_NEEDS(place);
+  const Topology topology = place.topology(num_ranks);
+  const auto draw = [&](std::uint64_t seed) { return random_shuffle_case(seed, topology); };
+  run_all(place, topology, draw_cases(12, draw, [](const ShuffleCase&) { return true; }));
+}
+INSTANTIATE_TEST_SUITE_P(Ranks, ShuffleOfRanks, ::testing::Combine(kThreadPlaces, ::testing::Values(1, 2, 4, 7, 8, 16)),
+                         [](const auto& parameter) {
+                           return fmt::format("{}{}", std::get<Place>(parameter.param).name,
+                                              std::get<std::int32_t>(parameter.param));
+                         });
 
 class ShuffleRepeated : public ::testing::TestWithParam<std::tuple<Place, DType, Layout>> {};
 

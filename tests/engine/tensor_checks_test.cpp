@@ -39,25 +39,30 @@ TEST_F(TensorChecksTest, DevicesNeedAlignedElementsAndHostsDoNot) {
   const ConstTensor x = tensor(fp8_e4m3, kRows, kHidden);
   const ConstTensor scales = tensor(f32, kRows, 2, 1);
   EXPECT_NO_THROW(kHost.dispatch_input("dispatch", kRows, x, scales));
-  refuses([&] { kDevice.dispatch_input("dispatch", kRows, x, scales); }, "needs f32 scales [3, 2], got misaligned f32 [3, 2]");
+  refuses([&] { kDevice.dispatch_input("dispatch", kRows, x, scales); },
+          "needs f32 scales [3, 2], got misaligned f32 [3, 2]");
 }
 
 TEST_F(TensorChecksTest, Fp8RowsAreMadeOfWiderTokensOrComeWithTheirScales) {
   EXPECT_NO_THROW(kDevice.dispatch_input("dispatch", kRows, tensor(bf16, kRows, kHidden), {}));
   EXPECT_NO_THROW(kDevice.dispatch_input("dispatch", kRows, tensor(fp8_e4m3, kRows, kHidden), tensor(f32, kRows, 2)));
   EXPECT_NO_THROW(kDevice.dispatch_input("dispatch", 0, ConstTensor(tensor(fp8_e4m3, 0, kHidden)), {}));
-  refuses([&] { kDevice.dispatch_input("dispatch", kRows, tensor(fp8_e4m3, kRows, kHidden), {}); }, "fp8 x needs f32 scales");
+  refuses([&] { kDevice.dispatch_input("dispatch", kRows, tensor(fp8_e4m3, kRows, kHidden), {}); },
+          "fp8 x needs f32 scales");
   refuses([&] { kDevice.dispatch_input("dispatch", kRows, tensor(f16, kRows, kHidden), tensor(f32, kRows, 2)); },
           "scales given, but x is f16");
-  refuses([&] { kWithoutScales.dispatch_input("dispatch", kRows, tensor(f16, kRows, kHidden), {}); }, "x is f16, expected bf16");
+  refuses([&] { kWithoutScales.dispatch_input("dispatch", kRows, tensor(f16, kRows, kHidden), {}); },
+          "x is f16, expected bf16");
 }
 
 TEST_F(TensorChecksTest, OutputsForScalesMayBeLeftOutAndFitFp8RowsOnly) {
   EXPECT_NO_THROW(kDevice.out_scales("dispatch", {}, kRows));
   EXPECT_NO_THROW(kDevice.out_scales("dispatch", tensor(f32, kRows, 2), kRows));
   EXPECT_NO_THROW(kWithoutScales.out_scales("dispatch", {}, kRows));
-  refuses([&] { kDevice.out_scales("dispatch", tensor(f32, kRows, 1), kRows); }, "out_scales is [3, 1], expected [3, 2]");
-  refuses([&] { kWithoutScales.out_scales("dispatch", tensor(f32, kRows, 2), kRows); }, "out_scales given, but rows are bf16");
+  refuses([&] { kDevice.out_scales("dispatch", tensor(f32, kRows, 1), kRows); },
+          "out_scales is [3, 1], expected [3, 2]");
+  refuses([&] { kWithoutScales.out_scales("dispatch", tensor(f32, kRows, 2), kRows); },
+          "out_scales given, but rows are bf16");
 }
 
 }  // namespace

@@ -6,9 +6,16 @@
 
 namespace shunt::bench {
 
+/// Valid as long as the plan.
+struct NodePlanParts {
+  const device::PlanShape& shape;
+  const device::PlanArrays& arrays;
+};
+
 /// Of an engine on devices of one node. Not checked by sanitizers: the type's description is in libshunt_cuda.so alone.
-__attribute__((no_sanitize("vptr"))) inline const NodePlan& node_plan(const Plan& plan) {
-  return static_cast<const NodePlan&>(*plan.data());
+__attribute__((no_sanitize("vptr"))) inline NodePlanParts node_plan(const Plan& plan) {
+  const auto& made = static_cast<const NodePlan&>(*plan.data());
+  return {made.shape, made.arrays};
 }
 
 }  // namespace shunt::bench

@@ -65,14 +65,14 @@ void DeviceShuntSystem::dispatch() { (void)engine_.dispatch(plan_, x_); }
 void DeviceShuntSystem::combine() { (void)engine_.combine(plan_, expert_out_, {.out = result_}); }
 
 void DeviceShuntSystem::dispatch_kernel() {
-  const NodePlan& plan = node_plan(plan_);
+  const auto [shape, arrays] = node_plan(plan_);
   if (config_.dtype != fp8_e4m3)
-    return device::launch_copy(plan, x_, rows_of_ranks_.get(), never_.get(), config_.sms, engine_.stream());
+    return device::launch_copy(shape, arrays, x_, rows_of_ranks_.get(), never_.get(), config_.sms, engine_.stream());
   device::launch(device::QuantiseRows{.x = x_.data,
                                       .scales = nullptr,
                                       .rows = rows_of_ranks_.get(),
                                       .row_scales = scales_of_ranks_.get(),
-                                      .terms = plan.arrays.terms,
+                                      .terms = arrays.terms,
                                       .num_tokens = config_.tokens,
                                       .topk = config_.topk,
                                       .hidden = config_.hidden,

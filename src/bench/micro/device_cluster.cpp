@@ -116,6 +116,9 @@ Engine make_engine(World& world, const Arguments& arguments) {
 }
 
 void measure(World& world, const Arguments& arguments) {
+  if (!arguments.host && world.topology().num_nodes() == 1)
+    throw Error(ErrorCode::invalid_argument,
+                "--nodes 1: `shunt bench shuffle --device cuda` measures GPUs of one node");
   Engine engine = make_engine(world, arguments);
   const auto experts = uniform_routing(arguments, world.rank().index());
   const auto tokens = tokens_of(arguments, world.rank(), 1);

@@ -38,7 +38,8 @@ void write_line(int pipe, char kind, std::string text) {
 /// Nothing may be thrown out of here: the caller's own code would go on in the child.
 [[noreturn]] void run_child(const std::function<void(const Say&)>& part, pid_t parent, int pipe) noexcept {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(1);  // it died before the line above
+  if (getppid() != parent) _exit(1);         // it died before the line above
+  (void)dup2(STDERR_FILENO, STDOUT_FILENO);  // UCX, for one, prints what it has to say among the results
   try {
     part([pipe](const std::string& line) { write_line(pipe, kSaid, line); });
     write_line(pipe, kReturned, "");

@@ -12,8 +12,8 @@ namespace shunt::bench::selftest {
 using Say = std::function<void(const std::string& line)>;
 
 /// Runs part(say) in a child and hear(line) here for every line, as they come. Returns when the child has ended: empty
-/// if the part returned, else why it did not: what it threw, the signal that ended it, or that `limit` came first and it
-/// was killed. The child dies with this process. Call it while this process has one thread and has not used CUDA.
+/// if the part returned, else why it did not: what it threw, the signal that ended it, or that `limit` came first and
+/// it was killed. The child dies with this process. Call it while this process has one thread and has not used CUDA.
 std::string run_apart(const std::function<void(const Say&)>& part, const std::function<void(const std::string&)>& hear,
                       Deadline limit);
 

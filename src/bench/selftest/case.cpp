@@ -44,7 +44,8 @@ Shape shape_of(Variant variant) {
     case Variant::odd: return {257, 6, 13};
     case Variant::large: return {2048, 4, 48};
     case Variant::plain:
-    case Variant::bounded: return {128, 4, 18};
+    case Variant::bounded:
+    case Variant::packed: return {128, 4, 18};
   }
   return {};
 }
@@ -148,6 +149,46 @@ void fill(Case& all, Dice& dice) {
                   .combine_backward = reference.combine_backward(all.grad_out, all.expert_out)};
 }
 
+/// Where a padded row stands once it is packed; rows that are not defined stay behind. block: rows of an expert.
+std::vector<std::size_t> packed_places(const std::vector<bool>& defined, std::size_t block) {
+  std::vector<std::size_t> places(defined.size());
+  for (std::size_t begin = 0; begin < defined.size(); begin += block) {
+    std::size_t next = begin;
+    for (const bool wanted : {true, false})
+      for (std::size_t row = begin; row < begin + block; ++row)
+        if (defined[row] == wanted) places[row] = next++;
+  }
+  return places;
+}
+
+void move_rows(HostRows& rows, const std::vector<std::size_t>& places) {
+  const HostRows before = rows;
+  for (std::int64_t row = 0; row < rows.rows(); ++row)
+    rows.copy_row(static_cast<std::int64_t>(places[static_cast<std::size_t>(row)]), before, row);
+}
+
+template <class T>
+void move_values(std::vector<T>& values, const std::vector<std::size_t>& places) {
+  const std::vector<T> before = values;
+  for (std::size_t i = 0; i < values.size(); ++i) values[places[i]] = before[i];
+}
+
+/// The reference knows padded rows only.
+void pack(Case& all) {
+  const auto block = static_cast<std::size_t>(all.plan.max_tokens) * all.routings.size();
+  for (std::size_t rank = 0; rank < all.routings.size(); ++rank) {
+    ReferenceRows& rows = all.expected.dispatch[rank];
+    const auto places = packed_places(rows.defined, block);
+    move_rows(rows.rows, places);
+    move_rows(rows.scales, places);
+    move_values(rows.origins, places);
+    move_values(rows.weights, places);
+    move_values(rows.defined, places);
+    move_rows(all.expert_out[rank], places);
+  }
+  all.plan.packed = true;
+}
+
 }  // namespace
 
 std::string_view to_string(Variant variant) {
@@ -156,6 +197,7 @@ std::string_view to_string(Variant variant) {
     case Variant::odd: return "odd sizes";
     case Variant::large: return "large rows";
     case Variant::bounded: return "bounded";
+    case Variant::packed: return "packed";
   }
   return "unknown";
 }
@@ -182,6 +224,7 @@ Case make_case(const CaseKey& key, std::uint64_t seed) {
            .routings = {}};
   for (std::int32_t rank = 0; rank < key.ranks; ++rank) all.routings.push_back(routing_of(key, rank, dice));
   fill(all, dice);
+  if (key.variant == Variant::packed) pack(all);
   if (key.variant == Variant::bounded) {
     for (const PlanData& plan : all.expected.plans) all.plan.max_rows = std::max(all.plan.max_rows, plan.num_rows());
     all.plan.max_rows += 3;

@@ -16,6 +16,7 @@ enum class Variant : std::uint8_t {
   odd,      ///< rows of odd size, a capacity, a rank without tokens, other dtypes for outputs, no weights, flat sums
   large,    ///< rows that fill several slices between nodes
   bounded,  ///< as plain, by a plan with a bound on rows
+  packed,   ///< as plain, with padded rows at the front of each expert's block
 };
 
 std::string_view to_string(Variant variant);

@@ -47,6 +47,7 @@ class RankOfCase {
     combine();
     const bool is_padded = all_.key.layout == Layout::padded;
     if (is_padded && !offers(Feature::padded_gradients)) return;
+    if (all_.plan.packed && !offers(Feature::packed_gradients)) return;
     dispatch_backward();
     combine_backward();
   }
@@ -122,9 +123,9 @@ class RankOfCase {
     if (!has_weights) return;
     HostRows weights(f32, plan_.num_tokens(), all_.topk);
     for (std::int64_t token = 0; token < plan_.num_tokens(); ++token)
-      weights.set_floats(token, std::span(expected.weights)
-                                    .subspan(static_cast<std::size_t>(token * all_.topk),
-                                             static_cast<std::size_t>(all_.topk)));
+      weights.set_floats(
+          token, std::span(expected.weights)
+                     .subspan(static_cast<std::size_t>(token * all_.topk), static_cast<std::size_t>(all_.topk)));
     same_rows("combine_backward: weights", gradients.weights, weights);
   }
 

@@ -14,8 +14,8 @@ namespace shunt::bench::selftest {
 /// Empty where processes may do it. Tries it in a child.
 std::string why_no_far_processes();
 
-/// Runs body(world) on the topology's ranks, each a process, each node a machine of its own to the others; `environment`
-/// says by what they are joined. Throws as World::spawn does.
+/// Runs body(world) on the topology's ranks, each a process, each node a machine of its own to the others;
+/// `environment` says by what they are joined. Throws as World::spawn does.
 void spawn_far_processes(const Topology& topology, const Environment& environment,
                          const std::function<void(World&)>& body);
 

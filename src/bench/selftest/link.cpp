@@ -88,7 +88,7 @@ void spawn(const Link& link, std::int32_t ranks, std::chrono::milliseconds deadl
 std::vector<CaseKey> cases_of(const Link& link) {
   std::vector<CaseKey> keys;
   for (const std::int32_t ranks : link.rank_counts)
-    for (const Variant variant : {Variant::plain, Variant::odd, Variant::large, Variant::bounded})
+    for (const Variant variant : {Variant::plain, Variant::odd, Variant::large, Variant::bounded, Variant::packed})
       for (const DType dtype : kDTypes)
         for (const Layout layout : kLayouts) {
           const bool is_padded = layout == Layout::padded;
@@ -96,6 +96,7 @@ std::vector<CaseKey> cases_of(const Link& link) {
           // One dtype shows what happens to many bytes.
           if (variant == Variant::large && dtype != bf16) continue;
           if (variant == Variant::bounded && (is_padded || !offers(link, Feature::bounds))) continue;
+          if (variant == Variant::packed && !is_padded) continue;
           const bool may_have_scales = !is_padded || offers(link, Feature::padded_scales);
           keys.push_back({.layout = layout,
                           .dtype = dtype,
@@ -112,7 +113,7 @@ bool offers(const Link& link, Layout layout) { return layout != Layout::padded |
 std::vector<std::string> not_offered(const Link& link, Layout layout) {
   std::vector<Feature> wanted;
   if (layout == Layout::padded)
-    wanted = {Feature::padded, Feature::padded_gradients, Feature::padded_scales};
+    wanted = {Feature::padded, Feature::padded_gradients, Feature::packed_gradients, Feature::padded_scales};
   else if (link.kind() != EngineKind::host)
     wanted = {Feature::bounds};
   std::vector<std::string> names;

@@ -198,7 +198,8 @@ class LinkCheck {
   }
 
   void progress(std::size_t index, std::size_t count, const std::string& what) const {
-    if (options_.on_progress) options_.on_progress(fmt::format("{}: {} of {}: {}", link_.name(), index + 1, count, what));
+    if (options_.on_progress)
+      options_.on_progress(fmt::format("{}: {} of {}: {}", link_.name(), index + 1, count, what));
   }
 
   const Link& link_;

@@ -26,15 +26,15 @@ void Bell::ring() {
   if (sleepers_.load(std::memory_order_seq_cst) != 0) futex_wake_all(rings_);
 }
 
-void Bell::sleep(std::uint32_t seen, std::chrono::microseconds limit) {
+void Bell::sleep(std::uint32_t seen, std::chrono::microseconds limit, std::chrono::microseconds spin) {
   const auto start = std::chrono::steady_clock::now();
-  while (std::chrono::steady_clock::now() - start < std::min(kSpin, limit)) {
+  while (std::chrono::steady_clock::now() - start < std::min(spin, limit)) {
     if (observe() != seen) return;
     relax();
   }
-  if (limit <= kSpin) return;
+  if (limit <= spin) return;
   sleepers_.fetch_add(1, std::memory_order_seq_cst);
-  if (rings_.load(std::memory_order_seq_cst) == seen) futex_wait(rings_, seen, limit - kSpin);
+  if (rings_.load(std::memory_order_seq_cst) == seen) futex_wait(rings_, seen, limit - spin);
   sleepers_.fetch_sub(1, std::memory_order_seq_cst);
 }
 

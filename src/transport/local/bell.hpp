@@ -16,8 +16,8 @@ class alignas(64) Bell {
   void ring();
 
   /// Returns once observe() differs from `seen`, after the limit, or, when a signal arrives, early. Spins for at most
-  /// kSpin first.
-  void sleep(std::uint32_t seen, std::chrono::microseconds limit);
+  /// `spin` first.
+  void sleep(std::uint32_t seen, std::chrono::microseconds limit, std::chrono::microseconds spin = kSpin);
 
   /// Long enough for a peer that is about to ring, short enough not to starve one that shares the core.
   static constexpr std::chrono::microseconds kSpin{20};

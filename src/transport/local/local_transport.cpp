@@ -1,5 +1,7 @@
 #include "transport/local/local_transport.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -16,7 +18,10 @@ LocalTransport::Segments LocalTransport::anonymous_segments(std::int32_t num_ran
 }
 
 LocalTransport::LocalTransport(RankId rank, Segments segments, std::vector<RankId> names)
-    : rank_(rank), names_(std::move(names)) {
+    : rank_(rank),
+      names_(std::move(names)),
+      // With more ranks than cores a spinning rank keeps the core from the one that it waits for.
+      spin_(std::ssize(*segments) <= sysconf(_SC_NPROCESSORS_ONLN) ? Bell::kSpin : Bell::kSpin.zero()) {
   const std::size_t control_bytes = Control::bytes(static_cast<std::int32_t>(segments->size()));
   home_ = std::make_shared<Home>(std::move(segments), rank, control_bytes);
 }

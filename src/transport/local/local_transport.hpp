@@ -61,7 +61,9 @@ class LocalTransport : public Transport {
   bool poll(Message& message) override;
 
   [[nodiscard]] std::uint32_t observe() const override { return control(rank_).bell.observe(); }
-  void sleep(std::uint32_t seen, std::chrono::microseconds limit) override { control(rank_).bell.sleep(seen, limit); }
+  void sleep(std::uint32_t seen, std::chrono::microseconds limit) override {
+    control(rank_).bell.sleep(seen, limit, spin_);
+  }
   void wake() override { control(rank_).bell.ring(); }
 
   /// The culprit is named.
@@ -91,6 +93,7 @@ class LocalTransport : public Transport {
 
   RankId rank_;
   std::vector<RankId> names_;
+  std::chrono::microseconds spin_;
   std::shared_ptr<Home> home_;
   std::function<void(const Fault&)> fault_listener_;
   std::unique_ptr<Liveness> liveness_;

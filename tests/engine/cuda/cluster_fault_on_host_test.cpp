@@ -6,7 +6,6 @@
 #include <optional>
 #include <thread>
 
-#include "engine/cuda/cluster/engine_impl.hpp"
 #include "engine/cuda/cluster/nccl_network.hpp"
 #include "engine/cuda/host_lane.hpp"
 #include "engine/cuda/nccl_of_threads.hpp"
@@ -27,18 +26,16 @@ class OnHost {
  public:
   explicit OnHost(World& world, const std::optional<NcclOfThreadsId>& nccl = {})
       : size_(static_cast<std::size_t>(world.size())) {
-    const Engine host(world, {.hidden = kHidden, .dtype = f32});
-    lane = std::make_shared<HostLane>(*host.impl(), HostLane::Buffers{1 << 14, 2}, world.rank().index());
+    lane = std::make_shared<HostLane>(world, HostLane::Buffers{1 << 14, 2}, world.rank().index());
     std::shared_ptr<device::NcclNetwork> network;
     if (nccl) network = make_nccl_of_threads(world, *lane, *nccl);
-    engine.emplace(std::make_shared<DeviceClusterEngine::Impl>(host, lane, network));
+    engine.emplace(engine_on_host(world, {.hidden = kHidden, .dtype = f32}, lane, network));
     std::vector<std::int32_t> experts;
     for (std::size_t token = 0; token < size_; ++token) {
       experts.push_back(static_cast<std::int32_t>(token));
       x_.insert(x_.end(), kHidden, static_cast<float>(1 + token));
     }
-    plan = engine->plan({.experts = experts.data(), .num_tokens = static_cast<std::int64_t>(experts.size()), .topk = 1},
-                        ExpertMap::contiguous(world.size(), world.size()));
+    plan = engine->plan({.experts = experts}, ExpertMap::contiguous(world.size(), world.size()));
   }
 
   [[nodiscard]] ConstTensor x() {
@@ -46,8 +43,8 @@ class OnHost {
   }
 
   std::shared_ptr<HostLane> lane;
-  std::optional<DeviceClusterEngine> engine;
-  DeviceClusterPlan plan;
+  std::optional<Engine> engine;
+  Plan plan;
 
  private:
   std::size_t size_;

@@ -3,9 +3,10 @@
 
 #include <algorithm>
 
-#include "engine/cuda/cluster_case.hpp"
+#include "engine/copy_rows.hpp"
 #include "engine/cuda/host_lane.hpp"
 #include "engine/cuda/nccl_of_threads.hpp"
+#include "engine/rank_of_case.hpp"
 #include "support/hosts_of_processes.hpp"
 
 namespace shunt::test {
@@ -25,34 +26,40 @@ void PrintTo(const Pipeline& pipeline, std::ostream* out) { *out << pipeline.nam
 class ClusterOnHost : public ::testing::TestWithParam<Pipeline> {};
 
 void run_on_host(World& world, const ShuffleCase& all, const Pipeline& pipeline) {
-  std::vector<std::vector<std::byte>> plain;
+  const std::size_t bytes =
+      std::max(pipeline.batch_bytes, static_cast<std::size_t>(all.options.hidden) * sizeof(float));
+  const auto lane = std::make_shared<HostLane>(world, HostLane::Buffers{bytes, pipeline.num_batches},
+                                               all.seed * 1000 + world.rank().index());
+  std::shared_ptr<device::NcclNetwork> nccl;
+  if (pipeline.is_nccl) {
+    const NcclOfThreadsId id{.number = all.seed * 100 + static_cast<std::uint64_t>(world.size())};
+    nccl = make_nccl_of_threads(world, *lane, id);
+  }
   HostStream stream;
-  const ClusterDevice device{
-      .make_lane =
-          [&](const Engine& engine, std::uint64_t seed) {
-            const std::size_t bytes =
-                std::max(pipeline.batch_bytes, static_cast<std::size_t>(all.options.hidden) * sizeof(float));
-            return std::make_shared<HostLane>(*engine.impl(), HostLane::Buffers{bytes, pipeline.num_batches}, seed);
-          },
-      .join_nccl = [&](device::Lane& lane) -> std::shared_ptr<device::NcclNetwork> {
-        if (!pipeline.is_nccl) return nullptr;
-        const NcclOfThreadsId id{.number = all.seed * 100 + static_cast<std::uint64_t>(world.size())};
-        return make_nccl_of_threads(world, lane, id);
-      },
-      .take_plain = [&](std::size_t bytes) { return plain.emplace_back(bytes).data(); },
-      .stream = all.seed % 2 == 0 ? stream.handle() : nullptr,
-      .write_late =
-          [&](device::Lane&, std::byte* to, std::span<const std::byte> bytes) {
-            stream.put([to, copy = std::vector(bytes.begin(), bytes.end())] { std::ranges::copy(copy, to); });
-          }};
-  run_cluster_case(world, device, all);
+  Caller caller;
+  if (all.seed % 2 == 0)
+    caller = {stream.handle(), [&](const ConstTensor& from, const Tensor& to) {
+                const auto copy = std::make_shared<HostRows>(from.dtype, from.rows, from.cols);
+                copy_rows(from, copy->tensor());
+                stream.put([copy, to] { copy_rows(copy->tensor(), to); });
+              }};
+  Engine engine = engine_on_host(world, all.options, lane, nccl);
+  run_case(world, engine, all, {.caller = caller});
+}
+
+std::vector<ShuffleCase> draw_cases(const Topology& topology, std::size_t count) {
+  std::vector<ShuffleCase> cases;
+  for (std::uint64_t seed = 0; cases.size() < count; ++seed)
+    if (ShuffleCase drawn = random_shuffle_case(seed, topology); can_run(EngineKind::cluster, drawn))
+      cases.push_back(std::move(drawn));
+  return cases;
 }
 
 TEST_P(ClusterOnHost, EqualsTheReferenceBitForBit) {
   const Pipeline pipeline = GetParam();
   for (const Topology& topology : {Topology::virtual_nodes(4, 2), Topology::virtual_nodes(7, 3),
                                    Topology::virtual_nodes(3, 3), Topology::single_node(2)}) {
-    const std::vector<ShuffleCase> cases = cluster_cases(topology, pipeline.num_cases);
+    const std::vector<ShuffleCase> cases = draw_cases(topology, pipeline.num_cases);
     SpawnOptions options{.kind = WorldKind::islands, .topology = topology};
     options.environment.slice_bytes = pipeline.slice_bytes;
     options.environment.ring_depth = pipeline.ring_depth;
@@ -83,7 +90,7 @@ class ClusterOnHostProcesses : public ::testing::TestWithParam<std::string> {};
 TEST_P(ClusterOnHostProcesses, GiveTheSameBits) {
   if (const std::string why = why_no_hosts(GetParam()); !why.empty()) GTEST_SKIP() << why;
   const Topology topology = Topology::virtual_nodes(4, 2);
-  const std::vector<ShuffleCase> cases = cluster_cases(topology, 20);
+  const std::vector<ShuffleCase> cases = draw_cases(topology, 20);
   const auto run = [&](World& world) {
     for (const ShuffleCase& each : cases) run_on_host(world, each, {"", 4096, 2, 1 << 14, 2});
   };

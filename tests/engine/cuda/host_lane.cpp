@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "engine/cuda/cluster/cluster_engine.hpp"
 #include "kernels/dot.hpp"
 #include "kernels/fp8.hpp"
 #include "kernels/reduce.hpp"
@@ -72,10 +73,10 @@ void HostStream::run_until(std::uint64_t count) {
   }
 }
 
-HostLane::HostLane(Engine::Impl& engine, const Buffers& buffers, std::uint64_t seed)
-    : transport_(engine.world->fabric->transport()),
-      fabric_(*engine.world->fabric),
-      group_(*engine.world->group),
+HostLane::HostLane(const World& world, const Buffers& buffers, std::uint64_t seed)
+    : transport_(world.impl()->fabric->transport()),
+      fabric_(*world.impl()->fabric),
+      group_(*world.impl()->group),
       buffers_(buffers),
       out_(host_memory(buffers.bytes * buffers.num_each_way), buffers.bytes, buffers.num_each_way,
            [this] { transport_.wake(); }),
@@ -120,7 +121,10 @@ bool HostLane::advance(std::uint64_t count) {
 }
 
 void HostLane::launch(device::CopyBytes copy) {
-  put_at_once([copy] { std::copy_n(copy.from, copy.bytes, copy.to); });
+  put_at_once([copy] {
+    for (std::int64_t row = 0; row < copy.num_rows; ++row)
+      std::copy_n(copy.from + at(row, copy.from_stride), copy.row_bytes, copy.to + at(row, copy.row_bytes));
+  });
 }
 
 void HostLane::launch(device::CopyRows copy) {
@@ -219,9 +223,13 @@ device::Lane::Mark HostLane::mark(Stream stream) {
 }
 
 void HostLane::finish() {
-  const std::lock_guard lock(mutex_);
-  while (!launched_.empty())
-    if (!do_next()) std::this_thread::yield();
+  std::unique_lock lock(mutex_);
+  for (const std::uint64_t count = num_launched_; num_done_ < count;) {
+    if (do_next()) continue;
+    lock.unlock();  // others may launch meanwhile, as on a device
+    std::this_thread::yield();
+    lock.lock();
+  }
 }
 
 bool HostLane::is_idle() const {
@@ -232,5 +240,13 @@ bool HostLane::is_idle() const {
 void HostLane::upload(std::byte* to, std::span<const std::byte> from) { std::ranges::copy(from, to); }
 
 void HostLane::download(std::span<std::byte> to, const std::byte* from) { std::copy_n(from, to.size(), to.data()); }
+
+Engine engine_on_host(World& world, const EngineOptions& options, std::shared_ptr<HostLane> lane,
+                      std::shared_ptr<device::NcclNetwork> nccl) {
+  EngineOptions on_device = options;
+  on_device.device = DeviceOptions{};
+  on_device.companions = {};
+  return Engine(std::make_shared<ClusterEngine>(world, on_device, Memory::host(), std::move(lane), std::move(nccl)));
+}
 
 }  // namespace shunt::test

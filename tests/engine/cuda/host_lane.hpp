@@ -3,13 +3,16 @@
 
 #include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <random>
 #include <set>
 
 #include "engine/cuda/cluster/host_buffers.hpp"
 #include "engine/cuda/cluster/lane.hpp"
-#include "engine/engine_impl.hpp"
+#include "engine/cuda/cluster/nccl_network.hpp"
+#include "engine/world_impl.hpp"
+#include "shunt/engine.hpp"
 
 namespace shunt::test {
 
@@ -45,7 +48,7 @@ class HostLane final : public device::Lane {
     std::size_t num_each_way;
   };
 
-  HostLane(Engine::Impl& engine, const Buffers& buffers, std::uint64_t seed);
+  HostLane(const World& world, const Buffers& buffers, std::uint64_t seed);
   ~HostLane() override { finish(); }
 
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) override;
@@ -114,5 +117,9 @@ class HostLane final : public device::Lane {
   std::uint64_t num_launched_ = 0;
   std::uint64_t num_done_ = 0;
 };
+
+/// An engine between nodes whose device is host memory.
+[[nodiscard]] Engine engine_on_host(World& world, const EngineOptions& options, std::shared_ptr<HostLane> lane,
+                                    std::shared_ptr<device::NcclNetwork> nccl = nullptr);
 
 }  // namespace shunt::test

@@ -32,14 +32,16 @@ void Delays::of_host() {
   if (dice_.one_in(6)) std::this_thread::sleep_for(some_time());
 }
 
-StressedStream::StressedStream(std::size_t rank, Arena& arena, Delays& delays, Stream engine)
+StressedStream::StressedStream(std::size_t rank, Arena& arena, Delays& delays, const Engine& engine)
     : rank_(rank),
       arena_(arena),
       delays_(delays),
-      engine_(engine),
+      engine_(engine.stream()),
+      memory_(engine.memory()),
       poison_(put_poison(arena, get())),
       first_bad_(arena.put(std::vector{kNoneBad}, get())) {
   preload_stream_work();
+  device::preload_copy_bytes();
   device::check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "make an event");
 }
 
@@ -65,11 +67,11 @@ void StressedStream::expect(std::uint32_t operation, const std::byte* actual, co
 
 void StressedStream::fill_with_poison(const Tensor& tensor) {
   if (tensor.bytes() > kPoisonBytes) throw std::runtime_error("there is too little poison");
-  device::launch(device::CopyBytes{poison_, tensor.data, tensor.bytes()}, get());
+  device::launch(device::CopyBytes{.from = poison_, .to = tensor.data, .row_bytes = tensor.bytes()}, get());
 }
 
 void StressedStream::copy(const ConstTensor& from, const Tensor& to) {
-  device::launch(device::CopyBytes{from.data, to.data, from.bytes()}, get());
+  device::launch(device::CopyBytes{.from = from.data, .to = to.data, .row_bytes = from.bytes()}, get());
 }
 
 ConstTensor StressedStream::keep(const ConstTensor& host) {
@@ -77,6 +79,7 @@ ConstTensor StressedStream::keep(const ConstTensor& host) {
   std::byte* const place = arena_.take(host.bytes());
   upload(place, {host.data, host.bytes()}, get());
   kept.data = place;
+  kept.memory = memory_;
   return kept;
 }
 

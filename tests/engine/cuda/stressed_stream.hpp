@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/cuda/stream.hpp"
+#include "shunt/engine.hpp"
 #include "support/cuda/device.hpp"
 #include "support/dice.hpp"
 
@@ -35,8 +36,8 @@ class Delays {
 /// Brings inputs, and takes outputs as soon as it may.
 class StressedStream {
  public:
-  /// Before ranks wait for each other: loading kernels may wait for the device. engine: the stream of what is stressed.
-  StressedStream(std::size_t rank, Arena& arena, Delays& delays, Stream engine);
+  /// Before ranks wait for each other: loading kernels may wait for the device. engine: what is stressed.
+  StressedStream(std::size_t rank, Arena& arena, Delays& delays, const Engine& engine);
   ~StressedStream();
   StressedStream(const StressedStream&) = delete;
   StressedStream& operator=(const StressedStream&) = delete;
@@ -60,8 +61,8 @@ class StressedStream {
   /// A copy in device memory that peers don't see.
   ConstTensor keep(const ConstTensor& host);
   template <class T>
-  const T* keep(const std::vector<T>& values) {
-    return arena_.put(values, get());
+  std::span<const T> keep(const std::vector<T>& values) {
+    return {arena_.put(values, get()), values.size()};
   }
 
   /// Throws if some operation left other bits. When all of them are complete.
@@ -74,6 +75,7 @@ class StressedStream {
   Arena& arena_;
   Delays& delays_;
   Stream engine_;
+  Memory memory_;
   std::shared_ptr<CUstream_st> stream_ = device::make_stream();
   cudaEvent_t event_ = nullptr;
   const std::byte* poison_;

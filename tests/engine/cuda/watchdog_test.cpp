@@ -48,7 +48,7 @@ class Kernel {
     const device::Tag tag{OpKind::dispatch, device::Phase::begin, 7};
     const device::FaultRecord record{device::FaultRecord::lost, rank, tag.packed(), 1, 0};
     try {
-      device::throw_if_faulty(record, watch_, RankId(0), std::chrono::milliseconds(1));
+      device::throw_if_faulty(record, watch_, RankId(0), std::chrono::milliseconds(1), "");
     } catch (const Error& error) {
       return error;
     }

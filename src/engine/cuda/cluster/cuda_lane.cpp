@@ -96,6 +96,15 @@ void CudaLane::launch_with_stop(Work work) {
   launch_here(work);
 }
 
+void CudaLane::launch(CopyBytes copy) { launch_here(copy); }
+void CudaLane::launch(CopyRows copy) { launch_with_stop(copy); }
+void CudaLane::launch(GatherRows gather) { launch_here(gather); }
+void CudaLane::launch(QuantiseRows quantise) { launch_with_stop(quantise); }
+void CudaLane::launch(ReduceRows reduce) { launch_with_stop(reduce); }
+void CudaLane::launch(ScaleRows scale) { launch_with_stop(scale); }
+void CudaLane::launch(DotRows dot) { launch_with_stop(dot); }
+void CudaLane::launch(ZeroPadding padding) { launch_with_stop(padding); }
+
 void CudaLane::write(std::byte** to, std::span<std::byte* const> pointers) {
   const LaneScope scope(heap_->memory.device());
   launch_write_pointers(to, pointers, streams_->work);

@@ -37,14 +37,14 @@ class CudaLane final : public Lane {
   }
   [[nodiscard]] std::size_t buffer_bytes() const override { return limits_.bytes; }
 
-  void launch(CopyBytes copy) override { launch_here(copy); }
-  void launch(CopyRows copy) override { launch_with_stop(copy); }
-  void launch(GatherRows gather) override { launch_here(gather); }
-  void launch(QuantiseRows quantise) override { launch_with_stop(quantise); }
-  void launch(ReduceRows reduce) override { launch_with_stop(reduce); }
-  void launch(ScaleRows scale) override { launch_with_stop(scale); }
-  void launch(DotRows dot) override { launch_with_stop(dot); }
-  void launch(ZeroPadding padding) override { launch_with_stop(padding); }
+  void launch(CopyBytes copy) override;
+  void launch(CopyRows copy) override;
+  void launch(GatherRows gather) override;
+  void launch(QuantiseRows quantise) override;
+  void launch(ReduceRows reduce) override;
+  void launch(ScaleRows scale) override;
+  void launch(DotRows dot) override;
+  void launch(ZeroPadding padding) override;
   void write(std::byte** to, std::span<std::byte* const> pointers) override;
   [[nodiscard]] std::byte* land(const std::byte* buffer, std::size_t bytes) override;
 

@@ -1,0 +1,210 @@
+// Plans with a bound on rows, which devices of one node can make.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <thread>
+
+#include "engine/small_shuffle.hpp"
+#include "support/dice.hpp"
+#include "support/require.hpp"
+#include "support/require_error.hpp"
+
+namespace shunt::test {
+namespace {
+
+class Bounds : public ::testing::Test {
+ protected:
+  void SetUp() override { SHUNT_NEEDS(kDeviceThreads); }
+
+  static void on_ranks(std::int32_t num_ranks, const std::function<void(World&, SmallShuffle&)>& body) {
+    ASSERT_NO_THROW(kDeviceThreads.run(num_ranks, [&](World& world) {
+      SmallShuffle shuffle(world, kDeviceThreads);
+      body(world, shuffle);
+      world.barrier();
+    }));
+  }
+};
+
+TEST_F(Bounds, AreTheLengthsOfAPlansArrays) {
+  on_ranks(2, [](World&, SmallShuffle& shuffle) {
+    shuffle.plan({.max_rows = 100});
+    EXPECT_EQ(shuffle.current_plan().num_rows(), 100);
+    EXPECT_EQ(shuffle.current_plan().num_expert_rows(), 100);
+    EXPECT_EQ(shuffle.current_plan().device().expert_offsets.size(), 3u);
+    EXPECT_EQ(shuffle.current_plan().device().expert_counts.size(), 2u);
+    EXPECT_TRUE(shuffle.current_plan().device().unique_experts.empty());
+    EXPECT_EQ(shuffle.current_plan().read().num_rows, 8);
+    shuffle.plan({.layout = Layout::token_unique, .max_rows = 100});
+    const Plan& plan = shuffle.current_plan();
+    EXPECT_EQ(plan.num_rows(), 100);
+    EXPECT_GE(plan.num_expert_rows(), 16);
+    const PlanArrays arrays = plan.device();
+    EXPECT_EQ(static_cast<std::int64_t>(arrays.unique_of_expert_row.size()), plan.num_expert_rows());
+    for (const std::size_t size :
+         {arrays.expert_rows_of_unique.size(), arrays.unique_experts.size(), arrays.unique_weights.size()})
+      EXPECT_EQ(size, 100u);
+    EXPECT_EQ(plan.read().unique_experts.size(), 8u);
+  });
+}
+
+// Without a graph the rows are their rank's until it dispatches, whatever others have called.
+TEST_F(Bounds, RowsThatCameWithThePlanAreNotWrittenBeforeTheirRankDispatches) {
+  on_ranks(2, [](World& world, SmallShuffle& shuffle) {
+    Engine& engine = shuffle.engine();
+    const Tensor rows = engine.allocate(f32, 16, SmallShuffle::kHidden);
+    poison(engine, rows);
+    shuffle.plan({.max_rows = 16, .rows = rows});
+    (void)shuffle.current_plan().read();
+    if (world.rank().value == 0) (void)shuffle.dispatch();
+    world.barrier();
+    if (world.rank().value == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      require(all_are(bytes_of(engine, rows), std::byte{0xa5}), "nobody has written here");
+      (void)shuffle.dispatch();
+    }
+    (void)shuffle.combine().wait();
+    require(!all_are(bytes_of(engine, rows), std::byte{0xa5}), "rows have come");
+  });
+}
+
+TEST_F(Bounds, MoreRowsAreAnErrorOnAllRanks) {
+  on_ranks(3, [](World&, SmallShuffle& shuffle) {
+    shuffle.route_all_to(0);
+    shuffle.plan({.max_rows = 23});
+    require_error([&] { (void)shuffle.dispatch().wait(); }, ErrorCode::invalid_argument,
+                  "24 rows, more than max_rows = 23");
+  });
+}
+
+TEST_F(Bounds, MoreRowsAreDroppedIfAsked) {
+  on_ranks(3, [](World& world, SmallShuffle& shuffle) {
+    shuffle.route_all_to(0);
+    shuffle.plan({.max_rows = 21, .overflow = Overflow::drop});
+    const PlanContents contents = shuffle.current_plan().read();
+    EXPECT_TRUE(contents.overflowed);
+    EXPECT_EQ(contents.num_rows, world.rank().value == 0 ? 21 : 0);
+    // Slots 21 to 23 are the last rank's last tokens.
+    const std::vector<float> sums = shuffle.sums();
+    for (std::int64_t token = 0; token < SmallShuffle::kTokens; ++token)
+      EXPECT_EQ(sums[static_cast<std::size_t>(token)] != 0, world.rank().value != 2 || token < 5) << token;
+  });
+}
+
+// Slots don't depend on the bound: what is dropped is what stands beyond it.
+TEST_F(Bounds, DropTheRowsBeyondThemAndNoOthers) {
+  constexpr std::int64_t kTokens = 300;
+  constexpr std::int64_t kHidden = 24;
+  constexpr std::int32_t kTopk = 3;
+  ASSERT_NO_THROW(kDeviceThreads.run(3, [](World& world) {
+    Engine engine(world, kDeviceThreads.options({.hidden = kHidden, .dtype = f32}, small_device(kTokens)));
+    std::mt19937_64 generator(world.rank().index());
+    Dice dice(generator);
+    std::vector<std::int32_t> experts;
+    std::vector<float> values;
+    for (std::int64_t token = 0; token < kTokens; ++token) {
+      const auto order = dice.permutation(12);
+      experts.insert(experts.end(), order.begin(), order.begin() + kTopk);
+      for (std::int64_t col = 0; col < kHidden; ++col) values.push_back(dice.weight());
+    }
+    const Routing routing{.experts = experts, .topk = kTopk};
+    const Tensor x = engine.allocate(f32, kTokens, kHidden);
+    write(engine, values, x);
+    const ExpertMap map = ExpertMap::contiguous(12, 3);
+    constexpr std::int64_t kBound = 601;  // in the middle of a block of padding or of an expert, of 900 rows on average
+    Tensor expected = engine.dispatch(engine.plan(routing, map, {.alignment = 4}), x).wait().data;
+    ASSERT_GT(expected.rows, kBound);
+    expected.rows = kBound;
+    const Plan plan = engine.plan(routing, map, {.alignment = 4, .max_rows = kBound, .overflow = Overflow::drop});
+    const Tensor rows = engine.allocate(f32, kBound, kHidden);
+    poison(engine, rows);
+    (void)engine.dispatch(plan, x, {.out = rows}).wait();
+    EXPECT_TRUE(plan.read().overflowed);
+    EXPECT_TRUE(bytes_of(engine, rows) == bytes_of(engine, expected));
+    world.barrier();
+  }));
+}
+
+// Six experts of 2^30 rows each: slots in 32 bits would be those of other experts, or negative.
+TEST_F(Bounds, RowsBeyond32BitsAreDroppedOrAnError) {
+  ASSERT_NO_THROW(kDeviceThreads.run(1, [](World& world) {
+    constexpr std::int32_t kExperts = 6;
+    const EngineOptions options = kDeviceThreads.options({.hidden = 4, .dtype = f32}, small_device(kExperts));
+    std::vector<std::int32_t> experts;
+    std::vector<float> x, expected(kExperts * 4);
+    for (std::int32_t token = 0; token < kExperts; ++token) {
+      experts.push_back(token);
+      x.insert(x.end(), 4, static_cast<float>(1 + token));
+    }
+    std::fill_n(expected.begin(), 4, 1.0f);
+    const Routing routing{.experts = experts};
+    const ExpertMap map = ExpertMap::contiguous(kExperts, 1);
+    const ConstTensor tokens = borrow(static_cast<const void*>(x.data()), f32, kExperts, 4);
+    {
+      Engine engine(world, options);
+      const Plan plan = engine.plan(routing, map, {.alignment = 1 << 30, .max_rows = 8, .overflow = Overflow::drop});
+      EXPECT_TRUE(plan.read().overflowed);
+      const Rows rows = engine.dispatch(plan, tokens).wait();
+      EXPECT_EQ(floats_of(engine, engine.combine(plan, rows.data).wait()), expected);
+    }
+    Engine engine(world, options);
+    require_error([&] { (void)engine.plan(routing, map, {.alignment = 1 << 30}); }, ErrorCode::invalid_argument,
+                  "more than max_rows");
+  }));
+}
+
+TEST_F(Bounds, WhatCantBeBoundedIsRefused) {
+  on_ranks(2, [](World&, SmallShuffle& shuffle) {
+    const auto refuses = [&](const PlanOptions& options, const char* why) {
+      require_error([&] { shuffle.plan(options); }, ErrorCode::invalid_argument, why);
+    };
+    refuses({.layout = Layout::token_unique, .max_rows = 20, .overflow = Overflow::drop},
+            "dropping rows needs expert_major");
+    refuses({.layout = Layout::padded, .max_tokens = 8, .max_rows = 20}, "a bound on padded rows is max_tokens alone");
+    refuses({.max_rows = -1}, "max_rows is -1");
+    shuffle.round_trip();
+  });
+}
+
+TEST_F(Bounds, RowsThatCantComeWithAPlanAreRefused) {
+  ASSERT_NO_THROW(kDeviceThreads.run(1, [](World& world) {
+    const Engine lender(world, kDeviceThreads.options({.hidden = 130}));
+    const std::array<std::int32_t, 3> experts = {0, 0, 0};
+    const auto in_heap = [&](DType dtype, std::int64_t rows, std::int64_t cols) {
+      return lender.allocate(dtype, rows, cols);
+    };
+    const auto elsewhere = [&](DType dtype, std::int64_t rows, std::int64_t cols) {
+      Tensor tensor = lender.allocate(dtype, rows + 1, cols);  // where no block begins
+      tensor.data += size_of(dtype);
+      tensor.rows = rows;
+      return tensor;
+    };
+    const auto shuffle = [&](DType dtype, const PlanOptions& options, const DispatchOptions& dispatch) {
+      Engine engine(world, kDeviceThreads.options({.hidden = 130, .dtype = dtype}));
+      const Plan plan = engine.plan({.experts = experts}, ExpertMap::contiguous(2, 1), options);
+      (void)engine.dispatch(plan, in_heap(bf16, 3, 130), dispatch).wait();
+    };
+    const auto refuses = [&](DType dtype, const PlanOptions& options, const char* why,
+                             const DispatchOptions& dispatch = {}) {
+      require_error([&] { shuffle(dtype, options, dispatch); }, ErrorCode::invalid_argument, why);
+    };
+    const Tensor rows = in_heap(bf16, 4, 130);
+    const Tensor fp8_rows = in_heap(fp8_e4m3, 4, 130);
+    const Tensor scales = in_heap(f32, 4, 2);
+    shuffle(bf16, {.max_rows = 4, .rows = rows}, {});
+    shuffle(fp8_e4m3, {.max_rows = 4, .rows = fp8_rows, .row_scales = scales}, {});
+    refuses(bf16, {.rows = rows}, "rows need max_rows");
+    refuses(bf16, {.max_rows = 3, .rows = rows}, "rows is [4, 130], expected [3, 130]");
+    refuses(bf16, {.max_rows = 4, .rows = in_heap(f32, 4, 130)}, "rows is f32, expected bf16");
+    refuses(bf16, {.max_rows = 4, .rows = elsewhere(bf16, 4, 130)}, "rows did not come from Engine::allocate");
+    refuses(bf16, {.max_rows = 4, .row_scales = scales}, "row_scales without rows");
+    refuses(bf16, {.max_rows = 4, .rows = rows, .row_scales = scales}, "row_scales come with fp8 rows");
+    refuses(fp8_e4m3, {.max_rows = 4, .rows = fp8_rows}, "row_scales come with fp8 rows");
+    refuses(fp8_e4m3, {.max_rows = 4, .rows = fp8_rows, .row_scales = elsewhere(f32, 4, 2)},
+            "row_scales did not come from Engine::allocate");
+    refuses(bf16, {.max_rows = 4, .rows = rows}, "it takes no out", {.out = rows});
+  }));
+}
+
+}  // namespace
+}  // namespace shunt::test

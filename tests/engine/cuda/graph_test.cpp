@@ -1,0 +1,524 @@
+// Planning, dispatch and combine in CUDA graphs that are replayed with other routings.
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+
+#include "bench/reference/shuffle.hpp"
+#include "core/cuda/captured_graph.hpp"
+#include "core/cuda/check.hpp"
+#include "core/cuda/stream.hpp"
+#include "engine/elements.hpp"
+#include "engine/padded_steps.hpp"
+#include "engine/small_shuffle.hpp"
+#include "support/cuda/launches.hpp"
+#include "support/cuda/stream_work.hpp"
+#include "support/dice.hpp"
+#include "support/random_case.hpp"
+#include "support/require.hpp"
+#include "support/require_error.hpp"
+
+namespace shunt::test {
+namespace {
+
+constexpr std::int32_t kRanks = 4;
+constexpr std::int64_t kTokens = 300;
+constexpr std::int32_t kTopk = 4;
+constexpr std::int32_t kExperts = 12;
+constexpr std::int64_t kHidden = 40;
+constexpr std::int64_t kMaxRows = 1400;
+
+using Graph = device::CapturedGraph;
+
+/// A routing and rows of all ranks, and what must come of them.
+struct Step {
+  RandomCase routing;
+  std::vector<HostRows> x{}, expert_out{};
+  std::vector<PlanData> plans{};
+  std::vector<ReferenceRows> rows{};
+  std::vector<HostRows> results{};
+};
+
+/// With copies of some experts in `token_unique`, and a capacity that drops rows.
+ExpertMap map_of(Layout layout) {
+  if (layout != Layout::token_unique) return ExpertMap::contiguous(kExperts, kRanks);
+  return ExpertMap::from_placement(kExperts, {{0, 1, 2, 9}, {3, 4, 5, 0}, {6, 7, 8, 0, 3}, {9, 10, 11, 3, 4}},
+                                   {{3, 1, 1, 2}, {1, 1, 1, 5}, {1, 1, 1, 2, 2}, {1, 1, 1, 1, 4}});
+}
+std::int64_t capacity_of(Layout layout) { return layout == Layout::token_unique ? 200 : PlanOptions::kUnlimited; }
+
+Step draw_step(std::uint64_t seed, Layout layout) {
+  std::mt19937_64 generator(seed);
+  Dice dice(generator);
+  Step step{
+      .routing = {
+          Topology::single_node(kRanks),
+          map_of(layout),
+          {.layout = layout, .alignment = layout == Layout::expert_major ? 4 : 1, .capacity = capacity_of(layout)},
+          kTopk,
+          {}}};
+  for (std::int32_t rank = 0; rank < kRanks; ++rank) {
+    RankRouting& routing = step.routing.ranks.emplace_back();
+    for (std::int64_t token = 0; token < kTokens; ++token) {
+      const auto order = dice.permutation(kExperts);
+      for (std::int32_t choice = 0; choice < kTopk; ++choice) {
+        routing.experts.push_back(dice.one_in(9) ? -1 : order[static_cast<std::size_t>(choice)]);
+        routing.weights.push_back(dice.weight());
+      }
+    }
+  }
+  const ReferenceShuffle reference(step.routing.routings(), step.routing.map, step.routing.topology,
+                                   step.routing.options, {.hidden = kHidden, .dtype = f32});
+  step.plans = reference.plans();
+  const auto draw_rows = [&](std::int64_t rows) {
+    HostRows matrix(f32, rows, kHidden);
+    for (std::int64_t row = 0; row < rows; ++row)
+      for (std::int64_t col = 0; col < kHidden; ++col) matrix.set(row, col, dice.weight());
+    return matrix;
+  };
+  for (const PlanData& plan : step.plans) {
+    step.x.push_back(draw_rows(kTokens));
+    step.expert_out.push_back(draw_rows(plan.num_rows()));
+  }
+  step.rows = reference.dispatch(step.x, {});
+  step.results = reference.combine(step.expert_out);
+  return step;
+}
+
+/// Who is given the memory for rows.
+enum class RowsFor { plan, dispatch };
+
+class DeviceGraph : public ::testing::Test {
+ protected:
+  void SetUp() override { SHUNT_NEEDS(kDeviceThreads); }
+
+  static void on_ranks(std::int32_t num_ranks, const std::function<void(World&)>& body) {
+    ASSERT_NO_THROW(kDeviceThreads.run(num_ranks, [&](World& world) {
+      body(world);
+      world.barrier();
+    }));
+  }
+};
+
+/// One rank's buffers and a graph of plan, dispatch and combine over them.
+class Shuffler {
+ public:
+  Shuffler(Engine& engine, std::size_t rank, Layout layout, RowsFor rows_for = RowsFor::dispatch)
+      : rank_(rank),
+        engine_(engine),
+        experts_(engine.allocate(f32, kTokens, kTopk)),
+        weights_(engine.allocate(f32, kTokens, kTopk)),
+        x_(engine.allocate(f32, kTokens, kHidden)),
+        rows_(engine.allocate(f32, kMaxRows, kHidden)),
+        expert_out_(engine.allocate(f32, kMaxRows, kHidden)),
+        result_(engine.allocate(f32, kTokens, kHidden)) {
+    const ExpertMap map = map_of(layout);
+    PlanOptions options{.layout = layout,
+                        .alignment = layout == Layout::expert_major ? 4 : 1,
+                        .capacity = capacity_of(layout),
+                        .max_rows = kMaxRows};
+    DispatchOptions dispatch_options;
+    (rows_for == RowsFor::plan ? options.rows : dispatch_options.out) = rows_;
+    load(draw_step(0, layout));
+    const std::size_t count = kTokens * kTopk;
+    const Routing routing{.experts = std::span(reinterpret_cast<const std::int32_t*>(experts_.data), count),
+                          .weights = {reinterpret_cast<const float*>(weights_.data), count},
+                          .topk = kTopk,
+                          .memory = engine.memory()};
+    const auto shuffle = [&] {
+      plan_ = engine_.plan(routing, map, options);
+      (void)engine_.dispatch(plan_, x_, dispatch_options);
+      (void)engine_.combine(plan_, expert_out_, {.out = result_});
+    };
+    shuffle();
+    (void)plan_.read();
+    graph_.emplace(engine.stream(), shuffle);
+  }
+
+  void load(const Step& step) {
+    write(engine_, step.routing.ranks[rank_].experts, experts_);
+    write(engine_, step.routing.ranks[rank_].weights, weights_);
+    put(step.x[rank_], x_);
+    put(step.expert_out[rank_], expert_out_);
+    poison(engine_, rows_);
+    poison(engine_, result_);
+  }
+
+  void replay() const { graph_->replay(); }
+
+  void check(const Step& step) const {
+    require(plan_.read().num_rows == step.plans[rank_].num_rows(), "the number of rows differs");
+    compare("dispatch", rows_, step.rows[rank_].rows);
+    compare("combine", result_, step.results[rank_]);
+  }
+
+ private:
+  static Tensor first_rows(Tensor tensor, std::int64_t rows) {
+    tensor.rows = rows;
+    return tensor;
+  }
+  void put(const HostRows& rows, const Tensor& to) { engine_.copy(rows.tensor(), first_rows(to, rows.rows())); }
+  void compare(const char* name, const Tensor& actual, const HostRows& expected) const {
+    HostRows read(f32, expected.rows(), kHidden);
+    engine_.copy(first_rows(actual, expected.rows()), read.tensor());
+    const std::string text = difference(read.tensor(), expected);
+    require(text.empty(), fmt::format("rank {}: {} {}", rank_, name, text));
+  }
+
+  std::size_t rank_;
+  Engine& engine_;
+  Tensor experts_, weights_, x_, rows_, expert_out_, result_;
+  Plan plan_;
+  std::optional<Graph> graph_;
+};
+
+EngineOptions engine_options() {
+  return kDeviceThreads.options({.hidden = kHidden, .dtype = f32}, small_device(kTokens));
+}
+
+TEST_F(DeviceGraph, IsReplayedWithOtherRoutings) {
+  for (const Layout layout : {Layout::expert_major, Layout::token_unique})
+    for (const RowsFor rows_for : {RowsFor::dispatch, RowsFor::plan}) {
+      std::vector<Step> steps;
+      for (std::uint64_t seed = 1; seed <= 5; ++seed) steps.push_back(draw_step(seed, layout));
+      on_ranks(kRanks, [&](World& world) {
+        Engine engine(world, engine_options());
+        Shuffler shuffler(engine, world.rank().index(), layout, rows_for);
+        for (const Step& step : steps) {
+          shuffler.load(step);
+          world.barrier();
+          shuffler.replay();
+          shuffler.check(step);
+        }
+        world.barrier();
+      });
+    }
+}
+
+// Only in one graph: elsewhere nobody knows what runs between them.
+TEST_F(DeviceGraph, ADispatchNextToThePlanThatHasItsRowsMeetsOnceLess) {
+  for (const Layout layout : {Layout::expert_major, Layout::token_unique})
+    on_ranks(1, [&](World& world) {
+      SmallShuffle shuffle(world, kDeviceThreads);
+      const PlanOptions bounded{.layout = layout, .max_rows = 16};
+      PlanOptions with_rows = bounded;
+      with_rows.rows = shuffle.engine().allocate(f32, 16, SmallShuffle::kHidden);
+      shuffle.plan(bounded);
+      const auto kernels = [&](const std::function<void()>& work) {
+        return std::ssize(blocks_of_kernels(shuffle.engine().stream(), work));
+      };
+      const auto plan = kernels([&] { shuffle.plan(bounded); });
+      const auto dispatch = kernels([&] { (void)shuffle.dispatch(); });
+      const auto combine = kernels([&] { (void)shuffle.combine(); });
+      const auto dispatch_behind = [&](const PlanOptions& options) {
+        shuffle.plan(options);
+        (void)shuffle.dispatch();
+      };
+      EXPECT_EQ(kernels([&] { dispatch_behind(bounded); }), plan + dispatch);
+      EXPECT_EQ(kernels([&] { dispatch_behind(with_rows); }), plan + dispatch - 1);
+      EXPECT_EQ(kernels([&] { dispatch_behind(with_rows), (void)shuffle.dispatch(); }), plan + 2 * dispatch - 1);
+      EXPECT_EQ(kernels([&] { shuffle.plan(with_rows); }), plan);
+      EXPECT_EQ(kernels([&] { (void)shuffle.dispatch(); }), dispatch);
+      const auto plan_combine_dispatch = [&] {
+        shuffle.plan(with_rows);
+        (void)shuffle.combine();
+        (void)shuffle.dispatch();
+      };
+      EXPECT_EQ(kernels(plan_combine_dispatch), plan + combine + dispatch);
+    });
+}
+
+TEST_F(DeviceGraph, TwoOfOneEngineMayTakeTurns) {
+  const Step a = draw_step(11, Layout::expert_major);
+  const Step b = draw_step(12, Layout::token_unique);
+  on_ranks(kRanks, [&](World& world) {
+    Engine engine(world, engine_options());
+    Shuffler first(engine, world.rank().index(), Layout::expert_major);
+    Shuffler second(engine, world.rank().index(), Layout::token_unique);
+    first.load(a);
+    second.load(b);
+    world.barrier();
+    for (const int turn : {0, 1, 0, 0, 1, 1, 0}) (turn == 0 ? first : second).replay();
+    first.check(a);
+    second.check(b);
+    world.barrier();
+  });
+}
+
+TEST_F(DeviceGraph, DropsTheRowsBeyondTheBound) {
+  on_ranks(2, [](World& world) {
+    SmallShuffle shuffle(world, kDeviceThreads);
+    shuffle.route_all_to(0);
+    const PlanOptions bounded{.max_rows = 13, .overflow = Overflow::drop};
+    shuffle.plan(bounded);
+    (void)shuffle.current_plan().read();
+    Tensor sums = shuffle.engine().allocate(f32, SmallShuffle::kTokens, SmallShuffle::kHidden);
+    Plan plan;  // the graph's
+    const Tensor rows = shuffle.engine().allocate(f32, 13, SmallShuffle::kHidden);
+    const Graph graph(shuffle.engine().stream(), [&] {
+      shuffle.plan(bounded);
+      plan = shuffle.current_plan();
+      (void)shuffle.engine().dispatch(plan, shuffle.x(), {.out = rows});
+      (void)shuffle.engine().combine(plan, rows, {.out = sums});
+    });
+    for (int turn = 0; turn < 3; ++turn) {
+      poison(shuffle.engine(), sums);
+      world.barrier();
+      graph.replay();
+      const std::vector<float> values = floats_of(shuffle.engine(), sums);
+      for (std::size_t token = 0; token < SmallShuffle::kTokens; ++token)
+        EXPECT_EQ(values[token * SmallShuffle::kHidden] != 0, world.rank().value != 1 || token < 5) << token;
+      EXPECT_TRUE(plan.read().overflowed);
+    }
+    world.barrier();
+  });
+}
+
+TEST_F(DeviceGraph, ARankThatReplaysLessOftenIsNamedAndOutputsArePoisoned) {
+  on_ranks(2, [](World& world) {
+    SmallShuffle shuffle(world, kDeviceThreads, std::chrono::milliseconds(300), "layer 4");
+    shuffle.plan();
+    Engine& engine = shuffle.engine();
+    const Tensor rows = engine.allocate(f32, shuffle.current_plan().num_rows(), SmallShuffle::kHidden);
+    const Graph graph(engine.stream(),
+                      [&] { (void)engine.dispatch(shuffle.current_plan(), shuffle.x(), {.out = rows}); });
+    graph.replay();
+    require(!all_are(bytes_of(engine, rows), std::byte{0xff}), "rows have come");
+    require(*engine.fault_word() == 0, "there is no fault");
+    engine.check();
+    if (world.rank().value == 0) {
+      graph.replay();
+      require_error([&] { (void)shuffle.current_plan().read(); }, ErrorCode::deadline, "rank 1 did not come");
+      require(all_are(bytes_of(engine, rows), std::byte{0xff}), "rows are poisoned");
+      require(*engine.fault_word() != 0, "kernels see the fault");
+      require_error([&] { engine.check(); }, ErrorCode::deadline, "dispatch of 'layer 4': rank 1 did not come");
+    }
+    world.barrier();
+  });
+}
+
+/// Most of what is left of a heap, with poison in it.
+class Bystander {
+ public:
+  explicit Bystander(Engine& lender) : lender_(lender), memory_(lender.allocate(f32, 1, 14 << 18)) {
+    poison(lender, memory_);
+  }
+  void check() const { require(all_are(bytes_of(lender_, memory_), std::byte{0xa5}), "nobody has written here"); }
+
+ private:
+  Engine& lender_;
+  Tensor memory_;
+};
+
+// Rows that came with the plan are written without asking once more.
+TEST_F(DeviceGraph, OneThatIsLateWritesNoMemoryOfOthers) {
+  constexpr std::chrono::seconds kDeadline(1);  // ranks replay at the same time, but for the delay
+  for (const Layout layout : {Layout::expert_major, Layout::token_unique})
+    on_ranks(2, [&](World& world) {
+      preload_stream_work();
+      // Of streams of their own: the lender's is not held up.
+      const auto stream = device::make_stream();
+      SmallShuffle lender(world, kDeviceThreads);
+      std::optional<SmallShuffle> shuffle(std::in_place, world, kDeviceThreads, kDeadline, "", stream.get());
+      shuffle->plan({.layout = layout, .max_rows = 16});
+      (void)shuffle->current_plan().read();
+      const bool is_late = world.rank().value == 1;
+      {
+        const Graph graph(shuffle->engine().stream(), [&] {
+          shuffle->plan(
+              {.layout = layout, .max_rows = 16, .rows = shuffle->engine().allocate(f32, 16, SmallShuffle::kHidden)});
+          if (is_late) delay(3 * kDeadline, 1, shuffle->engine().stream());
+          (void)shuffle->dispatch();
+        });
+        world.barrier();
+        graph.replay();
+        std::optional<Bystander> bystander;
+        if (!is_late) {
+          require_error([&] { (void)shuffle->current_plan().read(); }, ErrorCode::deadline, "rank 1 did not come");
+          shuffle.reset();
+          bystander.emplace(lender.engine());
+        }
+        world.barrier();
+        if (is_late) {
+          require(cudaStreamQuery(shuffle->engine().stream()) == cudaErrorNotReady, "dispatch is still to come");
+          (void)cudaGetLastError();  // which is no error
+          (void)shuffle->current_plan().read();
+        }
+        world.barrier();
+        if (bystander) bystander->check();
+      }
+      world.barrier();
+    });
+}
+
+TEST_F(DeviceGraph, RefusesWhatTheHostWouldHaveToWaitFor) {
+  on_ranks(1, [&](World& world) {
+    SmallShuffle shuffle(world, kDeviceThreads);
+    shuffle.plan();
+    Engine& engine = shuffle.engine();
+    const HostRows x(f32, SmallShuffle::kTokens, SmallShuffle::kHidden);
+    const auto refuses = [](const std::function<void()>& call, const char* why) {
+      require_error(call, ErrorCode::invalid_argument, why);
+    };
+    std::optional<Ticket<Rows>> ticket;
+    const Graph graph(engine.stream(), [&] {
+      refuses([&] { shuffle.plan(); }, "what is captured needs max_rows");
+      refuses([&] { (void)shuffle.current_plan().read(); }, "the host can't wait");
+      refuses([&] { engine.copy(shuffle.x(), shuffle.x()); }, "the host can't wait");
+      refuses([&] { engine.leave_out({}); }, "the host can't wait");
+      refuses([&] { (void)engine.dispatch(shuffle.current_plan(), x.tensor()); }, "needs whole tensors");
+      ticket.emplace(shuffle.dispatch());
+      refuses([&] { (void)ticket->wait(); }, "the host can't wait");
+      ticket.reset();
+    });
+    shuffle.round_trip();
+  });
+}
+
+TEST_F(DeviceGraph, RefusesRowsThatWouldNeedACopy) {
+  on_ranks(1, [&](World& world) {
+    SmallShuffle shuffle(world, kDeviceThreads);
+    shuffle.plan({.max_rows = 16});
+    Engine& engine = shuffle.engine();
+    Tensor elsewhere = engine.allocate(f32, 17, SmallShuffle::kHidden);
+    elsewhere.data += sizeof(float);  // where no block begins
+    elsewhere.rows = 16;
+    const Tensor& x = shuffle.x();
+    Tensor strided = engine.allocate(f32, SmallShuffle::kTokens, 2 * SmallShuffle::kHidden);
+    strided.row_stride = std::exchange(strided.cols, SmallShuffle::kHidden);
+    const Plan& plan = shuffle.current_plan();
+    const auto refuses = [](const std::function<void()>& call) {
+      require_error(call, ErrorCode::invalid_argument, "Engine::allocate");
+    };
+    const Graph graph(engine.stream(), [&] {
+      refuses([&] { (void)engine.dispatch(plan, x, {.out = elsewhere}); });
+      refuses([&] { (void)engine.dispatch(plan, strided); });
+      refuses([&] { (void)engine.combine(plan, elsewhere); });
+      refuses([&] { (void)engine.dispatch_backward(plan, elsewhere); });
+      refuses([&] { (void)engine.combine_backward(plan, x, elsewhere); });
+    });
+    (void)engine.dispatch(plan, x, {.out = elsewhere}).wait();  // at a copy's cost
+    shuffle.round_trip();
+  });
+}
+
+TEST_F(DeviceGraph, WhatThrowsInACaptureLeavesTheStreamUsable) {
+  on_ranks(1, [&](World& world) {
+    SmallShuffle shuffle(world, kDeviceThreads);
+    shuffle.plan();
+    require_error([&] { const Graph graph(shuffle.engine().stream(), [&] { shuffle.plan(); }); },
+                  ErrorCode::invalid_argument, "max_rows");
+    shuffle.round_trip();
+  });
+}
+
+// A dropped ticket lets the stream that its call was given wait: else the capture would end with work that has not come
+// back to it.
+TEST_F(DeviceGraph, OfACallersStreamHoldsWhatTicketsThatWereDroppedHaveDone) {
+  on_ranks(2, [](World& world) {
+    const auto callers = device::make_stream();
+    SmallShuffle shuffle(world, kDeviceThreads);
+    shuffle.plan({.max_rows = 16});
+    (void)shuffle.current_plan().read();
+    Engine& engine = shuffle.engine();
+    const Tensor rows = engine.allocate(f32, 16, SmallShuffle::kHidden);
+    const Tensor sums = engine.allocate(f32, SmallShuffle::kTokens, SmallShuffle::kHidden);
+    const auto captured = device::capture(callers.get(), [&] {
+      (void)engine.dispatch(shuffle.current_plan(), shuffle.x(), {.out = rows, .stream = callers.get()});
+      (void)engine.combine(shuffle.current_plan(), rows, {.out = sums, .stream = callers.get()});
+    });
+    cudaGraphExec_t graph = nullptr;
+    device::check(cudaGraphInstantiate(&graph, captured.get(), 0), "make a graph");
+    poison(engine, sums);
+    world.barrier();
+    device::check(cudaGraphLaunch(graph, engine.stream()), "replay");
+    require(bytes_of(engine, sums) == bytes_of(engine, shuffle.x()), "every token came back");
+    device::check(cudaGraphExecDestroy(graph), "destroy a graph");
+    world.barrier();
+  });
+}
+
+TEST_F(DeviceGraph, OfPaddedRowsIsReplayedWithOtherRoutings) {
+  for (const bool is_packed : {false, true}) {
+    const PaddedShape shape{.map = map_with_replicas(), .max_tokens = 40, .is_packed = is_packed};
+    on_ranks(4, [&](World& world) {
+      PaddedRank rank(world, kDeviceThreads, shape);
+      const std::vector<std::int64_t> num_tokens = {40, 17, 0, 33};
+      rank.take(draw_padded_step(9, shape, num_tokens));
+      const Graph graph(rank.engine().stream(), [&] { rank.put_on_stream(num_tokens[world.rank().index()]); });
+      for (std::uint64_t seed = 0; seed < 6; ++seed) {
+        const PaddedStep step = draw_padded_step(seed, shape, num_tokens);
+        rank.load(step);
+        world.barrier();
+        for (int times = 0; times < 3; ++times) graph.replay();
+        rank.compare(step);
+        world.barrier();
+      }
+    });
+  }
+}
+
+// One to the experts and two back: waiting for the others, and the sum.
+TEST_F(DeviceGraph, OfPaddedRowsHoldsFewKernels) {
+  on_ranks(1, [](World& world) {
+    for (const DType dtype : {bf16, fp8_e4m3}) {
+      Engine engine(world, kDeviceThreads.options({.hidden = 8, .dtype = dtype}));
+      const PaddedShape shape{.map = ExpertMap::contiguous(2, 1), .max_tokens = 4};
+      const Tensor x = engine.allocate(bf16, 4, 8);
+      const Tensor out = engine.allocate(bf16, 4, 8);
+      const Tensor experts = engine.allocate(f32, 4, 1);
+      write(engine, std::vector<std::int32_t>{0, 1, 0, 1}, experts);
+      const Routing routing{.experts = std::span(reinterpret_cast<const std::int32_t*>(experts.data), 4),
+                            .memory = engine.memory()};
+      const Plan plan = engine.plan(routing, shape.map, shape.plan());
+      const auto kernels = [&](const std::function<void()>& work) {
+        return blocks_of_kernels(engine.stream(), work).size();
+      };
+      std::optional<Ticket<Rows>> dispatched;
+      std::optional<Ticket<Tensor>> combined;
+      EXPECT_EQ(kernels([&] { (void)engine.plan(routing, shape.map, shape.plan()); }), 0u);
+      EXPECT_EQ(kernels([&] { dispatched.emplace(engine.dispatch(plan, x)); }), dtype == fp8_e4m3 ? 2u : 1u);
+      EXPECT_EQ(kernels([&] { dispatched.reset(); }), 1u);
+      EXPECT_EQ(kernels([&] { combined.emplace(engine.combine(plan, engine.expert_out(plan), {.out = out})); }), 1u);
+      EXPECT_EQ(kernels([&] { combined.reset(); }), 2u);
+    }
+  });
+}
+
+/// Experts 1 and 4 have a copy on the lost rank and one elsewhere.
+PaddedShape shape_with_copies(RankId lost) {
+  std::vector<std::vector<ExpertId>> placement(kRanks);
+  for (std::int32_t expert = 0; expert < 9; ++expert)
+    placement[static_cast<std::size_t>(expert % kRanks)].emplace_back(expert);
+  for (const std::int32_t expert : {1, 4}) placement[lost.index()].emplace_back(expert);
+  return {.map = ExpertMap::from_placement(9, placement)};
+}
+
+TEST_F(DeviceGraph, FollowsWhenRanksAreLeftOut) {
+  constexpr RankId kLost(2);
+  const PaddedShape shape = shape_with_copies(kLost);
+  const std::vector<std::int64_t> num_tokens = {16, 9, 14, 1};
+  on_ranks(kRanks, [&](World& world) {
+    PaddedRank rank(world, kDeviceThreads, shape);
+    rank.take(draw_padded_step(0, shape, num_tokens));
+    const Graph graph(rank.engine().stream(), [&] { rank.put_on_stream(num_tokens[world.rank().index()]); });
+    const auto replay = [&](const PaddedStep& step) {
+      rank.load(step);
+      world.barrier();
+      if (world.rank() != kLost || step.x[kLost.index()].rows() > 0) {
+        graph.replay();
+        rank.compare(step);
+      }
+      world.barrier();
+    };
+    replay(draw_padded_step(3, shape, num_tokens));
+    if (world.rank() != kLost) rank.engine().leave_out(std::span(&kLost, 1));
+    for (std::uint64_t seed = 4; seed < 7; ++seed)
+      replay(without_rank(draw_padded_step(seed, shape, num_tokens), shape, kLost));
+  });
+}
+
+}  // namespace
+}  // namespace shunt::test

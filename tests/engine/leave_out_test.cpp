@@ -1,0 +1,203 @@
+// Decoding on devices goes on without ranks that are lost.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <optional>
+#include <thread>
+
+#include "engine/elements.hpp"
+#include "engine/padded_steps.hpp"
+#include "support/require.hpp"
+#include "support/require_error.hpp"
+
+namespace shunt::test {
+namespace {
+
+using Settle = PaddedRank::Settle;
+
+constexpr std::int32_t kRanks = 4;
+constexpr RankId kLost(2);
+const std::vector<std::int64_t> kTokens = {16, 9, 14, 1};
+
+/// Experts 1 and 4 have a copy on the lost rank and one elsewhere.
+PaddedShape shape_of_test() {
+  std::vector<std::vector<ExpertId>> placement(kRanks);
+  for (std::int32_t expert = 0; expert < 9; ++expert)
+    placement[static_cast<std::size_t>(expert % kRanks)].emplace_back(expert);
+  placement[kLost.index()].emplace_back(1);
+  placement[kLost.index()].emplace_back(4);
+  return {.map = ExpertMap::from_placement(9, placement)};
+}
+
+PaddedStep step_of(std::uint64_t seed) { return draw_padded_step(seed, shape_of_test(), kTokens); }
+PaddedStep rest_of(std::uint64_t seed) { return without_rank(step_of(seed), shape_of_test(), kLost); }
+
+void on_ranks(std::chrono::milliseconds deadline, const std::function<void(World&, PaddedRank&)>& body) {
+  ASSERT_NO_THROW(kDeviceThreads.run(kRanks, [&](World& world) {
+    PaddedRank rank(world, kDeviceThreads, shape_of_test(), deadline);
+    for (std::uint64_t seed = 0; seed < 3; ++seed) rank.take(step_of(seed));
+    body(world, rank);
+    world.barrier();
+  }));
+}
+
+constexpr std::chrono::seconds kLong(20);
+constexpr std::chrono::milliseconds kShort(300);
+
+class LeaveOut : public ::testing::Test {
+ protected:
+  void SetUp() override { SHUNT_NEEDS(kDeviceThreads); }
+};
+
+TEST_F(LeaveOut, ResultsAreThoseOfTheRest) {
+  on_ranks(kLong, [](World& world, PaddedRank& rank) {
+    if (world.rank() == kLost) return;
+    rank.engine().leave_out(std::span(&kLost, 1));
+    for (std::uint64_t seed = 3; seed < 7; ++seed)
+      rank.take(rest_of(seed), seed % 2 == 0 ? Settle::by_waiting : Settle::by_asking);
+  });
+}
+
+TEST_F(LeaveOut, ALostRankIsNamedByAllOthersWhichGoOnWithoutIt) {
+  on_ranks(kShort, [](World& world, PaddedRank& rank) {
+    if (world.rank() == kLost) return;
+    EXPECT_EQ(rank.engine().missing(), std::nullopt);
+    require_error([&] { rank.take(step_of(3)); }, ErrorCode::deadline, "rank 2 did not come");
+    require_error([&] { rank.take(step_of(3)); }, ErrorCode::deadline, "rank 2 did not come");
+    const std::optional<RankId> missing = rank.engine().missing();
+    EXPECT_EQ(missing, kLost);
+    rank.engine().leave_out(std::span(&*missing, 1));
+    EXPECT_EQ(rank.engine().missing(), std::nullopt);
+    for (std::uint64_t seed = 3; seed < 7; ++seed) rank.take(rest_of(seed));
+  });
+}
+
+TEST_F(LeaveOut, RanksThatStandAtDifferentMeetingsGoOnTogether) {
+  on_ranks(kShort, [](World& world, PaddedRank& rank) {
+    rank.dispatch(step_of(3));
+    if (world.rank() == kLost) return;
+    if (world.rank().value == 0) require_error([&] { rank.combine(step_of(3)); }, ErrorCode::deadline, "did not come");
+    rank.engine().leave_out(std::span(&kLost, 1));
+    for (std::uint64_t seed = 4; seed < 7; ++seed) rank.take(rest_of(seed));
+  });
+}
+
+TEST_F(LeaveOut, WhoeverIsMissingIsNamedAndMayComeLater) {
+  on_ranks(kShort, [](World& world, PaddedRank& rank) {
+    const auto leave_out = [&] { rank.engine().leave_out(std::span(&kLost, 1)); };
+    if (world.rank() != kLost && world.rank().value != 3) {
+      require_error(leave_out, ErrorCode::deadline, "leave_out: rank 3 did not come");
+      require_error([&] { rank.take(rest_of(3)); }, ErrorCode::deadline, "rank 3 did not come");
+    }
+    world.barrier();
+    if (world.rank() == kLost) return;
+    leave_out();
+    for (std::uint64_t seed = 3; seed < 5; ++seed) rank.take(rest_of(seed));
+  });
+}
+
+// What rank 1 said at its first try is still there when rank 0 tries again.
+TEST_F(LeaveOut, TheNextTryMayLeaveOutMore) {
+  on_ranks(kShort, [](World& world, PaddedRank& rank) {
+    const RankId also_lost(3);
+    const bool stays = world.rank() != kLost && world.rank() != also_lost;
+    if (stays)
+      require_error([&] { rank.engine().leave_out(std::span(&kLost, 1)); }, ErrorCode::deadline,
+                    "leave_out: rank 3 did not come");
+    world.barrier();
+    if (!stays) return;
+    if (world.rank().value == 1) std::this_thread::sleep_for(kShort / 2);
+    rank.engine().leave_out(std::span(&also_lost, 1));
+    for (std::uint64_t seed = 3; seed < 7; ++seed) rank.take(without_rank(rest_of(seed), shape_of_test(), also_lost));
+    rank.engine().leave_out({});
+    rank.take(without_rank(rest_of(7), shape_of_test(), also_lost));
+  });
+}
+
+// Rank 1 gives up before rank 3 comes. Rank 0, which came in between, goes on with rank 3 and what rank 1 had said.
+TEST_F(LeaveOut, WhoGaveUpTooEarlyCatchesUp) {
+  on_ranks(kShort, [](World& world, PaddedRank& rank) {
+    const auto leave_out = [&] { rank.engine().leave_out(std::span(&kLost, 1)); };
+    std::this_thread::sleep_for(kShort * std::vector{4, 0, 0, 8}[world.rank().index()] / 3);
+    if (world.rank().value == 1)
+      require_error(leave_out, ErrorCode::deadline, "leave_out: rank 3 did not come");
+    else if (world.rank() != kLost)
+      leave_out();
+    bool is_together = false;
+    for (int turn = 0; turn < 4 && !is_together; ++turn) {
+      world.barrier();
+      if (world.rank().value == 1) std::this_thread::sleep_for(kShort / 3);
+      std::byte has_left{1};
+      try {
+        if (world.rank() != kLost) leave_out();
+      } catch (const Error&) {
+        has_left = std::byte{0};
+      }
+      is_together = true;
+      for (const auto& said : world.all_gather(std::span(&has_left, 1))) is_together &= said.front() == std::byte{1};
+    }
+    if (!is_together) throw std::runtime_error("ranks did not come together");
+    if (world.rank() != kLost) rank.take(rest_of(3));
+  });
+}
+
+TEST_F(LeaveOut, RanksThatLeaveOutOthersAreTold) {
+  on_ranks(kShort, [](World& world, PaddedRank& rank) {
+    if (world.rank() == kLost) return;
+    const RankId other(3);
+    const RankId& lost = world.rank().value == 0 ? other : kLost;
+    // Rank 0 does not speak to rank 3.
+    require_error([&] { rank.engine().leave_out(std::span(&lost, 1)); },
+                  world.rank() == other ? ErrorCode::deadline : ErrorCode::mismatch, "leave_out");
+  });
+}
+
+TEST_F(LeaveOut, WhoComesLaterWritesNoMemoryOfOthers) {
+  ASSERT_NO_THROW(kDeviceThreads.run(kRanks, [&](World& world) {
+    const Engine lender(world, kDeviceThreads.options({.hidden = 1}));
+    std::optional<PaddedRank> rank(std::in_place, world, kDeviceThreads, shape_of_test(), kShort);
+    rank->take(step_of(0));
+    world.barrier();
+    if (world.rank() == kLost) {
+      world.barrier();
+      require_error([&] { rank->take(step_of(1)); }, ErrorCode::deadline, "did not come");
+      world.barrier();
+      return;
+    }
+    rank->engine().leave_out(std::span(&kLost, 1));
+    rank.reset();
+    std::vector<Tensor> all;
+    for (const std::int64_t bytes : {1 << 22, 1 << 16, 1 << 12}) {
+      try {
+        while (true) all.push_back(lender.allocate(fp8_e4m3, 1, bytes));
+      } catch (const Error&) {  // NOLINT: until there is no room
+      }
+    }
+    for (const Tensor& block : all) poison(lender, block);
+    world.barrier();
+    world.barrier();
+    for (const Tensor& block : all)
+      require(all_are(bytes_of(lender, block), std::byte{0xa5}), "the rank that was left out writes nothing here");
+  }));
+}
+
+TEST_F(LeaveOut, RefusesItselfAndStrangers) {
+  on_ranks(kLong, [](World& world, PaddedRank& rank) {
+    const RankId self = world.rank(), stranger(kRanks);
+    require_error([&] { rank.engine().leave_out(std::span(&self, 1)); }, ErrorCode::invalid_argument, "leave_out");
+    require_error([&] { rank.engine().leave_out(std::span(&stranger, 1)); }, ErrorCode::invalid_argument, "rank 4");
+    rank.take(step_of(3));
+  });
+}
+
+TEST_F(LeaveOut, AFaultIsForgottenWithoutLeavingAnyoneOut) {
+  on_ranks(kShort, [](World& world, PaddedRank& rank) {
+    if (world.rank() != kLost) require_error([&] { rank.take(step_of(3)); }, ErrorCode::deadline, "rank 2");
+    world.barrier();
+    rank.engine().leave_out({});
+    for (std::uint64_t seed = 3; seed < 5; ++seed) rank.take(step_of(seed));
+  });
+}
+
+}  // namespace
+}  // namespace shunt::test

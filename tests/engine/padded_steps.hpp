@@ -1,0 +1,103 @@
+// Steps of decoding with `padded` rows: what every rank brings, and what must come of it.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <vector>
+
+#include "bench/reference/shuffle.hpp"
+#include "engine/place.hpp"
+#include "shunt/engine.hpp"
+#include "support/random_case.hpp"
+
+namespace shunt::test {
+
+/// What all steps share.
+struct PaddedShape {
+  ExpertMap map;
+  std::int32_t topk = 4;
+  std::int64_t max_tokens = 16;
+  std::int64_t hidden = 40;
+  DType dtype = f32;
+  bool is_packed = false;
+
+  [[nodiscard]] EngineOptions options() const { return {.hidden = hidden, .dtype = dtype}; }
+  [[nodiscard]] PlanOptions plan() const {
+    return {.layout = Layout::padded, .max_tokens = max_tokens, .packed = is_packed};
+  }
+};
+
+/// Vectors of what ranks have are [ranks].
+struct PaddedStep {
+  RandomCase routing;
+  std::vector<HostRows> x, expert_out;
+  std::vector<RankId> lost{};  ///< what is sent there is dropped
+  std::vector<ReferenceRows> rows{};
+  std::vector<HostRows> results{};
+};
+
+/// Equal arguments give equal steps. Some entries are dropped.
+PaddedStep draw_padded_step(std::uint64_t seed, const PaddedShape& shape, const std::vector<std::int64_t>& num_tokens);
+
+/// As if this rank had no tokens, and what others send to it were dropped.
+PaddedStep without_rank(const PaddedStep& step, const PaddedShape& shape, RankId lost);
+
+/// As if every second choice of a token were the one before, which changes nothing but that it is dropped.
+PaddedStep naming_twice(const PaddedStep& step, const PaddedShape& shape);
+
+/// Two or three copies of some of ten experts on four ranks, with shares.
+ExpertMap map_with_replicas();
+
+/// One rank's engine and buffers. Everything throws what differs from the reference.
+class PaddedRank {
+ public:
+  /// How a ticket is settled.
+  enum class Settle { by_waiting, by_asking };
+
+  /// Collective.
+  PaddedRank(World& world, const Place& place, const PaddedShape& shape,
+             std::chrono::milliseconds deadline = std::chrono::seconds(20));
+
+  /// Returns without waiting for others.
+  void issue_dispatch(const PaddedStep& step);
+  void finish_dispatch(const PaddedStep& step, Settle settle = Settle::by_waiting);
+  void issue_combine(const PaddedStep& step);
+  void finish_combine(const PaddedStep& step, Settle settle = Settle::by_waiting);
+  /// All of it.
+  void dispatch(const PaddedStep& step, Settle settle = Settle::by_waiting);
+  void combine(const PaddedStep& step, Settle settle = Settle::by_waiting);
+  void take(const PaddedStep& step, Settle settle = Settle::by_waiting);
+
+  /// Plan, dispatch and combine of so many tokens, for graphs; load() before replaying and compare() afterwards, both
+  /// while no rank replays.
+  void put_on_stream(std::int64_t num_tokens);
+  void load(const PaddedStep& step);
+  void compare(const PaddedStep& step);
+
+  [[nodiscard]] Engine& engine() { return engine_; }
+
+ private:
+  void load_tokens(const PaddedStep& step);
+  void load_expert_out(const PaddedStep& step);
+  void plan(std::int64_t num_tokens);
+  void compare_rows(const PaddedStep& step);
+  void compare_result(const PaddedStep& step);
+  void put(const HostRows& rows, const Tensor& to);
+  [[nodiscard]] Tensor first_rows(Tensor tensor, std::int64_t rows) const {
+    tensor.rows = rows;
+    return tensor;
+  }
+  void require(const char* what, const std::string& difference) const;
+
+  std::size_t rank_;
+  PaddedShape shape_;
+  Engine engine_;
+  Tensor experts_, weights_, x_, result_;
+  Tensor expert_out_{};
+  Plan plan_{};
+  Rows rows_{};
+  std::optional<Ticket<Rows>> dispatched_{};
+  std::optional<Ticket<Tensor>> combined_{};
+};
+
+}  // namespace shunt::test

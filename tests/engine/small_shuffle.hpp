@@ -1,0 +1,50 @@
+// A few tokens go to one expert each and come back.
+#pragma once
+
+#include <chrono>
+#include <vector>
+
+#include "engine/elements.hpp"
+#include "engine/place.hpp"
+#include "shunt/engine.hpp"
+
+namespace shunt::test {
+
+/// Token t of every rank goes to expert t modulo the number of experts, two per rank, unless it is told otherwise. All
+/// elements of a token are 1 + t.
+class SmallShuffle {
+ public:
+  static constexpr std::int64_t kTokens = 8;
+  static constexpr std::int64_t kHidden = 64;
+  static constexpr std::size_t kHeapBytes = std::size_t{16} << 20;
+
+  /// Collective.
+  SmallShuffle(World& world, const Place& place, std::chrono::milliseconds deadline = std::chrono::seconds(20),
+               const std::string& name = "", Stream stream = nullptr);
+
+  void route(std::int64_t token, std::int32_t expert);
+  void route_all_to(std::int32_t expert);
+
+  void plan(const PlanOptions& options = {});
+  [[nodiscard]] const Plan& current_plan() const { return plan_; }
+  Ticket<Rows> dispatch();
+  Ticket<Tensor> combine();
+  /// Dispatches, combines what came, and gives the first element of each token.
+  std::vector<float> sums();
+  /// Plans; throws unless every token comes back as it was.
+  void round_trip();
+
+  [[nodiscard]] Engine& engine() { return engine_; }
+  [[nodiscard]] const Tensor& x() const { return x_; }
+
+ private:
+  ExpertMap map_;
+  Engine engine_;
+  Tensor experts_;
+  Tensor x_;
+  Tensor rows_;
+  bool plan_has_rows_ = false;
+  Plan plan_;
+};
+
+}  // namespace shunt::test
