@@ -5,7 +5,6 @@ include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/shunt)
 
 get_property(modules GLOBAL PROPERTY SHUNT_MODULES)
-list(FILTER modules EXCLUDE REGEX "_cuda$")  # libshunt_cuda.so holds them
 get_property(backends GLOBAL PROPERTY SHUNT_BACKENDS)
 install(TARGETS ${modules} shunt_shunt shunt_library EXPORT shunt)
 install(TARGETS ${backends} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})

@@ -88,6 +88,8 @@ struct PlanArrays {
   std::span<const std::int32_t> expert_offsets = {};
   /// [local experts]: rows of each local expert without padding. Empty for `padded`, whose counts arrive with the rows.
   std::span<const std::int32_t> expert_counts = {};
+  /// [1]: rows of dispatch's output, padding included: of a bounded plan those that came. Empty for `padded`.
+  std::span<const std::int32_t> row_count = {};
 
   // `token_unique` only, else empty.
   /// [num_expert_rows]: the unique row that an expert-major row copies; −1 for padding.

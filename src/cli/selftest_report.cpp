@@ -136,7 +136,7 @@ void print_bus(const BusFacts& bus) {
 
 void print_verdict(const Verdict& verdict) {
   if (verdict.layout.empty()) return fmt::print("{}: {}: {}\n", to_string(verdict.status), verdict.link, verdict.why);
-  fmt::print("  {:<20}{:<14}", verdict.link, verdict.layout);
+  fmt::print("  {:<22} {:<14}", verdict.link, verdict.layout);
   const std::string also =
       verdict.not_offered.empty() ? "" : fmt::format("; not offered: {}", fmt::join(verdict.not_offered, ", "));
   if (verdict.status == Status::not_offered)

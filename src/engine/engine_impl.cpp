@@ -32,45 +32,52 @@ void check_device(const DeviceOptions& device, RankId rank, const std::string& e
 
 }  // namespace
 
-Engine::Impl::Impl(World& engine_world, const EngineOptions& engine_options, EngineKind engine_kind)
-    : world(engine_world.impl()), options(engine_options), kind(engine_kind) {
+EngineOptions complete(const World& of, EngineOptions options, EngineKind kind) {
   constexpr std::int64_t kMostHidden = std::int64_t{1} << 31;
-  const std::string engine = title("engine");
+  const World::Impl& world = *of.impl();
+  const RankId rank = world.group->self;
+  const std::string engine = title_of("engine", options.name);
+  const auto require = [&](Feature feature) { shunt::require(kind, feature, rank, engine); };
   if (options.hidden < 1 || options.hidden > kMostHidden)
-    fail(ErrorCode::invalid_argument, "rank {}: {}: hidden is {}, expected 1 to {}", rank(), engine, options.hidden,
+    fail(ErrorCode::invalid_argument, "rank {}: {}: hidden is {}, expected 1 to {}", rank, engine, options.hidden,
          kMostHidden);
   if (size_of(options.dtype) == 0)
-    fail(ErrorCode::invalid_argument, "rank {}: {}: dtype {} does not exist", rank(), engine,
+    fail(ErrorCode::invalid_argument, "rank {}: {}: dtype {} does not exist", rank, engine,
          static_cast<int>(options.dtype));
   if (options.reduction != Reduction::tree && options.reduction != Reduction::flat)
-    fail(ErrorCode::invalid_argument, "rank {}: {}: reduction {} does not exist, expected tree or flat", rank(), engine,
+    fail(ErrorCode::invalid_argument, "rank {}: {}: reduction {} does not exist, expected tree or flat", rank, engine,
          static_cast<int>(options.reduction));
   if (!options.expert_dtype) options.expert_dtype = options.dtype == fp8_e4m3 ? bf16 : options.dtype;
   if (!options.result_dtype) options.result_dtype = options.expert_dtype;
   if (!options.wire_dtype) options.wire_dtype = options.expert_dtype;
   if (!options.rank_dtype) options.rank_dtype = f32;
-  if (!options.deadline) options.deadline = world->fabric->environment().deadline;
+  if (!options.deadline) options.deadline = world.fabric->environment().deadline;
   options.deadline = Environment::checked("engine: deadline", *options.deadline);
-  check_summable(rank(), engine, "expert_dtype", *options.expert_dtype);
-  check_summable(rank(), engine, "result_dtype", *options.result_dtype);
-  check_summable(rank(), engine, "wire_dtype", *options.wire_dtype);
+  check_summable(rank, engine, "expert_dtype", *options.expert_dtype);
+  check_summable(rank, engine, "result_dtype", *options.result_dtype);
+  check_summable(rank, engine, "wire_dtype", *options.wire_dtype);
   if (options.rank_dtype != f32) {
     if (options.rank_dtype != options.expert_dtype)
       fail(ErrorCode::invalid_argument, "rank {}: {}: rank_dtype is {}, expected f32 or expert_dtype, which is {}",
-           rank(), engine, to_string(*options.rank_dtype), to_string(*options.expert_dtype));
-    require(Feature::rounded_ranks, "engine");
+           rank, engine, to_string(*options.rank_dtype), to_string(*options.expert_dtype));
+    require(Feature::rounded_ranks);
   }
-  if (options.companions.ids || options.companions.weights) require(Feature::companions, "engine");
+  if (options.companions.ids || options.companions.weights) require(Feature::companions);
   if (const auto& [recorder, layer] = options.trace; recorder) {
-    require(Feature::trace, "engine");
+    require(Feature::trace);
     if (layer < 0 || layer >= recorder->shape().layers)
-      fail(ErrorCode::invalid_argument, "rank {}: {}: trace.layer is {}, expected 0 to {}", rank(), engine, layer,
+      fail(ErrorCode::invalid_argument, "rank {}: {}: trace.layer is {}, expected 0 to {}", rank, engine, layer,
            recorder->shape().layers - 1);
   }
   if (options.device) {
-    check_device(*options.device, rank(), engine);
-    if (options.device->sms > 0) require(Feature::few_sms, "engine");
+    check_device(*options.device, rank, engine);
+    if (options.device->sms > 0) require(Feature::few_sms);
   }
+  return options;
+}
+
+Engine::Impl::Impl(World& engine_world, const EngineOptions& engine_options, EngineKind engine_kind)
+    : world(engine_world.impl()), options(complete(engine_world, engine_options, engine_kind)), kind(engine_kind) {
   // Libraries that are loaded count for themselves, but none has engines of a kind that another has.
   static std::atomic<std::uint64_t> num_engines{0};
   serial = ++num_engines * 4 + static_cast<std::uint64_t>(kind);

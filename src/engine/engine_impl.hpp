@@ -27,8 +27,10 @@ auto name_errors(std::string_view engine_name, const Call& call) {
   }
 }
 
+/// The options with all defaults filled in. Throws Error that names rank, option and cause.
+[[nodiscard]] EngineOptions complete(const World& of, EngineOptions options, EngineKind kind);
+
 struct Engine::Impl {
-  /// Checks the options and fills in their defaults.
   Impl(World& world, const EngineOptions& engine_options, EngineKind engine_kind);
   virtual ~Impl() = default;
   Impl(const Impl&) = delete;

@@ -41,7 +41,8 @@ Layout parse_layout(std::string_view name) {
 }
 
 PlanArrays PlanData::host_arrays() const {
-  return {expert_offsets, expert_counts, unique_of_expert_row, expert_rows_of_unique, unique_experts, unique_weights};
+  return {expert_offsets,        expert_counts,  row_count,     unique_of_expert_row,
+          expert_rows_of_unique, unique_experts, unique_weights};
 }
 
 PlanArrays PlanData::device_arrays() const {

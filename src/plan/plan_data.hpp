@@ -119,6 +119,7 @@ struct PlanData {
   // As in PlanArrays.
   std::vector<std::int32_t> expert_offsets;
   std::vector<std::int32_t> expert_counts;
+  std::vector<std::int32_t> row_count;
   std::vector<std::int32_t> unique_of_expert_row;
   std::vector<std::int32_t> expert_rows_of_unique;
   std::vector<std::int32_t> unique_experts;

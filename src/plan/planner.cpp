@@ -227,7 +227,9 @@ struct Planner::State {
       plan.rows_of_rank = rows.rows_of_rank;
       fill_expert_targets(plan, demand, routing, map, rows.first_slot);
     }
-    if (options.layout == Layout::padded) {
+    if (options.layout != Layout::padded) {
+      plan.row_count = {static_cast<std::int32_t>(plan.rows_of_rank[self.index()])};
+    } else {
       plan.padded_send_counts.resize(static_cast<std::size_t>(map.num_physical()));
       for (const DemandEntry entry : demand.entries) ++plan.padded_send_counts[entry.expert.index()];
     }

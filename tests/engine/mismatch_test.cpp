@@ -102,7 +102,7 @@ TEST_P(MismatchAt, OfPaddedPlansIsNoticed) {
   if (!support_of(Feature::padded).of(place().kind(place().topology(2)))) GTEST_SKIP() << "no padded rows there";
   const PlanOptions padded = {.layout = Layout::padded, .max_tokens = 4};
   expect_mismatch({.options = padded}, {.options = {.layout = Layout::padded, .max_tokens = 5}},
-                  {"different plans", "with different maps or max_tokens"});
+                  {"different plans", "with different maps or options"});
   expect_mismatch({.options = padded}, {.engine = {.hidden = 16, .dtype = f32}, .options = padded},
                   {"different plans", kEngines});
   if (is_node()) return;  // one rank is on the host and one on the device: the deadline says so

@@ -238,6 +238,15 @@ void PaddedRank::compare_result(const PaddedStep& step) {
   const HostRows& expected = step.results[rank_];
   HostRows actual(expected.dtype(), expected.rows(), expected.cols());
   engine_.copy(first_rows(result_, expected.rows()), actual.tensor());
+  if (getenv("DBG") && !difference(actual.tensor(), expected).empty()) {
+    fprintf(stderr, "rank %zu first: %s\n", rank_, difference(actual.tensor(), expected).c_str());
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    engine_.copy(first_rows(result_, expected.rows()), actual.tensor());
+    fprintf(stderr, "rank %zu again: %s\n", rank_, difference(actual.tensor(), expected).c_str());
+    HostRows eo(expected.dtype(), step.expert_out[rank_].rows(), expected.cols());
+    engine_.copy(expert_out_, eo.tensor());
+    fprintf(stderr, "rank %zu expert_out: %s\n", rank_, difference(eo.tensor(), step.expert_out[rank_]).c_str());
+  }
   require("combine", difference(actual.tensor(), expected));
 }
 

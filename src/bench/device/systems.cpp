@@ -4,8 +4,8 @@
 
 #include "bench/device/engine.hpp"
 #include "bench/device/node_plan.hpp"
-#include "bench/device/row_kernels.hpp"
 #include "bench/ranks.hpp"
+#include "engine/cuda/row_kernels.hpp"
 #include "kernels/cuda/quantise_rows.hpp"
 #include "shunt/routing.hpp"
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "bench/device/node_plan.hpp"
 #include "core/fail.hpp"
 #include "kernels/cuda/mlp/tiles.hpp"
 #include "kernels/cuda/mlp/unique_mlp.hpp"
@@ -28,7 +27,7 @@ class ExpertMajor final : public LayerExperts {
 
 device::UniqueView view_of(const Plan& plan) {
   const PlanArrays arrays = plan.device();
-  return {.num_rows = &node_plan(plan).arrays.sizes->num_rows,
+  return {.num_rows = arrays.row_count.data(),
           .expert_offsets = arrays.expert_offsets.data(),
           .expert_counts = arrays.expert_counts.data(),
           .unique_of_expert_row = arrays.unique_of_expert_row.data(),

@@ -57,7 +57,11 @@ std::string_view explain(Way way) {
 
 std::string Link::name() const {
   if (devices.empty()) return std::string(to_string(way));
-  return fmt::format("gpu{} {}, {}", devices.size() > 1 ? "s" : "", fmt::join(devices, ","), to_string(way));
+  if (devices.size() == 1) return fmt::format("gpu {}, {}", devices[0], to_string(way));
+  const auto is_gap = [](std::int32_t a, std::int32_t b) { return b != a + 1; };
+  if (std::ranges::adjacent_find(devices, is_gap) == devices.end())
+    return fmt::format("gpus {}-{}, {}", devices.front(), devices.back(), to_string(way));
+  return fmt::format("gpus {}, {}", fmt::join(devices, ","), to_string(way));
 }
 
 EngineKind Link::kind() const {

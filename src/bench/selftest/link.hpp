@@ -33,7 +33,7 @@ struct Link {
   std::vector<std::int32_t> devices = {};
   std::vector<std::int32_t> rank_counts = {};
 
-  /// "tcp", "gpu 0, tcp", "gpus 0,1, tcp".
+  /// "tcp", "gpu 0, tcp", "gpus 0-3, tcp", "gpus 0,2, tcp".
   [[nodiscard]] std::string name() const;
   /// Its nodes share no memory.
   [[nodiscard]] bool is_far() const { return way == Way::islands || way == Way::tcp || way == Way::ucx; }

@@ -12,9 +12,11 @@ namespace shunt {
 namespace {
 
 std::shared_ptr<Engine::Impl> make_engine(World& world, const EngineOptions& options) {
+  const bool is_cluster = world.impl()->group->has_far();
+  (void)complete(world, options, is_cluster ? EngineKind::cluster : EngineKind::node);  // before anything is allocated
   auto heap = DeviceHeap::of(world, options);
-  return world.impl()->group->has_far() ? make_cluster_engine(world, options, std::move(heap))
-                                        : make_node_engine(world, options, std::move(heap));
+  return is_cluster ? make_cluster_engine(world, options, std::move(heap))
+                    : make_node_engine(world, options, std::move(heap));
 }
 
 constexpr DeviceLibrary kLibrary = {make_engine, make_device_pruner, device::describe_devices};

@@ -293,7 +293,8 @@ PlanArrays NodePlan::device_arrays() const {
     return {.expert_offsets = as_span<std::int32_t>(offsets, num_local + 1)};
   }
   PlanArrays all{.expert_offsets = as_span<std::int32_t>(arrays.expert_offsets, num_local + 1),
-                 .expert_counts = as_span<std::int32_t>(arrays.expert_counts, num_local)};
+                 .expert_counts = as_span<std::int32_t>(arrays.expert_counts, num_local),
+                 .row_count = as_span<std::int32_t>(&arrays.sizes->num_rows, 1)};
   if (!shape.unique) return all;
   const device::UniqueMaps maps = device::UniqueMaps::of(shape);
   const std::int64_t cells = num_rows() * topk;

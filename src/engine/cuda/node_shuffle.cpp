@@ -1,10 +1,8 @@
 // What the engine on devices of one node does with rows.
 #include "core/cuda/on_device.hpp"
 #include "engine/cuda/node_engine.hpp"
-#include "kernels/cuda/bulk_copy_rows.hpp"
-#include "kernels/cuda/copy_rows.hpp"
+#include "engine/cuda/row_kernels.hpp"
 #include "kernels/cuda/dot_rows.hpp"
-#include "kernels/cuda/pipelined_reduce_rows.hpp"
 #include "kernels/cuda/quantise_rows.hpp"
 #include "kernels/cuda/scale_rows.hpp"
 
@@ -12,43 +10,6 @@ namespace shunt {
 
 using device::Phase;
 using device::region_of;
-
-namespace {
-
-/// A third of a tile's list is empty with 8 ranks and top-8; docs/performance.md has the figures for other numbers.
-constexpr std::int32_t kUniqueRowsPerBlock = 3;
-
-/// Every row of x into its slots. out: [ranks], device: where each rank's rows begin. `sms` as in DeviceOptions.
-void launch_copy(const NodePlan& plan, const ConstTensor& x, std::byte* const* out, const std::uint32_t* stop,
-                 std::int32_t sms, cudaStream_t stream) {
-  const device::BulkCopyRows in_bulk{.x = x.data,
-                                     .out = out,
-                                     .terms = plan.arrays.terms,
-                                     .num_tokens = plan.shape.num_tokens,
-                                     .topk = plan.shape.topk,
-                                     .row_bytes = x.row_bytes(),
-                                     .stop = stop};
-  if (sms > 0 && device::fits_bulk_copies(in_bulk)) return device::launch(in_bulk, sms, stream);
-  device::launch(
-      device::CopyRows{.x = x.data,
-                       .out = out,
-                       .segments = plan.arrays.segments,
-                       .num_segments = plan.shape.num_segments(),
-                       .row_bytes = x.row_bytes(),
-                       .stop = stop,
-                       .list_length = plan.shape.unique ? device::kTileTokens * plan.shape.rows_per_token() : 1,
-                       .segments_per_block = plan.shape.unique ? kUniqueRowsPerBlock : 1},
-      stream);
-}
-
-void launch_sum(const device::ReduceRows& reduce, std::int32_t sms, cudaStream_t stream) {
-  if (sms > 0 && device::fits_pipeline(reduce))
-    device::launch_pipelined(reduce, sms, stream);
-  else
-    device::launch(reduce, stream);
-}
-
-}  // namespace
 
 Ticket<Rows> NodeEngine::dispatch(const Plan& plan, const ConstTensor& x, const DispatchOptions& dispatch_options) {
   const NodePlan& data = data_of(plan);
@@ -84,7 +45,8 @@ bool NodeEngine::are_rows_shown(const NodePlan& plan) const {
 void NodeEngine::send(const NodePlan& plan, const ConstTensor& x, const ConstTensor& scales,
                       std::byte* const* shown) const {
   const std::uint32_t* const stop = &control_.progress->fault;
-  if (!has_scales()) return launch_copy(plan, x, shown, stop, options.device->sms, cuda_stream);
+  if (!has_scales())
+    return device::launch_copy(plan.shape, plan.arrays, x, shown, stop, options.device->sms, cuda_stream);
   device::launch(device::QuantiseRows{.x = x.data,
                                       .scales = reinterpret_cast<const float*>(scales.data),
                                       .rows = shown,
@@ -105,18 +67,18 @@ std::shared_ptr<Pending> NodeEngine::start(const Pull& pull) {
   start_after(pull.stream);
   const ConstTensor shown = show_to_peers(to_string(pull.kind), pull.rows);
   meet_to_begin({pull.kind, Phase::begin, data.hash}, shown.data);
-  launch_sum({.rows = control_.shown,
-              .result = pull.out.data,
-              .terms = data.arrays.terms,
-              .num_tokens = data.shape.num_tokens,
-              .topk = data.shape.topk,
-              .hidden = options.hidden,
-              .row_dtype = *options.expert_dtype,
-              .wire_dtype = *options.wire_dtype,
-              .result_dtype = *options.result_dtype,
-              .weighted = pull.kind == OpKind::combine,
-              .stop = &control_.progress->fault},
-             options.device->sms, cuda_stream);
+  device::launch_sum({.rows = control_.shown,
+                      .result = pull.out.data,
+                      .terms = data.arrays.terms,
+                      .num_tokens = data.shape.num_tokens,
+                      .topk = data.shape.topk,
+                      .hidden = options.hidden,
+                      .row_dtype = *options.expert_dtype,
+                      .wire_dtype = *options.wire_dtype,
+                      .result_dtype = *options.result_dtype,
+                      .weighted = pull.kind == OpKind::combine,
+                      .stop = &control_.progress->fault},
+                     options.device->sms, cuda_stream);
   meet_to_end({pull.kind, Phase::end, data.hash}, {region_of(pull.out)});
   return submit(pull.stream);
 }

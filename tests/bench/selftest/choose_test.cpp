@@ -66,7 +66,7 @@ TEST(ChooseLinks, TakesOneDeviceOrEachAndAllTogether) {
               ElementsAre("threads", "tcp", "gpu 1, threads", "gpu 1, tcp"));
   const Choice all = choose_links({.ways = ways, .devices = "all"}, bus, {});
   EXPECT_THAT(names_of(all), ElementsAre("threads", "tcp", "gpu 0, threads", "gpu 0, tcp", "gpu 1, threads",
-                                         "gpu 1, tcp", "gpus 0,1, threads", "gpus 0,1, tcp"));
+                                         "gpu 1, tcp", "gpus 0-1, threads", "gpus 0-1, tcp"));
   EXPECT_THAT(all.links.back().rank_counts, ElementsAre(2));
   EXPECT_EQ(all.links.back().place_of(RankId(1)).device, 1);
 }
@@ -75,7 +75,7 @@ TEST(ChooseLinks, JoinsGpusThatAreNoPeersBetweenNodesOnly) {
   const Choice choice =
       choose_links({.ways = {Way::threads, Way::islands}, .devices = "all"}, bus_of({gpu({}), gpu({})}), {});
   EXPECT_THAT(names_of(choice), ElementsAre("threads", "islands", "gpu 0, threads", "gpu 0, islands", "gpu 1, threads",
-                                            "gpu 1, islands", "gpus 0,1, islands"));
+                                            "gpu 1, islands", "gpus 0-1, islands"));
   ASSERT_EQ(choice.without.size(), 1);
   EXPECT_THAT(choice.without[0].why, HasSubstr("can't reach the memory of GPU 1"));
 }

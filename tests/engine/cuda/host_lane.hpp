@@ -85,8 +85,9 @@ class HostLane final : public device::Lane {
 
   void finish() override;
   [[nodiscard]] bool is_idle() const;
-  void wait_for(Stream stream) override {
-    if (stream) HostStream::of(stream).run_until(HostStream::of(stream).num_put());
+  void wait_for(Stream waited) override {
+    if (waited == stream()) return finish();
+    if (waited) HostStream::of(waited).run_until(HostStream::of(waited).num_put());
   }
   void upload(std::byte* to, std::span<const std::byte> from) override;
   void download(std::span<std::byte> to, const std::byte* from) override;

@@ -258,6 +258,7 @@ void PlanLists::add_mixed_sums(const PlanData& plan) {
 void PlanLists::add_receiver(const PlanData& plan) {
   expert_offsets = add<std::int32_t>(plan.expert_offsets);
   expert_counts = add<std::int32_t>(plan.expert_counts);
+  row_count = add<std::int32_t>(plan.row_count);
   unique_of_expert_row = add<std::int32_t>(plan.unique_of_expert_row);
   expert_rows_of_unique = add<std::int32_t>(plan.expert_rows_of_unique);
   unique_experts = add<std::int32_t>(plan.unique_experts);

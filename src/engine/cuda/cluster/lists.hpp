@@ -86,6 +86,7 @@ struct PlanLists {
   // For the owner of the rows.
   ListIn<std::int32_t> expert_offsets;  ///< [local experts + 1]
   ListIn<std::int32_t> expert_counts;   ///< [local experts]
+  ListIn<std::int32_t> row_count;       ///< [1]
   ListIn<std::int32_t> unique_of_expert_row;
   ListIn<std::int32_t> expert_rows_of_unique;
   ListIn<std::int32_t> unique_experts;

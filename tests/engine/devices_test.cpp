@@ -1,0 +1,72 @@
+// What engines on devices of one node share: a heap, and the connections to a device.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "engine/small_shuffle.hpp"
+#include "support/require_error.hpp"
+
+namespace shunt::test {
+namespace {
+
+EngineOptions with_heap(std::size_t bytes) {
+  DeviceOptions device = small_device();
+  device.heap_bytes = bytes;
+  return kDeviceThreads.options({.hidden = 8}, device);
+}
+
+TEST(DeviceHeap, OfDifferentSizesIsRefusedByAllRanks) {
+  SHUNT_NEEDS(kDeviceThreads);
+  ASSERT_NO_THROW(kDeviceThreads.run(3, [](World& world) {
+    for (int i = 0; i < 20; ++i) {
+      const std::size_t bytes = world.rank().value == 2 ? 2 << 20 : 1 << 20;
+      require_error([&] { const Engine engine(world, with_heap(bytes)); }, ErrorCode::mismatch, "heap_bytes is");
+    }
+    SmallShuffle(world, kDeviceThreads).round_trip();
+    world.barrier();
+  }));
+}
+
+TEST(DeviceHeap, IsThatOfTheFirstEngine) {
+  SHUNT_NEEDS(kDeviceThreads);
+  ASSERT_NO_THROW(kDeviceThreads.run(2, [](World& world) {
+    const Engine first(world, with_heap(4 << 20));
+    const Engine second(world, with_heap(1 << 20));
+    EXPECT_NO_THROW((void)second.allocate(f32, 1, 2 << 18));
+    require_error([&] { const Engine third(world, with_heap(8 << 20)); }, ErrorCode::invalid_argument,
+                  "the first engine of this world on device");
+    require_error([&] { (void)first.allocate(f32, 1, 8 << 18); }, ErrorCode::system, "");
+    world.barrier();
+  }));
+}
+
+// Each stream that waits needs a connection of its own, or what comes later on another would stand behind it.
+TEST(DeviceConnections, AreAsManyAsTheStreamsOfAProcessAtLeast) {
+  SHUNT_NEEDS(kDeviceThreads);
+  SpawnOptions options = kDeviceThreads.spawn(Topology::single_node(2));
+  options.environment.device_connections = 1;
+  const auto run = [](World& world) {
+    require_error([&] { SmallShuffle(world, kDeviceThreads); }, ErrorCode::unsupported, "CUDA_DEVICE_MAX_CONNECTIONS");
+    world.barrier();
+  };
+  ASSERT_NO_THROW(World::spawn(2, run, options));
+}
+
+TEST(DeviceConnections, NeedBeNoMoreThanOneForARankPerProcess) {
+  SHUNT_NEEDS(kDeviceProcesses);
+  SpawnOptions options = kDeviceProcesses.spawn(Topology::single_node(3));
+  options.environment.device_connections = 1;
+  const auto run = [](World& world) {
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1", 1);  // CUDA starts in this process
+    SmallShuffle first(world, kDeviceProcesses), second(world, kDeviceProcesses);
+    for (int turn = 0; turn < 3; ++turn) {
+      first.round_trip();
+      second.round_trip();
+    }
+    world.barrier();
+  };
+  ASSERT_NO_THROW(World::spawn(3, run, options));
+}
+
+}  // namespace
+}  // namespace shunt::test
