@@ -67,8 +67,10 @@ TEST_P(TicketsAt, OfSeveralPlansMayBeOutstandingAndWaitedForInAnyOrder) {
     std::vector<ShuffleCase> cases;
     for (std::uint64_t i = 0; cases.size() < 3; ++i)
       if (ShuffleCase drawn = random_shuffle_case(30 * seed + i, topology, options);
-          has_padded || drawn.routing.options.layout != Layout::padded)
+          has_padded || drawn.routing.options.layout != Layout::padded) {
+        drawn.paths.is_packed = false;
         cases.push_back(std::move(drawn));
+      }
     std::mt19937_64 generator(seed);
     Dice common_dice(generator);
     const auto steps = random_schedule(common_dice, cases.size());

@@ -243,11 +243,11 @@ TEST_P(BadInput, OfAnEngineIsRefused) {
         ADD_FAILURE() << "accepted, expected: " << cause;
       } catch (const Error& error) {
         EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << error.what();
-        EXPECT_THAT(error.what(), HasSubstr("rank " + std::to_string(world.rank().value)));
+        EXPECT_THAT(error.what(), HasSubstr("rank 1"));
         EXPECT_THAT(error.what(), HasSubstr(cause));
       }
     };
-    if (world.rank() == RankId(1) || place().is_device) {  // there making one is collective
+    if (world.rank() == RankId(1)) {
       expect_no_engine({.hidden = 0}, "hidden is 0, expected 1 to");
       expect_no_engine({.hidden = -4}, "hidden is -4");
       expect_no_engine({.hidden = 4, .expert_dtype = fp8_e4m3}, "expert_dtype is fp8_e4m3");
@@ -260,7 +260,7 @@ TEST_P(BadInput, OfAnEngineIsRefused) {
     const auto expect_no_device = [&](const auto& spoil, const std::string& cause) {
       DeviceOptions device = small_device();
       spoil(device);
-      if (place().is_device) expect_no_engine({.hidden = 4, .device = device}, cause);
+      if (place().is_device && world.rank() == RankId(1)) expect_no_engine({.hidden = 4, .device = device}, cause);
     };
     expect_no_device([](auto& device) { device.max_tokens = -1; }, "device.max_tokens is -1");
     expect_no_device([](auto& device) { device.max_experts = 0; }, "device.max_experts is 0");

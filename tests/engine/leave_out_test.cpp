@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "engine/elements.hpp"
-#include "engine/padded_steps.hpp"
+#include "engine/steps.hpp"
 #include "support/require.hpp"
 #include "support/require_error.hpp"
 
@@ -19,22 +19,14 @@ constexpr std::int32_t kRanks = 4;
 constexpr RankId kLost(2);
 const std::vector<std::int64_t> kTokens = {16, 9, 14, 1};
 
-/// Experts 1 and 4 have a copy on the lost rank and one elsewhere.
-PaddedShape shape_of_test() {
-  std::vector<std::vector<ExpertId>> placement(kRanks);
-  for (std::int32_t expert = 0; expert < 9; ++expert)
-    placement[static_cast<std::size_t>(expert % kRanks)].emplace_back(expert);
-  placement[kLost.index()].emplace_back(1);
-  placement[kLost.index()].emplace_back(4);
-  return {.map = ExpertMap::from_placement(9, placement)};
-}
+const StepShape kShape = shape_with_copies_on(kLost);
 
-PaddedStep step_of(std::uint64_t seed) { return draw_padded_step(seed, shape_of_test(), kTokens); }
-PaddedStep rest_of(std::uint64_t seed) { return without_rank(step_of(seed), shape_of_test(), kLost); }
+Step step_of(std::uint64_t seed) { return draw_step(seed, kShape, kTokens); }
+Step rest_of(std::uint64_t seed) { return without_rank(step_of(seed), kShape, kLost); }
 
 void on_ranks(std::chrono::milliseconds deadline, const std::function<void(World&, PaddedRank&)>& body) {
   ASSERT_NO_THROW(kDeviceThreads.run(kRanks, [&](World& world) {
-    PaddedRank rank(world, kDeviceThreads, shape_of_test(), deadline);
+    PaddedRank rank(world, kDeviceThreads, kShape, deadline);
     for (std::uint64_t seed = 0; seed < 3; ++seed) rank.take(step_of(seed));
     body(world, rank);
     world.barrier();
@@ -108,9 +100,9 @@ TEST_F(LeaveOut, TheNextTryMayLeaveOutMore) {
     if (!stays) return;
     if (world.rank().value == 1) std::this_thread::sleep_for(kShort / 2);
     rank.engine().leave_out(std::span(&also_lost, 1));
-    for (std::uint64_t seed = 3; seed < 7; ++seed) rank.take(without_rank(rest_of(seed), shape_of_test(), also_lost));
+    for (std::uint64_t seed = 3; seed < 7; ++seed) rank.take(without_rank(rest_of(seed), kShape, also_lost));
     rank.engine().leave_out({});
-    rank.take(without_rank(rest_of(7), shape_of_test(), also_lost));
+    rank.take(without_rank(rest_of(7), kShape, also_lost));
   });
 }
 
@@ -155,7 +147,7 @@ TEST_F(LeaveOut, RanksThatLeaveOutOthersAreTold) {
 TEST_F(LeaveOut, WhoComesLaterWritesNoMemoryOfOthers) {
   ASSERT_NO_THROW(kDeviceThreads.run(kRanks, [&](World& world) {
     const Engine lender(world, kDeviceThreads.options({.hidden = 1}));
-    std::optional<PaddedRank> rank(std::in_place, world, kDeviceThreads, shape_of_test(), kShort);
+    std::optional<PaddedRank> rank(std::in_place, world, kDeviceThreads, kShape, kShort);
     rank->take(step_of(0));
     world.barrier();
     if (world.rank() == kLost) {

@@ -4,7 +4,7 @@
 
 #include <functional>
 
-#include "engine/padded_steps.hpp"
+#include "engine/steps.hpp"
 #include "support/require_error.hpp"
 
 namespace shunt::test {
@@ -20,15 +20,15 @@ TEST_P(PaddedAt, ServesEveryNumberOfTokens) {
   const std::vector<std::vector<std::int64_t>> sizes = {{1, 0, 2, 3},       {31, 32, 33, 0},     {64, 63, 0, 65},
                                                         {127, 128, 1, 129}, {256, 255, 254, 0},  {0, 0, 0, 0},
                                                         {5, 100, 200, 17},  {256, 256, 256, 256}};
-  std::vector<std::pair<PaddedShape, PaddedStep>> steps;
+  std::vector<std::pair<StepShape, Step>> steps;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
-    const PaddedShape shape{.map = i % 2 == 0 ? map_with_replicas() : ExpertMap::contiguous(13, 4),
-                            .topk = static_cast<std::int32_t>(1 + i),
-                            .max_tokens = kMost,
-                            .hidden = i % 3 == 0 ? 33 : 64,
-                            .dtype = std::array{f32, bf16, f16}[i % 3],
-                            .is_packed = i % 4 >= 2};
-    steps.emplace_back(shape, draw_padded_step(i, shape, sizes[i]));
+    const StepShape shape{.map = i % 2 == 0 ? map_with_replicas() : ExpertMap::contiguous(13, 4),
+                          .topk = static_cast<std::int32_t>(1 + i),
+                          .max_tokens = kMost,
+                          .hidden = i % 3 == 0 ? 33 : 64,
+                          .dtype = std::array{f32, bf16, f16}[i % 3],
+                          .is_packed = i % 4 >= 2};
+    steps.emplace_back(shape, draw_step(i, shape, sizes[i]));
   }
   ASSERT_NO_THROW(place().run(4, [&](World& world) {
     for (const auto& [shape, step] : steps) {
@@ -41,20 +41,20 @@ TEST_P(PaddedAt, ServesEveryNumberOfTokens) {
 
 // As if each expert had received its rows alone: copies of what `padded` delivers, at the front of its block.
 TEST_P(PaddedAt, RowsCanBePacked) {
-  const PaddedShape shape{.map = map_with_replicas(), .is_packed = true};
+  const StepShape shape{.map = map_with_replicas(), .is_packed = true};
   ASSERT_NO_THROW(place().run(4, [&](World& world) {
     PaddedRank rank(world, place(), shape);
-    for (std::uint64_t seed = 0; seed < 6; ++seed) rank.take(draw_padded_step(seed, shape, {16, 3, 0, 11}));
+    for (std::uint64_t seed = 0; seed < 6; ++seed) rank.take(draw_step(seed, shape, {16, 3, 0, 11}));
     world.barrier();
   }));
 }
 
 TEST_P(PaddedAt, EachRankSettlesItsTicketsAsItLikes) {
-  const PaddedShape shape{.map = map_with_replicas()};
+  const StepShape shape{.map = map_with_replicas()};
   ASSERT_NO_THROW(place().run(4, [&](World& world) {
     PaddedRank rank(world, place(), shape);
     for (std::uint64_t seed = 0; seed < 10; ++seed)
-      rank.take(draw_padded_step(seed, shape, {16, 3, 0, 11}),
+      rank.take(draw_step(seed, shape, {16, 3, 0, 11}),
                 (seed + world.rank().index()) % 3 == 0 ? Settle::by_asking : Settle::by_waiting);
     world.barrier();
   }));
@@ -62,8 +62,8 @@ TEST_P(PaddedAt, EachRankSettlesItsTicketsAsItLikes) {
 
 // Were a call to wait, or what it puts on the stream, rank 0 would miss its deadline.
 TEST_P(PaddedAt, CallsWaitForNobody) {
-  const PaddedShape shape{.map = ExpertMap::contiguous(4, 2)};
-  const PaddedStep step = draw_padded_step(1, shape, {16, 5});
+  const StepShape shape{.map = ExpertMap::contiguous(4, 2)};
+  const Step step = draw_step(1, shape, {16, 5});
   ASSERT_NO_THROW(place().run(2, [&](World& world) {
     PaddedRank rank(world, place(), shape, std::chrono::seconds(2));
     rank.take(step);
@@ -91,11 +91,11 @@ class DevicePadded : public ::testing::Test {
 
 TEST_F(DevicePadded, AnExpertThatATokenNamesTwiceIsDroppedOnce) {
   for (const std::int32_t topk : {2, 5, 8}) {
-    const PaddedShape shape{.map = map_with_replicas(), .topk = topk, .max_tokens = 70};
+    const StepShape shape{.map = map_with_replicas(), .topk = topk, .max_tokens = 70};
     ASSERT_NO_THROW(kDeviceThreads.run(4, [&](World& world) {
       PaddedRank rank(world, kDeviceThreads, shape);
       for (std::uint64_t seed = 0; seed < 5; ++seed)
-        rank.take(naming_twice(draw_padded_step(seed, shape, {70, 33, 0, 69}), shape));
+        rank.take(naming_twice(draw_step(seed, shape, {70, 33, 0, 69}), shape));
       world.barrier();
     }));
   }
@@ -105,7 +105,7 @@ TEST_F(DevicePadded, OperationsTakeTurns) {
   ASSERT_NO_THROW(kDeviceThreads.run(1, [](World& world) {
     Engine engine(world, kDeviceThreads.options({.hidden = 8, .dtype = f32}));
     const ConstTensor nothing = borrow(static_cast<const void*>(nullptr), f32, 0, 8);
-    const PaddedShape shape{.map = ExpertMap::contiguous(2, 1)};
+    const StepShape shape{.map = ExpertMap::contiguous(2, 1)};
     const auto plan = [&] { return engine.plan({}, shape.map, shape.plan()); };
     const auto refuses = [](const std::function<void()>& call) {
       require_error(call, ErrorCode::invalid_argument, "take turns");
@@ -125,7 +125,7 @@ TEST_F(DevicePadded, OperationsTakeTurns) {
 }
 
 TEST_F(DevicePadded, AllPlansOfAMapHaveTheSameRows) {
-  const PaddedShape shape{.map = ExpertMap::contiguous(2, 1)};
+  const StepShape shape{.map = ExpertMap::contiguous(2, 1)};
   ASSERT_NO_THROW(kDeviceThreads.run(1, [&](World& world) {
     Engine engine(world, kDeviceThreads.options({.hidden = 8, .dtype = f32}));
     const Plan first = engine.plan({}, shape.map, shape.plan());

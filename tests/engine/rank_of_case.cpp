@@ -56,7 +56,14 @@ bool has_poison_in_gaps(const Tensor& tensor) {
 }  // namespace
 
 RankOfCase::RankOfCase(World& world, Engine& engine, const ShuffleCase& all, Caller caller)
-    : world_(world), engine_(engine), case_(all), caller_(std::move(caller)), plan_options_(all.routing.options) {
+    : world_(world),
+      engine_(engine),
+      case_(all),
+      caller_(std::move(caller)),
+      expected_rows_(all.expected.dispatch[world.rank().index()]),
+      expert_out_(all.expert_out[world.rank().index()]),
+      plan_options_(all.routing.options) {
+  if (all.paths.is_packed && all.routing.options.layout == Layout::padded) pack();
   plan_options_.stream = caller_.stream;
   if (all.paths.spare_rows && can(Feature::bounds) && all.routing.options.layout != Layout::padded) {
     for (const PlanData& plan : all.expected.plans)
@@ -67,20 +74,43 @@ RankOfCase::RankOfCase(World& world, Engine& engine, const ShuffleCase& all, Cal
       if (has_scales()) plan_options_.row_scales = output(expected_rows().scales, plan_options_.max_rows, {});
     }
   }
-  plan_ = engine.plan(routing(), all.routing.map, plan_options_);
+  routing_ = bring_routing();
+  plan_ = engine.plan(routing_, all.routing.map, plan_options_);
   check_plan();
 }
 
 bool RankOfCase::can(Feature feature) const { return support_of(feature).of(engine_.impl()->kind); }
 
-bool RankOfCase::takes_turns() const { return plan_.layout() == Layout::padded && !can(Feature::padded_gradients); }
+bool RankOfCase::takes_turns() const {
+  return plan_.layout() == Layout::padded && (is_packed() || !can(Feature::padded_gradients));
+}
 
 std::vector<Check (RankOfCase::*)()> RankOfCase::operations() const {
   if (takes_turns()) return {&RankOfCase::dispatch, &RankOfCase::combine};
   return {&RankOfCase::dispatch, &RankOfCase::combine, &RankOfCase::dispatch_backward, &RankOfCase::combine_backward};
 }
 
-Routing RankOfCase::routing() {
+void RankOfCase::pack() {
+  plan_options_.packed = true;
+  const ReferenceRows padded = expected_rows_;
+  const HostRows expert_out = expert_out_;
+  const std::size_t block_rows = static_cast<std::size_t>(plan_options_.max_tokens * world_.size());
+  std::fill(expected_rows_.defined.begin(), expected_rows_.defined.end(), false);
+  std::size_t place = 0;
+  for (std::size_t row = 0; row < padded.defined.size(); ++row) {
+    if (row % block_rows == 0) place = row;
+    if (!padded.defined[row]) continue;
+    const auto from = static_cast<std::int64_t>(row), to = static_cast<std::int64_t>(place);
+    expected_rows_.rows.copy_row(to, padded.rows, from);
+    if (has_scales()) expected_rows_.scales.copy_row(to, padded.scales, from);
+    expected_rows_.origins[place] = padded.origins[row];
+    expected_rows_.weights[place] = padded.weights[row];
+    expected_rows_.defined[place++] = true;
+    expert_out_.copy_row(to, expert_out, from);
+  }
+}
+
+Routing RankOfCase::bring_routing() {
   const RankRouting& given = case_.routing.ranks[rank()];
   wide_experts_.assign(given.experts.begin(), given.experts.end());
   const bool is_wide = case_.paths.has_wide_ids;
@@ -121,6 +151,9 @@ void RankOfCase::check_plan() const {
   throw_unless(contents.unique_weights == expected.unique_weights, "unique_weights differ");
   if (can(Feature::device_inputs)) {
     const PlanArrays arrays = plan_.device();
+    const bool has_count = plan_.layout() != Layout::padded;
+    require_same("row_count on the device", arrays.row_count,
+                 has_count ? std::vector{static_cast<std::int32_t>(contents.num_rows)} : std::vector<std::int32_t>());
     require_same("expert_offsets on the device", arrays.expert_offsets, contents.expert_offsets);
     require_same("expert_counts on the device", arrays.expert_counts, contents.expert_counts);
     require_same("unique_of_expert_row on the device", arrays.unique_of_expert_row, contents.unique_of_expert_row);
@@ -151,14 +184,24 @@ Check RankOfCase::dispatch() {
     options.out = output(expected_rows().rows, plan_.num_rows(), case_.paths.dispatch_out);
     if (has_scales()) options.out_scales = output(expected_rows().scales, plan_.num_rows(), case_.paths.dispatch_out);
   }
-  const auto ticket = share(engine_.dispatch(plan_, input(case_.x[rank()], case_.paths.x), options));
+  const ConstTensor x = input(case_.x[rank()], case_.paths.x);
   const Tensor rows_of_call = has_rows_with_plan() ? plan_options_.rows : options.out;
   const Tensor scales_of_call = has_rows_with_plan() ? plan_options_.row_scales : options.out_scales;
+  const auto check = [=, this](const Tensor& rows, const Tensor& scales) {
+    require_same("rows", rows, expected_rows().rows, rows_of_call, expected_rows().defined);
+    if (has_scales()) require_same("scales", scales, expected_rows().scales, scales_of_call, expected_rows().defined);
+  };
+  if (caller_.replay && has_rows_with_plan()) {
+    caller_.replay([&] {
+      plan_ = engine_.plan(routing_, case_.routing.map, plan_options_);
+      (void)engine_.dispatch(plan_, x, options);
+    });
+    return [=] { check(rows_of_call, scales_of_call); };
+  }
+  const auto ticket = share(engine_.dispatch(plan_, x, options));
   return [=, this] {
     const Rows rows = ticket->wait();
-    require_same("rows", rows.data, expected_rows().rows, rows_of_call, expected_rows().defined);
-    if (has_scales())
-      require_same("scales", rows.scales, expected_rows().scales, scales_of_call, expected_rows().defined);
+    check(rows.data, rows.scales);
     check_rows(rows);
   };
 }
@@ -178,7 +221,7 @@ void RankOfCase::check_rows(const Rows& actual) const {
 Check RankOfCase::combine() {
   const HostRows& expected = case_.expected.combine[rank()];
   const Tensor out = output(expected, expected.rows(), case_.paths.combine_out);
-  const ConstTensor rows = expert_rows(case_.expert_out[rank()], true);
+  const ConstTensor rows = expert_rows(expert_out_, true);
   return pull(engine_.combine(plan_, rows, {.out = out, .stream = caller_.stream}), out, expected, "combine");
 }
 
@@ -196,7 +239,7 @@ Check RankOfCase::pull(Ticket<Tensor> issued, const Tensor& out, const HostRows&
 
 Check RankOfCase::combine_backward() {
   const ConstTensor grad_out = input(case_.grad_out[rank()], case_.paths.x);
-  const ConstTensor rows = expert_rows(case_.expert_out[rank()], false);
+  const ConstTensor rows = expert_rows(expert_out_, false);
   const auto ticket = share(engine_.combine_backward(plan_, grad_out, rows, {.stream = caller_.stream}));
   return [ticket, this] {
     const Gradients gradients = ticket->wait();

@@ -20,6 +20,8 @@ struct Caller {
   Stream stream = nullptr;
   /// Puts a copy on the stream, from host memory to a contiguous tensor of the engine's memory, which is done late.
   std::function<void(const ConstTensor& from, const Tensor& to)> copy_late = {};
+  /// Captures work on the engine's stream in a graph, and replays it once: plans with rows, and their dispatch.
+  std::function<void(const std::function<void()>& work)> replay = {};
 };
 
 /// Each operation is issued at once. Inputs are dropped on return: only the ticket keeps them.
@@ -34,17 +36,20 @@ class RankOfCase {
   Check combine_backward();
   /// Those of the four that can be done with the plan. Collective in their order.
   [[nodiscard]] std::vector<Check (RankOfCase::*)()> operations() const;
-  /// `padded` rows of devices: a dispatch must be complete before expert outputs are written for its combine.
+  /// `padded` rows of devices, and `packed` ones: a dispatch must be complete before its combine is prepared.
   [[nodiscard]] bool takes_turns() const;
 
  private:
   [[nodiscard]] std::size_t rank() const { return world_.rank().index(); }
   [[nodiscard]] bool can(Feature feature) const;
-  [[nodiscard]] const ReferenceRows& expected_rows() const { return case_.expected.dispatch[rank()]; }
+  [[nodiscard]] const ReferenceRows& expected_rows() const { return expected_rows_; }
+  [[nodiscard]] bool is_packed() const { return plan_options_.packed; }
   [[nodiscard]] bool has_scales() const { return case_.options.dtype == fp8_e4m3; }
   [[nodiscard]] bool has_rows_with_plan() const { return plan_options_.rows.data != nullptr; }
 
-  [[nodiscard]] Routing routing();
+  /// Moves what is expected, and given for it, to the front of each expert's block.
+  void pack();
+  [[nodiscard]] Routing bring_routing();
   void check_plan() const;
   void check_rows(const Rows& actual) const;
   [[nodiscard]] Check pull(Ticket<Tensor> ticket, const Tensor& out, const HostRows& expected, const char* name);
@@ -72,9 +77,12 @@ class RankOfCase {
   Engine& engine_;
   const ShuffleCase& case_;
   Caller caller_;
+  ReferenceRows expected_rows_;
+  HostRows expert_out_;
   // Where the routing lies: a device reads it when the plan's turn has come.
   std::vector<std::int64_t> wide_experts_;
   Tensor experts_, weights_;
+  Routing routing_;
   PlanOptions plan_options_;
   Plan plan_;
 };

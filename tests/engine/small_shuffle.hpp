@@ -7,6 +7,7 @@
 #include "engine/elements.hpp"
 #include "engine/place.hpp"
 #include "shunt/engine.hpp"
+#include "support/require.hpp"
 
 namespace shunt::test {
 
@@ -45,6 +46,19 @@ class SmallShuffle {
   Tensor rows_;
   bool plan_has_rows_ = false;
   Plan plan_;
+};
+
+/// Most of what is left of a heap of kHeapBytes, with poison in it.
+class Bystander {
+ public:
+  explicit Bystander(Engine& lender) : lender_(lender), memory_(lender.allocate(f32, 1, 14 << 18)) {
+    poison(lender, memory_);
+  }
+  void check() const { require(all_are(bytes_of(lender_, memory_), std::byte{0xa5}), "nobody has written here"); }
+
+ private:
+  Engine& lender_;
+  Tensor memory_;
 };
 
 }  // namespace shunt::test

@@ -84,7 +84,10 @@ class Faults(Shuffling):
         """Until a rank is killed."""
         time.sleep(1)
         self.assertIsNone(job.poll(), "the job goes on")
-        os.kill(self.processes(job)[1][0], signal.SIGKILL)
+        processes = self.processes(job)
+        if 1 not in processes:
+            self.fail("rank 1 has ended: " + self.finish(job)[0])
+        os.kill(processes[1][0], signal.SIGKILL)
         printed, _ = self.finish(job)
         self.expect_all_told(printed, {0, 2, 3, 4, 5}, {1})
         return printed

@@ -38,7 +38,7 @@ std::uint64_t number(std::string_view text) {
 /// Random shuffles, every bit of which is known.
 void run_cases(World& world, std::uint64_t first, std::uint64_t count) {
   for (std::uint64_t seed = first; seed < first + count; ++seed)
-    run_case(world, random_shuffle_case(seed, world.topology()));
+    run_case(world, kHostThreads, random_shuffle_case(seed, world.topology()));
 }
 
 std::size_t resident_kib() {

@@ -54,6 +54,7 @@ Paths draw_paths(Dice& dice) {
           .routing = dice.pick({host, allocated}),
           .has_wide_ids = dice.one_in(2),
           .spare_rows = dice.one_in(2) ? std::optional<std::int64_t>(dice.pick({0, 1, 7})) : std::nullopt,
+          .is_packed = dice.one_in(3),
           .has_rows_with_plan = dice.one_in(2)};
 }
 
@@ -116,14 +117,14 @@ std::string ShuffleCase::describe() const {
   return fmt::format(
       "{} ranks on {} nodes, {} experts in {} copies, tokens {}, topk {}, {}, hidden {}, rows {} from {}, expert {}, "
       "result {}, wire {}, {}{}{}, x {}, dispatch out {}, expert_out {}, combine out {}, routing {}, ids of {} bits, "
-      "{} rows to spare{}",
+      "{} rows to spare{}{}",
       routing.topology.num_ranks(), routing.topology.num_nodes(), routing.map.num_experts(), routing.map.num_physical(),
       tokens, routing.topk, name(routing.options), options.hidden, to_string(options.dtype), to_string(x[0].dtype()),
       name(options.expert_dtype), name(options.result_dtype), name(options.wire_dtype),
       options.reduction == Reduction::flat ? "flat" : "tree", options.companions.ids ? ", ids" : "",
       options.companions.weights ? ", weights" : "", name(paths.x), name(paths.dispatch_out), name(paths.expert_out),
       name(paths.combine_out), name(Way{paths.routing}), paths.has_wide_ids ? 64 : 32, paths.spare_rows.value_or(-1),
-      paths.has_rows_with_plan ? ", rows with the plan" : "");
+      paths.is_packed ? ", packed" : "", paths.has_rows_with_plan ? ", rows with the plan" : "");
 }
 
 ShuffleCase random_shuffle_case(std::uint64_t seed, const Topology& topology) {

@@ -31,6 +31,7 @@ struct Paths {
   Way::Spot routing;  ///< not `absent`
   bool has_wide_ids;
   std::optional<std::int64_t> spare_rows;  ///< the plan is bounded, by so many more than are needed, where it can be
+  bool is_packed;                          ///< of `padded`
   bool has_rows_with_plan;                 ///< of a bounded plan: dispatch delivers into rows that the plan was given
 };
 

@@ -6,85 +6,40 @@
 
 #include <optional>
 
-#include "bench/reference/shuffle.hpp"
 #include "core/cuda/captured_graph.hpp"
 #include "core/cuda/check.hpp"
 #include "core/cuda/stream.hpp"
 #include "engine/elements.hpp"
-#include "engine/padded_steps.hpp"
+#include "engine/rank_of_case.hpp"
 #include "engine/small_shuffle.hpp"
+#include "engine/steps.hpp"
 #include "support/cuda/launches.hpp"
 #include "support/cuda/stream_work.hpp"
-#include "support/dice.hpp"
-#include "support/random_case.hpp"
 #include "support/require.hpp"
 #include "support/require_error.hpp"
+#include "support/seeds.hpp"
 
 namespace shunt::test {
 namespace {
 
 constexpr std::int32_t kRanks = 4;
 constexpr std::int64_t kTokens = 300;
-constexpr std::int32_t kTopk = 4;
-constexpr std::int32_t kExperts = 12;
-constexpr std::int64_t kHidden = 40;
 constexpr std::int64_t kMaxRows = 1400;
 
 using Graph = device::CapturedGraph;
 
-/// A routing and rows of all ranks, and what must come of them.
-struct Step {
-  RandomCase routing;
-  std::vector<HostRows> x{}, expert_out{};
-  std::vector<PlanData> plans{};
-  std::vector<ReferenceRows> rows{};
-  std::vector<HostRows> results{};
-};
-
 /// With copies of some experts in `token_unique`, and a capacity that drops rows.
-ExpertMap map_of(Layout layout) {
-  if (layout != Layout::token_unique) return ExpertMap::contiguous(kExperts, kRanks);
-  return ExpertMap::from_placement(kExperts, {{0, 1, 2, 9}, {3, 4, 5, 0}, {6, 7, 8, 0, 3}, {9, 10, 11, 3, 4}},
-                                   {{3, 1, 1, 2}, {1, 1, 1, 5}, {1, 1, 1, 2, 2}, {1, 1, 1, 1, 4}});
+StepShape shape_of(Layout layout) {
+  if (layout == Layout::expert_major)
+    return {.map = ExpertMap::contiguous(12, kRanks), .layout = layout, .alignment = 4};
+  return {.map = ExpertMap::from_placement(12, {{0, 1, 2, 9}, {3, 4, 5, 0}, {6, 7, 8, 0, 3}, {9, 10, 11, 3, 4}},
+                                           {{3, 1, 1, 2}, {1, 1, 1, 5}, {1, 1, 1, 2, 2}, {1, 1, 1, 1, 4}}),
+          .layout = layout,
+          .capacity = 200};
 }
-std::int64_t capacity_of(Layout layout) { return layout == Layout::token_unique ? 200 : PlanOptions::kUnlimited; }
 
 Step draw_step(std::uint64_t seed, Layout layout) {
-  std::mt19937_64 generator(seed);
-  Dice dice(generator);
-  Step step{
-      .routing = {
-          Topology::single_node(kRanks),
-          map_of(layout),
-          {.layout = layout, .alignment = layout == Layout::expert_major ? 4 : 1, .capacity = capacity_of(layout)},
-          kTopk,
-          {}}};
-  for (std::int32_t rank = 0; rank < kRanks; ++rank) {
-    RankRouting& routing = step.routing.ranks.emplace_back();
-    for (std::int64_t token = 0; token < kTokens; ++token) {
-      const auto order = dice.permutation(kExperts);
-      for (std::int32_t choice = 0; choice < kTopk; ++choice) {
-        routing.experts.push_back(dice.one_in(9) ? -1 : order[static_cast<std::size_t>(choice)]);
-        routing.weights.push_back(dice.weight());
-      }
-    }
-  }
-  const ReferenceShuffle reference(step.routing.routings(), step.routing.map, step.routing.topology,
-                                   step.routing.options, {.hidden = kHidden, .dtype = f32});
-  step.plans = reference.plans();
-  const auto draw_rows = [&](std::int64_t rows) {
-    HostRows matrix(f32, rows, kHidden);
-    for (std::int64_t row = 0; row < rows; ++row)
-      for (std::int64_t col = 0; col < kHidden; ++col) matrix.set(row, col, dice.weight());
-    return matrix;
-  };
-  for (const PlanData& plan : step.plans) {
-    step.x.push_back(draw_rows(kTokens));
-    step.expert_out.push_back(draw_rows(plan.num_rows()));
-  }
-  step.rows = reference.dispatch(step.x, {});
-  step.results = reference.combine(step.expert_out);
-  return step;
+  return draw_step(seed, shape_of(layout), std::vector<std::int64_t>(kRanks, kTokens));
 }
 
 /// Who is given the memory for rows.
@@ -107,28 +62,26 @@ class Shuffler {
  public:
   Shuffler(Engine& engine, std::size_t rank, Layout layout, RowsFor rows_for = RowsFor::dispatch)
       : rank_(rank),
+        shape_(shape_of(layout)),
         engine_(engine),
-        experts_(engine.allocate(f32, kTokens, kTopk)),
-        weights_(engine.allocate(f32, kTokens, kTopk)),
-        x_(engine.allocate(f32, kTokens, kHidden)),
-        rows_(engine.allocate(f32, kMaxRows, kHidden)),
-        expert_out_(engine.allocate(f32, kMaxRows, kHidden)),
-        result_(engine.allocate(f32, kTokens, kHidden)) {
-    const ExpertMap map = map_of(layout);
-    PlanOptions options{.layout = layout,
-                        .alignment = layout == Layout::expert_major ? 4 : 1,
-                        .capacity = capacity_of(layout),
-                        .max_rows = kMaxRows};
+        experts_(engine.allocate(f32, kTokens, shape_.topk)),
+        weights_(engine.allocate(f32, kTokens, shape_.topk)),
+        x_(engine.allocate(f32, kTokens, shape_.hidden)),
+        rows_(engine.allocate(f32, kMaxRows, shape_.hidden)),
+        expert_out_(engine.allocate(f32, kMaxRows, shape_.hidden)),
+        result_(engine.allocate(f32, kTokens, shape_.hidden)) {
+    PlanOptions options = shape_.plan();
+    options.max_rows = kMaxRows;
     DispatchOptions dispatch_options;
     (rows_for == RowsFor::plan ? options.rows : dispatch_options.out) = rows_;
     load(draw_step(0, layout));
-    const std::size_t count = kTokens * kTopk;
+    const auto count = static_cast<std::size_t>(kTokens * shape_.topk);
     const Routing routing{.experts = std::span(reinterpret_cast<const std::int32_t*>(experts_.data), count),
                           .weights = {reinterpret_cast<const float*>(weights_.data), count},
-                          .topk = kTopk,
+                          .topk = shape_.topk,
                           .memory = engine.memory()};
     const auto shuffle = [&] {
-      plan_ = engine_.plan(routing, map, options);
+      plan_ = engine_.plan(routing, shape_.map, options);
       (void)engine_.dispatch(plan_, x_, dispatch_options);
       (void)engine_.combine(plan_, expert_out_, {.out = result_});
     };
@@ -161,13 +114,14 @@ class Shuffler {
   }
   void put(const HostRows& rows, const Tensor& to) { engine_.copy(rows.tensor(), first_rows(to, rows.rows())); }
   void compare(const char* name, const Tensor& actual, const HostRows& expected) const {
-    HostRows read(f32, expected.rows(), kHidden);
+    HostRows read(f32, expected.rows(), expected.cols());
     engine_.copy(first_rows(actual, expected.rows()), read.tensor());
     const std::string text = difference(read.tensor(), expected);
     require(text.empty(), fmt::format("rank {}: {} {}", rank_, name, text));
   }
 
   std::size_t rank_;
+  StepShape shape_;
   Engine& engine_;
   Tensor experts_, weights_, x_, rows_, expert_out_, result_;
   Plan plan_;
@@ -175,7 +129,7 @@ class Shuffler {
 };
 
 EngineOptions engine_options() {
-  return kDeviceThreads.options({.hidden = kHidden, .dtype = f32}, small_device(kTokens));
+  return kDeviceThreads.options(shape_of(Layout::expert_major).options(), small_device(kTokens));
 }
 
 TEST_F(DeviceGraph, IsReplayedWithOtherRoutings) {
@@ -195,6 +149,34 @@ TEST_F(DeviceGraph, IsReplayedWithOtherRoutings) {
         world.barrier();
       });
     }
+}
+
+TEST_F(DeviceGraph, OfPlansWithRowsEqualsTheReferenceBitForBit) {
+  for (const auto& [topology, seeds] : choose_seeds(8000, 240)) {
+    std::vector<ShuffleCase> cases;
+    for (const std::uint64_t seed : seeds) {
+      ShuffleCase& drawn = cases.emplace_back(random_shuffle_case(seed, topology));
+      drawn.paths.spare_rows = 3;
+      drawn.paths.has_rows_with_plan = true;
+      drawn.paths.routing = Way::Spot::allocated;
+      drawn.paths.x = {};
+    }
+    const auto run = [&](World& world) {
+      for (const ShuffleCase& each : cases) {
+        std::int64_t max_tokens = 0;
+        for (const PlanData& plan : each.expected.plans) max_tokens = std::max(max_tokens, plan.num_tokens);
+        Engine engine(world, kDeviceThreads.options(each.options, small_device(max_tokens)));
+        const auto replay = [&](const std::function<void()>& work) {
+          const Graph graph(engine.stream(), work);
+          graph.replay();
+          device::check(cudaStreamSynchronize(engine.stream()), "replay");
+        };
+        run_case(world, engine, each, {.caller = {.replay = replay}});
+      }
+      world.barrier();
+    };
+    ASSERT_NO_THROW(World::spawn(topology.num_ranks(), run, kDeviceThreads.spawn(topology)));
+  }
 }
 
 // Only in one graph: elsewhere nobody knows what runs between them.
@@ -298,19 +280,6 @@ TEST_F(DeviceGraph, ARankThatReplaysLessOftenIsNamedAndOutputsArePoisoned) {
     world.barrier();
   });
 }
-
-/// Most of what is left of a heap, with poison in it.
-class Bystander {
- public:
-  explicit Bystander(Engine& lender) : lender_(lender), memory_(lender.allocate(f32, 1, 14 << 18)) {
-    poison(lender, memory_);
-  }
-  void check() const { require(all_are(bytes_of(lender_, memory_), std::byte{0xa5}), "nobody has written here"); }
-
- private:
-  Engine& lender_;
-  Tensor memory_;
-};
 
 // Rows that came with the plan are written without asking once more.
 TEST_F(DeviceGraph, OneThatIsLateWritesNoMemoryOfOthers) {
@@ -441,16 +410,16 @@ TEST_F(DeviceGraph, OfACallersStreamHoldsWhatTicketsThatWereDroppedHaveDone) {
 }
 
 TEST_F(DeviceGraph, OfPaddedRowsIsReplayedWithOtherRoutings) {
-  for (const bool is_packed : {getenv("PK") != nullptr}) {
-    const PaddedShape shape{.map = map_with_replicas(), .max_tokens = 40, .is_packed = is_packed};
+  for (const bool is_packed : {false, true}) {
+    const StepShape shape{.map = map_with_replicas(), .max_tokens = 40, .is_packed = is_packed};
     on_ranks(4, [&](World& world) {
       PaddedRank rank(world, kDeviceThreads, shape);
       const std::vector<std::int64_t> num_tokens = {40, 17, 0, 33};
-      rank.take(draw_padded_step(9, shape, num_tokens));
+      rank.take(draw_step(9, shape, num_tokens));
       world.barrier();  // load() overwrites expert_out, which peers may still read for their last combine
       const Graph graph(rank.engine().stream(), [&] { rank.put_on_stream(num_tokens[world.rank().index()]); });
       for (std::uint64_t seed = 0; seed < 6; ++seed) {
-        const PaddedStep step = draw_padded_step(seed, shape, num_tokens);
+        const Step step = draw_step(seed, shape, num_tokens);
         rank.load(step);
         world.barrier();
         for (int times = 0; times < 3; ++times) graph.replay();
@@ -466,7 +435,7 @@ TEST_F(DeviceGraph, OfPaddedRowsHoldsFewKernels) {
   on_ranks(1, [](World& world) {
     for (const DType dtype : {bf16, fp8_e4m3}) {
       Engine engine(world, kDeviceThreads.options({.hidden = 8, .dtype = dtype}));
-      const PaddedShape shape{.map = ExpertMap::contiguous(2, 1), .max_tokens = 4};
+      const StepShape shape{.map = ExpertMap::contiguous(2, 1), .max_tokens = 4};
       const Tensor x = engine.allocate(bf16, 4, 8);
       const Tensor out = engine.allocate(bf16, 4, 8);
       const Tensor experts = engine.allocate(f32, 4, 1);
@@ -488,25 +457,16 @@ TEST_F(DeviceGraph, OfPaddedRowsHoldsFewKernels) {
   });
 }
 
-/// Experts 1 and 4 have a copy on the lost rank and one elsewhere.
-PaddedShape shape_with_copies(RankId lost) {
-  std::vector<std::vector<ExpertId>> placement(kRanks);
-  for (std::int32_t expert = 0; expert < 9; ++expert)
-    placement[static_cast<std::size_t>(expert % kRanks)].emplace_back(expert);
-  for (const std::int32_t expert : {1, 4}) placement[lost.index()].emplace_back(expert);
-  return {.map = ExpertMap::from_placement(9, placement)};
-}
-
 TEST_F(DeviceGraph, FollowsWhenRanksAreLeftOut) {
   constexpr RankId kLost(2);
-  const PaddedShape shape = shape_with_copies(kLost);
+  const StepShape shape = shape_with_copies_on(kLost);
   const std::vector<std::int64_t> num_tokens = {16, 9, 14, 1};
   on_ranks(kRanks, [&](World& world) {
     PaddedRank rank(world, kDeviceThreads, shape);
-    rank.take(draw_padded_step(0, shape, num_tokens));
+    rank.take(draw_step(0, shape, num_tokens));
     world.barrier();  // load() overwrites expert_out, which peers may still read for their last combine
     const Graph graph(rank.engine().stream(), [&] { rank.put_on_stream(num_tokens[world.rank().index()]); });
-    const auto replay = [&](const PaddedStep& step) {
+    const auto replay = [&](const Step& step) {
       rank.load(step);
       world.barrier();
       if (world.rank() != kLost || step.x[kLost.index()].rows() > 0) {
@@ -515,10 +475,10 @@ TEST_F(DeviceGraph, FollowsWhenRanksAreLeftOut) {
       }
       world.barrier();
     };
-    replay(draw_padded_step(3, shape, num_tokens));
+    replay(draw_step(3, shape, num_tokens));
     if (world.rank() != kLost) rank.engine().leave_out(std::span(&kLost, 1));
     for (std::uint64_t seed = 4; seed < 7; ++seed)
-      replay(without_rank(draw_padded_step(seed, shape, num_tokens), shape, kLost));
+      replay(without_rank(draw_step(seed, shape, num_tokens), shape, kLost));
   });
 }
 

@@ -7,7 +7,7 @@
 
 #include "core/cuda/captured_graph.hpp"
 #include "engine/cuda/stressed_stream.hpp"
-#include "engine/padded_steps.hpp"
+#include "engine/steps.hpp"
 #include "support/cuda/stream_work.hpp"
 #include "support/seeds.hpp"
 #include "support/shuffle_case.hpp"
@@ -286,15 +286,14 @@ TEST(DeviceStress, EnginesOfRanksHeldUpAtRandomSeeNoPoison) {
 /// A rank's engine for `padded` rows.
 class StressedPadded {
  public:
-  StressedPadded(World& world, Arena& arena, const PaddedShape& shape, const std::vector<PaddedStep>& steps,
-                 Delays& delays)
+  StressedPadded(World& world, Arena& arena, const StepShape& shape, const std::vector<Step>& steps, Delays& delays)
       : rank_(world.rank().index()),
         shape_(shape),
         engine_(world, kDeviceThreads.options(shape.options())),
         x_(engine_.allocate(shape.dtype, shape.max_tokens, shape.hidden)),
         result_(engine_.allocate(shape.dtype, shape.max_tokens, shape.hidden)),
         stream_(rank_, arena, delays, engine_) {
-    for (const PaddedStep& step : steps) uses_.push_back(make_use(step));
+    for (const Step& step : steps) uses_.push_back(make_use(step));
     plan_ = engine_.plan(uses_.front().routing, shape.map, shape.plan());  // ranks agree on their memory
   }
 
@@ -320,7 +319,7 @@ class StressedPadded {
     std::span<const std::int32_t> counts_on_device;
   };
 
-  Use make_use(const PaddedStep& step) {
+  Use make_use(const Step& step) {
     const RankRouting& routing = step.routing.ranks[rank_];
     const ReferenceRows& expected = step.rows[rank_];
     return {.routing = {.experts = stream_.keep(routing.experts),
@@ -381,7 +380,7 @@ class StressedPadded {
   }
 
   std::size_t rank_;
-  PaddedShape shape_;
+  StepShape shape_;
   Engine engine_;
   Tensor x_, result_;
   StressedStream stream_;
@@ -391,11 +390,11 @@ class StressedPadded {
 
 TEST(DeviceStress, PaddedRowsOfRanksHeldUpAtRandomHoldNoPoison) {
   SHUNT_NEEDS(kDeviceThreads);
-  const PaddedShape shape{.map = ExpertMap::contiguous(11, kRanks), .hidden = 520, .dtype = bf16};
-  std::vector<PaddedStep> steps;
+  const StepShape shape{.map = ExpertMap::contiguous(11, kRanks), .hidden = 520, .dtype = bf16};
+  std::vector<Step> steps;
   for (const std::vector<std::int64_t>& num_tokens :
        {std::vector<std::int64_t>{16, 3, 0, 11, 16}, {1, 1, 1, 1, 1}, {16, 16, 16, 16, 16}, {0, 7, 2, 0, 13}})
-    steps.push_back(draw_padded_step(steps.size(), shape, num_tokens));
+    steps.push_back(draw_step(steps.size(), shape, num_tokens));
   ASSERT_NO_THROW(kDeviceThreads.run(kRanks, [&](World& world) {
     Arena arena(kArenaBytes);
     Delays delays(world.rank().index());

@@ -1,8 +1,6 @@
 #include "support/cuda/device.hpp"
 
 #include <cuda_runtime_api.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -28,14 +26,6 @@ std::string why_no_device() {
   } catch (const Error& error) {
     return error.what();
   }
-}
-
-bool forked_ranks_have_device() {
-  const pid_t child = fork();
-  if (child == 0) _exit(why_no_device().empty() ? 0 : 1);
-  int status = 1;
-  waitpid(child, &status, 0);
-  return status == 0;
 }
 
 Arena::Arena(std::size_t bytes) : bytes_(bytes) {
@@ -69,13 +59,6 @@ std::vector<std::byte> download(const void* from, std::size_t bytes, Stream stre
   device::check(cudaMemcpyAsync(to.data(), from, bytes, cudaMemcpyDeviceToHost, stream), "download");
   finish(stream);
   return to;
-}
-
-std::string device_difference(const ConstTensor& actual, const HostRows& expected, Stream stream,
-                              const std::vector<bool>& compared) {
-  const auto bytes = download(actual.data, actual.bytes(), stream);
-  return difference(borrow(static_cast<const void*>(bytes.data()), actual.dtype, actual.rows, actual.cols), expected,
-                    compared);
 }
 
 }  // namespace shunt::test

@@ -6,16 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "bench/reference/rows.hpp"
 #include "shunt/stream.hpp"
-#include "shunt/tensor.hpp"
 
 namespace shunt::test {
 
 /// Empty if there is a device, else why there is none.
 std::string why_no_device();
-/// Asks in a process of its own: who has asked CUDA can't fork ranks that use it.
-bool forked_ranks_have_device();
 
 /// Puts its work on the stream and waits for it.
 void upload(std::byte* to, std::span<const std::byte> from, Stream stream);
@@ -57,10 +53,6 @@ std::vector<T> download_as(const T* from, std::size_t count, Stream stream) {
   if (count > 0) std::copy(bytes.begin(), bytes.end(), reinterpret_cast<std::byte*>(values.data()));
   return values;
 }
-
-/// As support/host_rows.hpp, for a tensor on the device.
-std::string device_difference(const ConstTensor& actual, const HostRows& expected, Stream stream,
-                              const std::vector<bool>& compared = {});
 
 }  // namespace shunt::test
 

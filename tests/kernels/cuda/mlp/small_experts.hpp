@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bench/reference/expert.hpp"
+#include "bench/reference/rows.hpp"
 #include "kernels/cuda/mlp/expert_mlp.hpp"
 #include "support/cuda/device.hpp"
 

@@ -1,4 +1,4 @@
-#include "engine/padded_steps.hpp"
+#include "engine/steps.hpp"
 
 #include <fmt/format.h>
 
@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "bench/reference/copies.hpp"
+#include "bench/reference/plan.hpp"
 #include "engine/elements.hpp"
 #include "support/dice.hpp"
 
@@ -15,7 +16,7 @@ namespace {
 
 /// The same copies by a map in which each of them is an expert, without those on lost ranks: what is lost changes
 /// nothing about the others.
-RandomCase without_lost_copies(const PaddedStep& step, const PaddedShape& shape) {
+RandomCase without_lost_copies(const Step& step, const StepShape& shape) {
   std::vector<std::vector<ExpertId>> placement(static_cast<std::size_t>(shape.map.num_ranks()));
   for (std::int32_t copy = 0; copy < shape.map.num_physical(); ++copy)
     placement[shape.map.rank(PhysicalId(copy)).index()].emplace_back(copy);
@@ -37,7 +38,7 @@ RandomCase without_lost_copies(const PaddedStep& step, const PaddedShape& shape)
   return rest;
 }
 
-void ask_reference(PaddedStep& step, const PaddedShape& shape) {
+void ask_reference(Step& step, const StepShape& shape) {
   const RandomCase served = step.lost.empty() ? step.routing : without_lost_copies(step, shape);
   const ReferenceShuffle reference(served.routings(), served.map, served.topology, served.options, shape.options());
   step.rows = reference.dispatch(step.x, std::vector<HostRows>(step.x.size()));
@@ -45,7 +46,7 @@ void ask_reference(PaddedStep& step, const PaddedShape& shape) {
 }
 
 /// Where rows of a padded layout stand once they are packed, by expert, source and row; −1: nowhere.
-std::vector<std::int64_t> packed_places(const PaddedShape& shape, const std::vector<std::int32_t>& source_counts) {
+std::vector<std::int64_t> packed_places(const StepShape& shape, const std::vector<std::int32_t>& source_counts) {
   const auto ranks = static_cast<std::size_t>(shape.map.num_ranks());
   std::vector<std::int64_t> places;
   std::int64_t next = 0;
@@ -63,7 +64,16 @@ ExpertMap map_with_replicas() {
                                    {{1, 7, 1}, {1, 3, 1, 2}, {1, 1, 2, 4}, {1, 1, 1, 1}});
 }
 
-PaddedStep draw_padded_step(std::uint64_t seed, const PaddedShape& shape, const std::vector<std::int64_t>& num_tokens) {
+StepShape shape_with_copies_on(RankId lost) {
+  constexpr std::int32_t kRanks = 4;
+  std::vector<std::vector<ExpertId>> placement(kRanks);
+  for (std::int32_t expert = 0; expert < 9; ++expert)
+    placement[static_cast<std::size_t>(expert % kRanks)].emplace_back(expert);
+  for (const std::int32_t expert : {1, 4}) placement[lost.index()].emplace_back(expert);
+  return {.map = ExpertMap::from_placement(9, placement)};
+}
+
+Step draw_step(std::uint64_t seed, const StepShape& shape, const std::vector<std::int64_t>& num_tokens) {
   std::mt19937_64 generator(seed);
   Dice dice(generator);
   const std::int32_t ranks = shape.map.num_ranks();
@@ -74,13 +84,7 @@ PaddedStep draw_padded_step(std::uint64_t seed, const PaddedShape& shape, const 
         matrix.set(row, col, 0.1f * dice.weight());  // sums are not exact, so that their order shows
     return matrix;
   };
-  PaddedStep step{.routing = {Topology::single_node(ranks),
-                              shape.map,
-                              {.layout = Layout::padded, .max_tokens = shape.max_tokens},
-                              shape.topk,
-                              {}},
-                  .x = {},
-                  .expert_out = {}};
+  Step step{{Topology::single_node(ranks), shape.map, shape.plan(), shape.topk, {}}};
   for (std::int32_t rank = 0; rank < ranks; ++rank) {
     RankRouting& routing = step.routing.ranks.emplace_back();
     const std::int64_t tokens = num_tokens[static_cast<std::size_t>(rank)];
@@ -92,14 +96,15 @@ PaddedStep draw_padded_step(std::uint64_t seed, const PaddedShape& shape, const 
       }
     }
     step.x.push_back(draw_rows(tokens));
-    step.expert_out.push_back(draw_rows(shape.map.num_local(RankId(rank)) * ranks * shape.max_tokens));
   }
+  step.plans = reference_plans(step.routing.routings(), shape.map, step.routing.topology, shape.plan());
+  for (const PlanData& plan : step.plans) step.expert_out.push_back(draw_rows(plan.num_rows()));
   ask_reference(step, shape);
   return step;
 }
 
-PaddedStep without_rank(const PaddedStep& step, const PaddedShape& shape, RankId lost) {
-  PaddedStep rest{step.routing, step.x, step.expert_out, step.lost};
+Step without_rank(const Step& step, const StepShape& shape, RankId lost) {
+  Step rest{step.routing, step.x, step.expert_out, step.lost};
   rest.lost.push_back(lost);
   rest.routing.ranks[lost.index()] = {};
   rest.x[lost.index()] = HostRows(shape.dtype, 0, shape.hidden);
@@ -107,8 +112,8 @@ PaddedStep without_rank(const PaddedStep& step, const PaddedShape& shape, RankId
   return rest;
 }
 
-PaddedStep naming_twice(const PaddedStep& step, const PaddedShape& shape) {
-  PaddedStep twice{step.routing, step.x, step.expert_out};
+Step naming_twice(const Step& step, const StepShape& shape) {
+  Step twice{step.routing, step.x, step.expert_out};
   const auto for_second_choices = [&](const auto& change) {
     for (RankRouting& routing : twice.routing.ranks)
       for (std::size_t entry = 0; entry < routing.experts.size(); ++entry)
@@ -121,7 +126,7 @@ PaddedStep naming_twice(const PaddedStep& step, const PaddedShape& shape) {
   return twice;
 }
 
-PaddedRank::PaddedRank(World& world, const Place& place, const PaddedShape& shape, std::chrono::milliseconds deadline)
+PaddedRank::PaddedRank(World& world, const Place& place, const StepShape& shape, std::chrono::milliseconds deadline)
     : rank_(world.rank().index()),
       shape_(shape),
       engine_(world, place.options({.hidden = shape.hidden, .dtype = shape.dtype, .deadline = deadline},
@@ -135,7 +140,7 @@ void PaddedRank::put(const HostRows& rows, const Tensor& to) {
   engine_.copy(rows.tensor(), first_rows(to, rows.rows()));
 }
 
-void PaddedRank::load_tokens(const PaddedStep& step) {
+void PaddedRank::load_tokens(const Step& step) {
   const RankRouting& routing = step.routing.ranks[rank_];
   const std::int64_t num_tokens = step.x[rank_].rows();
   write(engine_, routing.experts, first_rows(experts_, num_tokens));
@@ -152,40 +157,40 @@ void PaddedRank::plan(std::int64_t num_tokens) {
   expert_out_ = engine_.expert_out(plan_);
 }
 
-void PaddedRank::issue_dispatch(const PaddedStep& step) {
+void PaddedRank::issue_dispatch(const Step& step) {
   load_tokens(step);
   plan(step.x[rank_].rows());
   dispatched_.emplace(engine_.dispatch(plan_, first_rows(x_, step.x[rank_].rows())));
 }
 
-void PaddedRank::finish_dispatch(const PaddedStep& step, Settle settle) {
+void PaddedRank::finish_dispatch(const Step& step, Settle settle) {
   while (settle == Settle::by_asking && !dispatched_->done()) std::this_thread::yield();
   rows_ = dispatched_->wait();
   compare_rows(step);
 }
 
-void PaddedRank::issue_combine(const PaddedStep& step) {
+void PaddedRank::issue_combine(const Step& step) {
   load_expert_out(step);
   combined_.emplace(engine_.combine(plan_, expert_out_, {.out = first_rows(result_, step.x[rank_].rows())}));
 }
 
-void PaddedRank::finish_combine(const PaddedStep& step, Settle settle) {
+void PaddedRank::finish_combine(const Step& step, Settle settle) {
   while (settle == Settle::by_asking && !combined_->done()) std::this_thread::yield();
   (void)combined_->wait();
   compare_result(step);
 }
 
-void PaddedRank::dispatch(const PaddedStep& step, Settle settle) {
+void PaddedRank::dispatch(const Step& step, Settle settle) {
   issue_dispatch(step);
   finish_dispatch(step, settle);
 }
 
-void PaddedRank::combine(const PaddedStep& step, Settle settle) {
+void PaddedRank::combine(const Step& step, Settle settle) {
   issue_combine(step);
   finish_combine(step, settle);
 }
 
-void PaddedRank::take(const PaddedStep& step, Settle settle) {
+void PaddedRank::take(const Step& step, Settle settle) {
   dispatch(step, settle);
   combine(step, settle);
 }
@@ -196,13 +201,13 @@ void PaddedRank::put_on_stream(std::int64_t num_tokens) {
   (void)engine_.combine(plan_, expert_out_, {.out = first_rows(result_, num_tokens)});
 }
 
-void PaddedRank::load(const PaddedStep& step) {
+void PaddedRank::load(const Step& step) {
   load_tokens(step);
   load_expert_out(step);
   poison(engine_, rows_.data);
 }
 
-void PaddedRank::load_expert_out(const PaddedStep& step) {
+void PaddedRank::load_expert_out(const Step& step) {
   const HostRows& given = step.expert_out[rank_];
   if (!shape_.is_packed) return put(given, expert_out_);
   HostRows packed(given.dtype(), given.rows(), given.cols());
@@ -213,12 +218,12 @@ void PaddedRank::load_expert_out(const PaddedStep& step) {
   put(packed, expert_out_);
 }
 
-void PaddedRank::compare(const PaddedStep& step) {
+void PaddedRank::compare(const Step& step) {
   compare_rows(step);
   compare_result(step);
 }
 
-void PaddedRank::compare_rows(const PaddedStep& step) {
+void PaddedRank::compare_rows(const Step& step) {
   const ReferenceRows& expected = step.rows[rank_];
   require("counts", values_of(engine_, rows_.source_counts) == expected.source_counts ? "" : "differ");
   HostRows actual(shape_.dtype, rows_.data.rows, shape_.hidden);
@@ -234,19 +239,10 @@ void PaddedRank::compare_rows(const PaddedStep& step) {
   require("dispatch", difference(actual.tensor(), expected.rows, expected.defined));
 }
 
-void PaddedRank::compare_result(const PaddedStep& step) {
+void PaddedRank::compare_result(const Step& step) {
   const HostRows& expected = step.results[rank_];
   HostRows actual(expected.dtype(), expected.rows(), expected.cols());
   engine_.copy(first_rows(result_, expected.rows()), actual.tensor());
-  if (getenv("DBG") && !difference(actual.tensor(), expected).empty()) {
-    fprintf(stderr, "rank %zu first: %s\n", rank_, difference(actual.tensor(), expected).c_str());
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    engine_.copy(first_rows(result_, expected.rows()), actual.tensor());
-    fprintf(stderr, "rank %zu again: %s\n", rank_, difference(actual.tensor(), expected).c_str());
-    HostRows eo(expected.dtype(), step.expert_out[rank_].rows(), expected.cols());
-    engine_.copy(expert_out_, eo.tensor());
-    fprintf(stderr, "rank %zu expert_out: %s\n", rank_, difference(eo.tensor(), step.expert_out[rank_]).c_str());
-  }
   require("combine", difference(actual.tensor(), expected));
 }
 
