@@ -150,8 +150,8 @@ Environment Environment::read() {
   if (const char* file = text("SHUNT_TOPOLOGY")) environment.topology_file = file;
   environment.slice_bytes = int32("SHUNT_SLICE_BYTES", environment.slice_bytes, 64);
   environment.ring_depth = int32("SHUNT_RING_DEPTH", environment.ring_depth, 0);
-  environment.device_connections = int32("CUDA_DEVICE_MAX_CONNECTIONS", environment.device_connections, 1,
-                                         kMostDeviceConnections);
+  environment.device_connections =
+      int32("CUDA_DEVICE_MAX_CONNECTIONS", environment.device_connections, 1, kMostDeviceConnections);
   environment.launch = find_launch();
   environment.network = read_network(environment.launch ? environment.launch->local_rank : 0);
   return environment;

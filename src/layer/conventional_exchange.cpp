@@ -28,7 +28,8 @@ void ConventionalExchange::order_by_expert(const Routing& routing, const ExpertM
   std::array<PhysicalId, Routing::kMaxTopK> copies;
   for (std::size_t entry = 0; entry < routing.experts.size(); ++entry) {
     weights_[entry] = routing.weight(entry);
-    if (entry % topk_ == 0) choice.choose(rank_, routing.experts.narrow().subspan(entry, topk_), std::span(copies).first(topk_));
+    if (entry % topk_ == 0)
+      choice.choose(rank_, routing.experts.narrow().subspan(entry, topk_), std::span(copies).first(topk_));
     const PhysicalId copy = copies[entry % topk_];
     if (!copy.valid()) continue;
     sent_position_[entry] = copy.value;  // until positions are known

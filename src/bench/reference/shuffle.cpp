@@ -161,7 +161,8 @@ Floats ReferenceShuffle::sum_of_token(const PlanData& plan, std::int64_t token, 
 // In `token_unique` a rank's experts share one row, so there is nothing to order: no expert.
 ExpertId ReferenceShuffle::expert_of(const PlanData& plan, std::int64_t token, const Target& target) const {
   if (target.choice < 0) return ExpertId();
-  return ExpertId(routings_[plan.self.index()].experts.narrow()[static_cast<std::size_t>(token * plan.topk + target.choice)]);
+  return ExpertId(
+      routings_[plan.self.index()].experts.narrow()[static_cast<std::size_t>(token * plan.topk + target.choice)]);
 }
 
 std::vector<ReferenceGradients> ReferenceShuffle::combine_backward(const std::vector<HostRows>& grad_out,

@@ -38,7 +38,7 @@ void launch(const CopyBytes& copy, cudaStream_t stream) {
   const auto blocks_per_row = static_cast<std::uint32_t>((words + kBlockWords - 1) / kBlockWords);
   for_width(row.access_bytes, [&](auto word) {
     copy_bytes_kernel<decltype(word)>
-        <<<blocks_per_row * static_cast<std::uint32_t>(copy.num_rows), kThreads, 0, stream>>>(copy, blocks_per_row);
+        <<<blocks_per_row* static_cast<std::uint32_t>(copy.num_rows), kThreads, 0, stream>>>(copy, blocks_per_row);
   });
   check(cudaGetLastError(), "start a copy");
 }

@@ -239,12 +239,8 @@ PlanArrays ClusterPlan::device_arrays() const {
   const auto at = [&](const auto& list) {
     return std::span(list.at(block.get()), static_cast<std::size_t>(list.size));
   };
-  return {at(lists.expert_offsets),
-          at(lists.expert_counts),
-          at(lists.row_count),
-          at(lists.unique_of_expert_row),
-          at(lists.expert_rows_of_unique),
-          at(lists.unique_experts),
+  return {at(lists.expert_offsets),       at(lists.expert_counts),         at(lists.row_count),
+          at(lists.unique_of_expert_row), at(lists.expert_rows_of_unique), at(lists.unique_experts),
           at(lists.unique_weights)};
 }
 
