@@ -63,10 +63,10 @@ struct DeviceOptions {
   /// threads (`padded`: 1024), and for one that does not wait.
   Stream stream = nullptr;
   /// Dispatch, combine and dispatch_backward carry rows on at most so many multiprocessors, so that others are left to
-  /// what runs beside; 0: on all. Each carries about 60 GB/s (docs/performance.md). Planning, combine_backward, fp8,
-  /// more than 32 choices per token, and rows, x or results that are not aligned to 16 bytes are not limited: for that,
-  /// or where ranks share a device, let `stream` be one of a green context. Compute capability 9.0 or later. May differ
-  /// between ranks.
+  /// what runs beside; 0: on all. Each carries about 60 GB/s (docs/performance.md). Planning, `padded`,
+  /// combine_backward, fp8, more than 32 choices per token, and rows, x or results that are not aligned to 16 bytes are
+  /// not limited: for that, or where ranks share a device, let `stream` be one of a green context. Compute
+  /// capability 9.0 or later. May differ between ranks.
   std::int32_t sms = 0;
 
   // Between nodes.

@@ -57,7 +57,7 @@ void fill_with_random_values(std::byte* data, std::size_t count, DType dtype, fl
                              cudaStream_t stream) {
   device::for_element(dtype, [&](auto element) {
     using Element = decltype(element);
-    random_values_kernel<<<1024, 256, 0, stream>>>(reinterpret_cast<Element*>(data), count, scale, seed);
+    random_values_kernel<Element><<<1024, 256, 0, stream>>>(reinterpret_cast<Element*>(data), count, scale, seed);
   });
   device::check(cudaGetLastError(), "start to fill memory");
   device::check(cudaStreamSynchronize(stream), "fill memory");

@@ -31,7 +31,8 @@ Ticket<Rows> NodeEngine::dispatch(const Plan& plan, const ConstTensor& x, const 
   send(data, sent, sent_scales, are_shown ? data.arrays.shown : control_.shown);
   zero_padding(data, received);
   if (has_scales()) zero_padding(data, received_scales);
-  meet_to_end({OpKind::dispatch, Phase::end, data.hash}, {region_of(received), region_of(received_scales)});
+  meet_to_end({OpKind::dispatch, Phase::end, data.hash},
+              {.outputs = {region_of(received), region_of(received_scales)}});
   deliver(received, out);
   deliver(received_scales, scales);
   return {submit(dispatch_options.stream), {.data = out, .scales = scales, .plan = plan}};
@@ -79,7 +80,7 @@ std::shared_ptr<Pending> NodeEngine::start(const Pull& pull) {
                       .weighted = pull.kind == OpKind::combine,
                       .stop = &control_.progress->fault},
                      options.device->sms, cuda_stream);
-  meet_to_end({pull.kind, Phase::end, data.hash}, {region_of(pull.out)});
+  meet_to_end({pull.kind, Phase::end, data.hash}, {.outputs = {region_of(pull.out)}});
   return submit(pull.stream);
 }
 
@@ -115,7 +116,7 @@ std::shared_ptr<Pending> NodeEngine::start(const Backward& backward) {
                                    .stop = stop},
                    cuda_stream);
   zero_padding(data, rows);
-  meet_to_end({OpKind::combine_backward, Phase::end, data.hash}, {region_of(rows), region_of(weights)});
+  meet_to_end({OpKind::combine_backward, Phase::end, data.hash}, {.outputs = {region_of(rows), region_of(weights)}});
   return submit(backward.stream);
 }
 

@@ -3,19 +3,21 @@
 
     translate.py SOURCE RESULT
 
-A kernel's launch becomes an operator (launch.hpp), and an array of dynamic shared memory a pointer. Nothing else
-changes, and no line moves.
+A kernel's launch becomes an operator (launch.hpp), an array of dynamic shared memory a pointer, and all blocks run on
+multiprocessor 0. Nothing else changes, and no line moves.
 """
 import pathlib
 import re
 import sys
 
 DYNAMIC_SHARED = re.compile(r"extern\s+__shared__\s+(?:__align__\(\w+\)\s+|alignas\(\w+\)\s+)?([\w:]+(?:\s*<[^;\[]*>)?)\s+(\w+)\[\];")
+MULTIPROCESSOR = re.compile(r'asm volatile\("mov\.u32 %0, %%smid;" : "=r"\((.*?)\)\);')
 LAUNCH = re.compile(r"<<<(.*?)>>>\s*\(", re.DOTALL)
 
 
 def translate(text):
     text = DYNAMIC_SHARED.sub(r"auto* const \2 = static_cast<\1*>(::cuda_on_cpu::dynamic_shared_memory());", text)
+    text = MULTIPROCESSOR.sub(r"\1 = 0;", text)
     return LAUNCH.sub(r" ->* ::cuda_on_cpu::Configuration(\1)(", text)
 
 
