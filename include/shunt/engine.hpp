@@ -157,8 +157,10 @@ struct CombineOptions {
 /// ticket's wait_on() waits for theirs and sums. Dispatch and combine take turns, one pair under way per engine. Rows,
 /// counts and expert_out(plan) are the engine's own, the same for all its plans with a map, and valid until the next
 /// dispatch; expert_out() stays unchanged until then, as others may still read it when a combine is complete here, and
-/// ranks end together after the last one (World::barrier()). An expert that is out of range, or that the token named
-/// before, is dropped as if it were −1: rows are on their way before anybody could have been told.
+/// ranks end together after the last one (World::barrier()). A combine takes the plan of the last dispatch, or one like
+/// it. In a CUDA graph, tickets are waited for or dropped while the call is captured. An expert that is out of range,
+/// or that the token named before, is dropped as if it were −1: rows are on their way before anybody could have been
+/// told.
 ///
 /// A rank that does not come in time, is lost or calls something else is a fault, and so is a routing that makes no
 /// sense, on all ranks: the operation and all later ones of the engine fail with an Error that names it. On a device
@@ -198,13 +200,14 @@ class Engine {
   /// A buffer of [plan.num_rows(), hidden] in the expert dtype that makes combine zero-copy. Not collective.
   [[nodiscard]] Tensor expert_out(const Plan& plan) const;
 
-  /// Memory that peers can address, in which rows and expert outputs need no copy. Not collective, and no CUDA call.
+  /// Memory that peers can address, in which rows and expert outputs need no copy. Not collective. On a device, the
+  /// host waits for the engine's operations where the heap has no room but what they may still use.
   /// Device memory that is let go of may be handed out again at once: whoever uses it next must do so on the same
   /// stream, or after it.
   [[nodiscard]] Tensor allocate(DType dtype, std::int64_t rows, std::int64_t cols) const;
 
-  /// Copies a tensor of the same shape and dtype, from and to any memory. The host waits, on a device for the engine's
-  /// operations too. Not collective.
+  /// Copies a tensor of the same shape and dtype, from and to any memory. The host waits, on a device for what is on
+  /// the engine's stream too (of `padded`, not for what tickets put there). Not collective.
   void copy(const ConstTensor& from, const Tensor& to) const;
 
   /// Where rows and results are.
@@ -226,7 +229,8 @@ class Engine {
   /// are 0 unless they come later. Collective over the ranks that stay, which bring the same list; each waits on the
   /// host, at most for twice the deadline. A fault is forgotten, even where no rank is named, and so is a dispatch that
   /// was not combined: a dispatch comes next. Graphs that were captured before follow. If it throws, as one that stays
-  /// did not come, it may be called again, with the same ranks or with more.
+  /// did not come, it may be called again, with the same ranks or with more. From then on the engine serves `padded`
+  /// plans of maps that it knew before; the rest is Error(unsupported).
   ///
   /// A rank that is left out and comes later reports that others don't come. It changes no results of theirs: its rows
   /// have their own places. But it may set its source_counts once more, so that experts compute rows in vain. To take

@@ -50,10 +50,11 @@ enum class Overflow : std::uint8_t {
 /// What a kind of engine can't do is Error(unsupported); docs/errors.md has the table.
 struct PlanOptions {
   Layout layout = Layout::expert_major;
-  /// Each expert's block of expert-major rows starts at a multiple of this many rows; the gap is zero-filled.
+  /// Each expert's block of expert-major rows starts, and the last one ends, at a multiple of this many rows; the gap
+  /// is zero-filled. In `padded` it divides ranks × max_tokens.
   std::int32_t alignment = 1;
   /// Most rows a physical expert accepts. What exceeds it is dropped, as if routed to −1: later source ranks lose
-  /// first, and within a source later tokens. Weights are not renormalised.
+  /// first, and within a source later tokens. Weights are not renormalised. Not for `padded`.
   std::int64_t capacity = kUnlimited;
   /// `padded` only: the most tokens any rank brings; the same on every rank.
   std::int64_t max_tokens = 0;

@@ -60,7 +60,8 @@ class ExpertIds {
 struct Routing {
   /// [tokens, topk] logical experts; −1 = dropped. A token names an expert at most once.
   ExpertIds experts = {};
-  /// [tokens, topk], or empty for all ones. The weight of a dropped entry is ignored.
+  /// [tokens, topk], finite, or empty for all ones. The weight of a dropped entry is ignored. Devices of one node do
+  /// not look whether weights are finite.
   std::span<const float> weights = {};
   /// 1 to kMaxTopK.
   std::int32_t topk = 1;

@@ -16,8 +16,8 @@ struct RowOrigin {
   bool operator==(const RowOrigin&) const = default;
 };
 
-/// Rows in the plan's layout with their companions. All of it lies in the memory of `data` and lives as long as `data`,
-/// or a copy of it, does.
+/// Rows in the plan's layout with their companions, in one kind of memory. Spans are valid as long as both `data` and
+/// `plan`, or copies of them, live.
 struct Rows {
   /// [plan.num_rows(), hidden] in the engine's row dtype. Padding of `expert_major` is zero; unused rows of `padded`,
   /// and rows beyond what a bounded plan received, hold anything.

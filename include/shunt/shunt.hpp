@@ -2,6 +2,7 @@
 #pragma once
 
 #include "shunt/bootstrap.hpp"
+#include "shunt/copy_choice.hpp"
 #include "shunt/engine.hpp"
 #include "shunt/environment.hpp"
 #include "shunt/error.hpp"

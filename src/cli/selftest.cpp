@@ -75,8 +75,7 @@ Wanted wanted_of(const Arguments& arguments) {
   Wanted wanted{.devices = arguments.devices};
   wanted.rank_counts = arguments.ranks;
   std::ranges::sort(wanted.rank_counts);
-  const auto [first, last] = std::ranges::unique(wanted.rank_counts);
-  wanted.rank_counts.erase(first, last);
+  wanted.rank_counts.erase(std::unique(wanted.rank_counts.begin(), wanted.rank_counts.end()), wanted.rank_counts.end());
   for (const std::int32_t ranks : wanted.rank_counts) bench::check_ranks(ranks);
   if (arguments.links.empty()) return wanted;
   std::erase_if(wanted.ways,

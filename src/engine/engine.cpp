@@ -39,6 +39,12 @@ Plan Engine::plan(const Routing& routing, const ExpertMap& map, const PlanOption
       is_given(options.row_scales))
     engine.require(Feature::bounds, "plan");
   if (!routing.memory.is_host()) engine.require(Feature::device_inputs, "plan");
+  for (const auto& [name, size, data] :
+       {std::tuple("experts", routing.experts.size(), routing.experts.data()),
+        std::tuple("weights", routing.weights.size(), static_cast<const void*>(routing.weights.data()))})
+    if (size > 0 && !data)
+      fail(ErrorCode::invalid_argument, "rank {}: {}: the routing has {} {} without data", engine.rank(),
+           engine.title("plan"), size, name);
   engine.check_trace(routing, map);
   return engine.named([&] { return engine.plan(routing, map, options); });
 }
@@ -57,6 +63,12 @@ Ticket<Rows> Engine::dispatch(const Plan& plan, const ConstTensor& x, const Disp
     if (is_given(options.out) || is_given(options.out_scales)) engine.require(Feature::padded_outputs, "dispatch");
   }
   if (is_given(options.out)) engine.check_output("dispatch", options.out, engine.options.dtype, data.num_rows(), x);
+  if (is_given(options.out)) engine.check_apart("dispatch", "out", options.out, options.scales);
+  if (is_given(options.out_scales)) {
+    engine.check_place("dispatch", "out_scales", options.out_scales, options.scales);
+    engine.check_apart("dispatch", "out_scales", options.out_scales, x);
+    engine.check_apart("dispatch", "out_scales", options.out_scales, options.out);
+  }
   if (is_given(data.options.rows) && (is_given(options.out) || is_given(options.out_scales)))
     fail(ErrorCode::invalid_argument, "rank {}: {}: the plan was given rows, so it takes no out", engine.rank(), title);
   return engine.named([&] { return engine.dispatch(plan, x, options); });

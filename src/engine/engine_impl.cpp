@@ -17,6 +17,8 @@ void check_summable(RankId rank, const std::string& engine, const char* name, DT
 
 void check_device(const DeviceOptions& device, RankId rank, const std::string& engine) {
   constexpr std::int64_t kMostTokens = std::int64_t{1} << 24;
+  constexpr std::int32_t kMostExperts = 1 << 20;
+  constexpr std::size_t kLeastHeap = 1 << 20, kMostHeap = std::size_t{1} << 48;
   const auto demand = [&](bool holds, const char* name, auto value, const std::string& expected) {
     if (!holds)
       fail(ErrorCode::invalid_argument, "rank {}: {}: device.{} is {}, expected {}", rank, engine, name, value,
@@ -25,7 +27,10 @@ void check_device(const DeviceOptions& device, RankId rank, const std::string& e
   demand(device.index >= -1, "index", device.index, "-1 or a device");
   demand(device.max_tokens >= 0 && device.max_tokens <= kMostTokens, "max_tokens", device.max_tokens,
          fmt::format("0 to {}", kMostTokens));
-  demand(device.max_experts >= 1, "max_experts", device.max_experts, "at least 1");
+  demand(device.max_experts >= 1 && device.max_experts <= kMostExperts, "max_experts", device.max_experts,
+         fmt::format("1 to {}", kMostExperts));
+  demand(device.heap_bytes >= kLeastHeap && device.heap_bytes <= kMostHeap, "heap_bytes", device.heap_bytes,
+         fmt::format("{} to {}", kLeastHeap, kMostHeap));
   demand(device.sms >= 0, "sms", device.sms, "at least 0");
   demand(device.num_batches >= 1, "num_batches", device.num_batches, "at least 1");
 }
@@ -108,12 +113,22 @@ void Engine::Impl::check_gradients(const PlanData& plan, std::string_view operat
 void Engine::Impl::check_output(std::string_view operation, const Tensor& given, DType dtype, std::int64_t rows,
                                 const ConstTensor& input) const {
   check_tensor(operation, "out", given, dtype, rows);
-  if (given.memory != memory())
-    require(kind == EngineKind::host ? Feature::device_inputs : Feature::foreign_outputs, operation);
+  check_place(operation, "out", given, input);
+}
+
+void Engine::Impl::check_place(std::string_view operation, std::string_view name, const Tensor& given,
+                               const ConstTensor& input) const {
+  if (given.memory != memory()) require(Feature::foreign_outputs, operation);
   if (!given.is_contiguous()) require(Feature::strided_outputs, operation);
+  check_apart(operation, name, given, input);
+}
+
+void Engine::Impl::check_apart(std::string_view operation, std::string_view name, const Tensor& given,
+                               const ConstTensor& other) const {
   const std::less<const std::byte*> before;
-  if (before(input.data, given.data + given.extent_bytes()) && before(given.data, input.data + input.extent_bytes()))
-    fail(ErrorCode::invalid_argument, "rank {}: {}: out overlaps the input", rank(), title(operation));
+  if (before(other.data, given.data + given.extent_bytes()) && before(given.data, other.data + other.extent_bytes()))
+    fail(ErrorCode::invalid_argument, "rank {}: {}: {} overlaps another tensor of the call", rank(), title(operation),
+         name);
 }
 
 Tensor Engine::Impl::output(std::string_view operation, const Tensor& given, DType dtype, std::int64_t rows,

@@ -66,7 +66,12 @@ struct Engine::Impl {
     checks().tensor(title(operation), name, tensor, dtype, rows, options.hidden);
   }
   void check_gradients(const PlanData& plan, std::string_view operation) const;
-  /// Of what the caller gave for an output; peers may read `input` while it is written.
+  /// Where an output of the caller's lies; peers may read `input` while it is written.
+  void check_place(std::string_view operation, std::string_view name, const Tensor& given,
+                   const ConstTensor& input) const;
+  void check_apart(std::string_view operation, std::string_view name, const Tensor& given,
+                   const ConstTensor& other) const;
+  /// Its shape and place.
   void check_output(std::string_view operation, const Tensor& given, DType dtype, std::int64_t rows,
                     const ConstTensor& input) const;
   /// What the caller gave for an output, or a new tensor.

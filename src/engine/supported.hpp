@@ -30,6 +30,7 @@ enum class Feature : std::uint8_t {
   strided_outputs,
   foreign_outputs,
   device_inputs,
+  other_devices,
   leaving_out,
   counts_on_host,
 };
@@ -57,6 +58,7 @@ inline constexpr std::array kSupport = {
     FeatureSupport{Feature::strided_outputs, "outputs with a row stride", {true, false, false}},
     FeatureSupport{Feature::foreign_outputs, "outputs in other memory than the engine's", {false, false, false}},
     FeatureSupport{Feature::device_inputs, "tensors in device memory", {false, true, true}},
+    FeatureSupport{Feature::other_devices, "tensors of another device than the engine's", {false, true, false}},
     FeatureSupport{Feature::leaving_out, "leaving ranks out", {false, true, false}},
     FeatureSupport{Feature::counts_on_host, "a plan's arrays, drops and traffic without read()", {true, false, true}},
 };

@@ -182,6 +182,27 @@ TEST_F(LeaveOut, RefusesItselfAndStrangers) {
   });
 }
 
+TEST_F(LeaveOut, WhatWritesToAllRanksIsRefusedAfterwards) {
+  on_ranks(kLong, [](World& world, PaddedRank& rank) {
+    Engine& engine = rank.engine();
+    const ExpertMap map = step_of(3).routing.map;
+    const Plan before = engine.plan({}, map, {.layout = Layout::expert_major, .max_rows = 8});
+    world.barrier();
+    if (world.rank() != kLost) {
+      engine.leave_out(std::span(&kLost, 1));
+      const ConstTensor nothing = borrow(static_cast<const void*>(nullptr), f32, 0, engine.options().hidden);
+      const auto refuses = [](const std::function<void()>& call) {
+        require_error(call, ErrorCode::unsupported, "ranks were left out");
+      };
+      refuses([&] { (void)engine.plan({}, map, {.layout = Layout::expert_major}); });
+      refuses([&] { (void)engine.dispatch(before, nothing); });
+      refuses([&] { (void)engine.combine(before, engine.expert_out(before)); });
+      refuses([&] { (void)engine.plan({}, map, {.layout = Layout::padded, .max_tokens = 3}); });
+    }
+    world.barrier();
+  });
+}
+
 TEST_F(LeaveOut, AFaultIsForgottenWithoutLeavingAnyoneOut) {
   on_ranks(kShort, [](World& world, PaddedRank& rank) {
     if (world.rank() != kLost) require_error([&] { rank.take(step_of(3)); }, ErrorCode::deadline, "rank 2");

@@ -116,6 +116,8 @@ TEST_F(DevicePadded, OperationsTakeTurns) {
     (void)engine.dispatch(first, nothing);
     refuses([&] { (void)engine.dispatch(first, nothing); });
     refuses([&] { (void)engine.dispatch(plan(), nothing); });
+    const std::vector<std::int32_t> expert{0};  // its rows are not those that were dispatched
+    refuses([&] { (void)engine.combine(engine.plan({.experts = expert}, shape.map, shape.plan()), rows); });
     auto combined = engine.combine(first, rows);
     refuses([&] { (void)engine.combine(first, rows); });
     (void)engine.dispatch(first, nothing).wait();

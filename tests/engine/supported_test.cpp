@@ -71,6 +71,11 @@ class Asking {
         out.memory = Memory::on_device(0);
         return (void)shuffle().dispatch(plan(), out).wait();
       }
+      case Feature::other_devices: {
+        Tensor x = rows(2);
+        x.memory = Memory::on_device(99);
+        return (void)shuffle().dispatch(plan(), x).wait();
+      }
       case Feature::leaving_out: return shuffle().leave_out({});
       case Feature::counts_on_host: {
         const Plan made = plan();
@@ -132,7 +137,7 @@ Feature named(Feature feature, EngineKind kind) {
     case Feature::padded_gradients:
     case Feature::padded_scales:
     case Feature::padded_outputs: return support_of(Feature::padded).of(kind) ? feature : Feature::padded;
-    case Feature::foreign_outputs: return kind == EngineKind::host ? Feature::device_inputs : feature;
+    case Feature::other_devices: return kind == EngineKind::host ? Feature::device_inputs : feature;
     default: return feature;
   }
 }

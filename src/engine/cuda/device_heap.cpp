@@ -23,18 +23,6 @@ std::shared_ptr<T> pin(std::size_t count) {
   return {static_cast<T*>(data), [](T* freed) { (void)cudaFreeHost(freed); }};
 }
 
-/// The device of this rank, where −1 is by its place among the ranks of its host.
-std::int32_t device_of(const Group& group, std::int32_t wanted) {
-  int count = 0;
-  device::check(cudaGetDeviceCount(&count), "find a device");
-  if (wanted >= count)
-    fail(ErrorCode::invalid_argument, "rank {}: engine: there is no device {}, only {}", group.self, wanted, count);
-  if (wanted >= 0) return wanted;
-  std::int32_t place = 0;
-  for (std::int32_t rank = 0; rank < group.self.value; ++rank) place += group.is_near(RankId(rank).index());
-  return place % count;
-}
-
 }  // namespace
 
 HostPages::HostPages(std::int32_t num_ranks)
@@ -53,6 +41,18 @@ DeviceHeap::DeviceHeap(World& world, std::size_t bytes, std::int32_t device)
   device::preload_kernels();
 }
 
+std::int32_t DeviceHeap::device_of(const World& world, std::int32_t wanted) {
+  const Group& group = *world.impl()->group;
+  int count = 0;
+  device::check(cudaGetDeviceCount(&count), "find a device");
+  if (wanted >= count)
+    fail(ErrorCode::invalid_argument, "rank {}: engine: there is no device {}, only {}", group.self, wanted, count);
+  if (wanted >= 0) return wanted;
+  std::int32_t place = 0;
+  for (std::int32_t rank = 0; rank < group.self.value; ++rank) place += group.is_near(RankId(rank).index());
+  return place % count;
+}
+
 std::shared_ptr<DeviceHeap> DeviceHeap::of(World& world, const EngineOptions& options) {
   struct Wish {
     std::uint64_t bytes;
@@ -60,14 +60,13 @@ std::shared_ptr<DeviceHeap> DeviceHeap::of(World& world, const EngineOptions& op
   };
   World::Impl& impl = *world.impl();
   const Group& group = *impl.group;
-  const std::int32_t device = device_of(group, options.device->index);
+  const std::int32_t device = device_of(world, options.device->index);
   const device::OnDevice scope(device);
   auto& heap = impl.device_heaps[device];
   const Wish mine{options.device->heap_bytes, heap != nullptr};
   const auto all = world.all_gather(std::as_bytes(std::span(&mine, 1)));
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    Wish peer;
-    std::memcpy(&peer, all[rank].data(), sizeof(peer));
+    const Wish peer = gathered<Wish>(all[rank], rank);
     if (peer.bytes != mine.bytes)
       fail(ErrorCode::mismatch, "engine: device.heap_bytes is {} on rank {} and {} on rank {}", mine.bytes, group.self,
            peer.bytes, rank);

@@ -1,10 +1,13 @@
 // Device memory that all ranks of a node address, and what else their engines on a device share.
 #pragma once
 
+#include <cstring>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
+#include "core/fail.hpp"
 #include "engine/cuda/watchdog.hpp"
 #include "plan/cuda/plan_arrays.hpp"
 #include "shunt/engine.hpp"
@@ -30,11 +33,26 @@ struct HostPages {
   std::shared_ptr<std::uint32_t> vigils;
 };
 
+/// What a rank has gathered; throws Error(mismatch) unless it is of the size that all ranks' are.
+template <class T>
+T gathered(std::span<const std::byte> bytes, std::size_t rank) {
+  T value;
+  if (bytes.size() != sizeof(value))
+    fail(ErrorCode::mismatch, "rank {} makes something else: it sent {} bytes, expected {}", rank, bytes.size(),
+         sizeof(value));
+  std::memcpy(&value, bytes.data(), sizeof(value));
+  return value;
+}
+
 /// Allocated once, so that nothing is allocated while ranks wait for each other. A rank's memory lives until the last
 /// rank of its process has let go of it: a rank may end while others still wait for it.
 struct DeviceHeap : std::enable_shared_from_this<DeviceHeap> {
   /// Collective over the ranks of a node. Waits for the device to be idle, so no rank may have operations under way.
   DeviceHeap(World& world, std::size_t bytes, std::int32_t device);
+
+  /// The device of this rank; −1 is by its place among the ranks of its host. Throws Error(invalid_argument) if there
+  /// is none.
+  static std::int32_t device_of(const World& world, std::int32_t wanted);
 
   /// That of the world's engines on a device, made by the first of them: of its ranks of this host. Collective over
   /// all.

@@ -1,19 +1,45 @@
 // libshunt_cuda.so: what the core loads when something on a device is made.
+#include <cuda_runtime_api.h>
+
 #include "core/backend.hpp"
 #include "core/build.hpp"
+#include "core/cuda/on_device.hpp"
+#include "core/fail.hpp"
 #include "engine/cuda/cluster/cluster_engine.hpp"
 #include "engine/cuda/describe_devices.hpp"
 #include "engine/cuda/device_heap.hpp"
 #include "engine/cuda/node_engine.hpp"
 #include "engine/cuda/pruner.hpp"
 #include "engine/device_library.hpp"
+#include "engine/engine_impl.hpp"
+#include "kernels/cuda/bulk_copy_rows.hpp"
 
 namespace shunt {
 namespace {
 
+/// Before ranks meet: it may differ between them, and the call may be repeated.
+void check_sms(const World& world, const EngineOptions& options) {
+  const std::int32_t sms = options.device->sms;
+  if (sms == 0) return;
+  const RankId rank = world.rank();
+  const std::string engine = title_of("engine", options.name);
+  const std::int32_t index = DeviceHeap::device_of(world, options.device->index);
+  const device::OnDevice scope(index);
+  int all = 0;
+  device::check(cudaDeviceGetAttribute(&all, cudaDevAttrMultiProcessorCount, index), "count multiprocessors");
+  if (sms > all)
+    fail(ErrorCode::invalid_argument, "rank {}: {}: device.sms is {}, expected 0 to {}", rank, engine, sms, all);
+  if (!device::has_bulk_copies())
+    fail(ErrorCode::unsupported,
+         "rank {}: {}: device.sms is {}, but device {} has no bulk copies (compute capability 9.0), or this build no "
+         "code for them",
+         rank, engine, sms, index);
+}
+
 std::shared_ptr<Engine::Impl> make_engine(World& world, const EngineOptions& options) {
   const bool is_cluster = world.impl()->group->has_far();
   (void)complete(world, options, is_cluster ? EngineKind::cluster : EngineKind::node);  // before anything is allocated
+  if (!is_cluster) check_sms(world, options);
   auto heap = DeviceHeap::of(world, options);
   return is_cluster ? make_cluster_engine(world, options, std::move(heap))
                     : make_node_engine(world, options, std::move(heap));

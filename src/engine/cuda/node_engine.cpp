@@ -26,24 +26,30 @@ class PendingOnStream final : public Pending {
       : engine_(std::move(engine)), operation_(std::move(operation)), callers_(callers) {}
 
   void wait() override {
-    engine_->require_no_capture("wait");
     engine_->complete(*operation_);
+    engine_->require_no_capture("wait");
     engine_->wait(*operation_);
   }
   void wait_on(Stream stream) override {
     engine_->complete(*operation_);
-    if (stream != engine_->cuda_stream)
-      device::check(cudaStreamWaitEvent(stream, operation_->event.get(), 0), "let a stream wait for an operation");
+    let_wait(stream);
   }
   [[nodiscard]] bool done() const override {
     engine_->complete(*operation_);
     const cudaError_t status = cudaEventQuery(operation_->event.get());
     if (status != cudaSuccess) (void)cudaGetLastError();
-    return status == cudaSuccess;
+    return status != cudaErrorNotReady;
   }
-  void drop(bool) override { wait_on(callers_ ? callers_ : engine_->cuda_stream); }
+  void drop(bool) override {
+    engine_->complete_dropped(*operation_);
+    if (operation_->event) let_wait(callers_ ? callers_ : engine_->cuda_stream);
+  }
 
  private:
+  void let_wait(Stream stream) const {
+    if (stream != engine_->cuda_stream)
+      device::check(cudaStreamWaitEvent(stream, operation_->event.get(), 0), "let a stream wait for an operation");
+  }
   std::shared_ptr<NodeEngine> engine_;
   std::shared_ptr<NodeEngine::Submitted> operation_;
   Stream callers_;  // the stream that the call was given
@@ -69,19 +75,6 @@ NodeEngine::NodeEngine(World& engine_world, const EngineOptions& engine_options,
   const device::OnDevice scope(memory().device);
   options.device->index = memory().device;
   options.device->stream = cuda_stream;
-  if (const std::int32_t sms = options.device->sms; sms > 0) {
-    int all = 0;
-    device::check(cudaDeviceGetAttribute(&all, cudaDevAttrMultiProcessorCount, memory().device),
-                  "count multiprocessors");
-    if (sms > all)
-      fail(ErrorCode::invalid_argument, "rank {}: {}: device.sms is {}, expected 0 to {}", rank(), title("engine"), sms,
-           all);
-    if (!device::has_bulk_copies())
-      fail(ErrorCode::unsupported,
-           "rank {}: {}: device.sms is {}, but device {} has no bulk copies (compute capability 9.0), or this build no "
-           "code for them",
-           rank(), title("engine"), sms, memory().device);
-  }
   stream_in_use_.emplace(memory().device, cuda_stream);
   page_ = heap->take_page();
   watch_ = std::make_unique<device::Watchdog::Watch>(heap->watchdog, world, page_->vigil);
@@ -140,8 +133,7 @@ void NodeEngine::meet_peers(World& engine_world) {
   const auto all = engine_world.all_gather(std::as_bytes(std::span(&mine, 1)));
   std::vector<std::byte*> pointers(3 * count);
   for (std::size_t peer = 0; peer < count; ++peer) {
-    Introduction theirs;
-    std::memcpy(&theirs, all[peer].data(), sizeof(theirs));
+    const auto theirs = gathered<Introduction>(all[peer], peer);
     if (theirs.agreement != mine.agreement)
       fail(ErrorCode::mismatch, "{}: ranks {} and {} make engines with different options", title("engine"), rank(),
            peer);
@@ -205,8 +197,10 @@ void NodeEngine::keep_what_peers_may_write() const noexcept {
   };
   keep(control_block_.get());
   keep(elsewhere_block_.get());
-  for (const auto& [hash, buffers] : padded_)
-    for (const std::byte* written : {buffers->rows.data, buffers->row_scales.data, buffers->counts.data}) keep(written);
+  for (const auto& buffers : all_padded_buffers())
+    for (const std::byte* used : {buffers->rows.data, buffers->row_scales.data, buffers->counts.data,
+                                  buffers->expert_out.data, buffers->begins.get()})  // the last two are read
+      keep(used);
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   if (cudaStreamIsCapturing(cuda_stream, &status) != cudaSuccess || status != cudaStreamCaptureStatusNone) return;
   // What is shown at a meeting is used until the next, and all came to the last but one.
@@ -246,7 +240,7 @@ void NodeEngine::leave_out(std::span<const RankId> ranks) {
   for (const RankId left : ranks) is_left_out_[left.index()] = true;
   const device::OnDevice scope(memory().device);
   std::vector<std::byte* const*> tables{control_.blocks, elsewhere_.blocks};
-  for (const auto& [hash, buffers] : padded_)
+  for (const auto& buffers : all_padded_buffers())
     for (std::uint8_t place = 0; place < PaddedBuffers::kNumPlaces; ++place)
       tables.push_back(buffers->peers_at(static_cast<PaddedBuffers::Place>(place)));
   Hasher who;
@@ -260,9 +254,13 @@ void NodeEngine::leave_out(std::span<const RankId> ranks) {
   device::check(cudaStreamSynchronize(cuda_stream), "leave ranks out");
   page_->fault = {};
   watch_->leave_out(is_left_out_);
-  if (const auto half = half_done_.lock()) half->second_half.reset();
+  if (const auto half = half_done_.lock()) {
+    half->second_half.reset();
+    mark(*half);
+  }
   half_done_.reset();
-  is_dispatched_ = false;
+  has_lost_half_ = false;
+  dispatched_.reset();
   const device::Tag tag{OpKind::leave_out, device::Phase::begin, who.value()};
   device::launch(device::Regrouping{control_, elsewhere_, num_regroupings_ + 1, tag.packed(), furthest_round_},
                  cuda_stream);
@@ -297,20 +295,35 @@ void NodeEngine::copy_when_idle(void* to, const void* from, std::size_t bytes, c
 void NodeEngine::start_after(Stream after) {
   if (const auto half = half_done_.lock()) complete(*half);
   throw_if_faulty();
+  if (std::exchange(has_lost_half_, false))
+    fail(ErrorCode::invalid_argument,
+         "rank {}: {}: a ticket of padded rows was dropped when the capture that holds its call was over: its graph "
+         "does not wait for the others; wait for it, or drop it, while it is captured",
+         rank(), title("engine"));
   work_ = resting_->begin_work();
   if (after && after != cuda_stream)
     device::check(cudaStreamWaitEvent(cuda_stream, events_->record(after).get(), 0), "wait for the caller's stream");
   just_planned_ = {};
 }
 
-std::shared_ptr<Pending> NodeEngine::submit(Stream callers, std::optional<Submitted::Half> second_half) {
+std::shared_ptr<Pending> NodeEngine::submit(Stream callers, std::initializer_list<ConstTensor> inputs,
+                                            std::optional<Submitted::Half> second_half) {
   auto operation = std::make_shared<Submitted>();
+  for (const ConstTensor& input : inputs)
+    if (input.owner) operation->inputs.push_back(input.owner);
   operation->second_half = std::move(second_half);
+  operation->capture = capture_id();
   if (operation->second_half)
     half_done_ = operation;
   else
     mark(*operation);
   return std::make_shared<PendingOnStream>(shared_from_this(), std::move(operation), callers);
+}
+
+void NodeEngine::require_all_ranks(std::string_view operation) const {
+  if (has_left_out())
+    fail(ErrorCode::unsupported, "rank {}: {}: ranks were left out, so only padded plans go on", rank(),
+         title(operation));
 }
 
 void NodeEngine::mark(Submitted& operation) {
@@ -377,6 +390,10 @@ Tensor NodeEngine::allocate(DType dtype, std::int64_t rows, std::int64_t cols) c
 std::shared_ptr<std::byte> NodeEngine::allocate_hidden(std::size_t bytes) const {
   return with_room(
       [&] { return resting_->take(bytes, [&](std::size_t wanted) { return heap->memory.allocate(wanted); }); });
+}
+
+std::shared_ptr<std::byte> NodeEngine::allocate_kept(std::size_t bytes) const {
+  return with_room([&] { return heap->allocate(bytes); });
 }
 
 Tensor NodeEngine::staging(std::string_view operation, const ConstTensor& like) const {

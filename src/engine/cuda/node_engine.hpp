@@ -3,10 +3,12 @@
 
 #include <cuda_runtime_api.h>
 
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "engine/cuda/connections.hpp"
 #include "engine/cuda/device_heap.hpp"
@@ -63,10 +65,16 @@ class NodeEngine final : public Engine::Impl, public std::enable_shared_from_thi
       Tensor out;  ///< of combine
     };
     std::optional<Half> second_half = std::nullopt;
+    std::optional<std::uint64_t> capture = std::nullopt;   ///< that holds the first half
+    std::vector<std::shared_ptr<const void>> inputs = {};  ///< kept as long as the ticket
     device::Events::Event event = nullptr;
     std::uint64_t work = 0;
   };
+  /// Puts the second half on the stream, if there is one. Throws Error(invalid_argument) if the stream is in another
+  /// capture than it was for the first.
   void complete(Submitted& operation);
+  /// The same for a ticket that is dropped, where nothing can be thrown: the engine's next call does.
+  void complete_dropped(Submitted& operation);
   void wait(const Submitted& operation) const;
 
   std::shared_ptr<DeviceHeap> heap;
@@ -104,8 +112,10 @@ class NodeEngine final : public Engine::Impl, public std::enable_shared_from_thi
   [[nodiscard]] bool is_capturing() const { return capture_id().has_value(); }
   /// The stream goes on when `after` has come here.
   void start_after(Stream after);
-  [[nodiscard]] std::shared_ptr<Pending> submit(Stream callers,
+  [[nodiscard]] std::shared_ptr<Pending> submit(Stream callers, std::initializer_list<ConstTensor> inputs,
                                                 std::optional<Submitted::Half> second_half = std::nullopt);
+  /// Operations but those of `padded` plans write to all ranks.
+  void require_all_ranks(std::string_view operation) const;
   void mark(Submitted& operation);
   void give_back_what_is_over(const device::Events::Event& now);
   /// Blocks that peers may use from the meeting on.
@@ -121,6 +131,8 @@ class NodeEngine final : public Engine::Impl, public std::enable_shared_from_thi
   auto with_room(const Make& make) const;
   /// A block that no caller sees. It is given back when it is let go of and the stream has passed its last use.
   [[nodiscard]] std::shared_ptr<std::byte> allocate_hidden(std::size_t bytes) const;
+  /// One that lives long.
+  [[nodiscard]] std::shared_ptr<std::byte> allocate_kept(std::size_t bytes) const;
   [[nodiscard]] Tensor staging(std::string_view operation, const ConstTensor& like) const;
   [[nodiscard]] bool is_symmetric(const ConstTensor& tensor) const;
   /// The tensor itself where kernels can read it, else a copy.
@@ -155,7 +167,9 @@ class NodeEngine final : public Engine::Impl, public std::enable_shared_from_thi
                                                                        const PlanOptions& plan_options);
   [[nodiscard]] std::shared_ptr<PaddedBuffers> make_padded_buffers(const ExpertMap& map,
                                                                    const PlanOptions& plan_options);
-  void check_turn(OpKind kind) const;
+  /// Those of all plans and maps, for what concerns every rank's memory.
+  [[nodiscard]] std::vector<std::shared_ptr<const PaddedBuffers>> all_padded_buffers() const;
+  void check_turn(OpKind kind, const NodePlan& plan);
   [[nodiscard]] Ticket<Rows> dispatch_padded(const Plan& plan, const ConstTensor& x, Stream callers);
   [[nodiscard]] std::shared_ptr<Pending> combine_padded(const Pull& pull);
 
@@ -175,10 +189,24 @@ class NodeEngine final : public Engine::Impl, public std::enable_shared_from_thi
   std::map<std::uint64_t, std::shared_ptr<const device::MapTables>> maps_;
 
   // `padded`.
-  std::map<std::uint64_t, std::shared_ptr<const PaddedBuffers>> padded_;  // by PaddedBuffers::hash_of()
-  bool is_dispatched_ = false;                                            // a combine comes next
-  std::weak_ptr<Submitted> half_done_;                                    // not submitted whole
-  device::Control elsewhere_{};                                           // where ranks regroup
+  /// A dispatch whose combine comes next.
+  struct Dispatched {
+    std::shared_ptr<const PaddedBuffers> buffers;
+    std::int64_t num_tokens;
+    std::int32_t topk;
+    std::optional<std::uint64_t> capture;
+  };
+  struct KnownBuffers {
+    std::shared_ptr<const PaddedBuffers> buffers;
+    std::uint64_t last_plan;
+  };
+  std::map<std::uint64_t, KnownBuffers> padded_;  // by PaddedBuffers::hash_of()
+  std::uint64_t num_padded_plans_ = 0;
+  std::vector<std::weak_ptr<const PaddedBuffers>> made_buffers_;  // plans may hold what is not known any more
+  std::optional<Dispatched> dispatched_;
+  std::weak_ptr<Submitted> half_done_;  // not submitted whole
+  bool has_lost_half_ = false;          // of a ticket that was dropped when its capture was over
+  device::Control elsewhere_{};         // where ranks regroup
   std::shared_ptr<std::byte> elsewhere_block_;
   unsigned long long* furthest_round_ = nullptr;  // device
   std::vector<bool> is_left_out_;

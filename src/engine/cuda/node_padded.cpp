@@ -1,4 +1,5 @@
 // `padded` on devices of one node: few tokens, nothing planned, and each operation in two halves.
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -18,15 +19,36 @@ using device::MeetingPart;
 using device::Phase;
 using device::region_of;
 
+// Plans come in the same order on all ranks, so all know the same buffers, whatever each of them holds.
 std::shared_ptr<const PaddedBuffers> NodeEngine::padded_buffers_of(const ExpertMap& map,
                                                                    const PlanOptions& plan_options) {
+  constexpr std::size_t kMostKnown = 16;
   const std::uint64_t which = PaddedBuffers::hash_of(map.hash(), plan_options);
-  if (const auto known = padded_.find(which); known != padded_.end()) return known->second;
-  if (is_capturing())
-    fail(ErrorCode::invalid_argument,
-         "rank {}: {}: this map is new to the engine for padded rows; plan with it once before it is captured", rank(),
-         title("plan"));
-  return padded_[which] = make_padded_buffers(map, plan_options);
+  auto known = padded_.find(which);
+  if (known == padded_.end()) {
+    if (is_capturing())
+      fail(ErrorCode::invalid_argument,
+           "rank {}: {}: this map is new to the engine for padded rows; plan with it once before it is captured",
+           rank(), title("plan"));
+    if (has_left_out())
+      fail(ErrorCode::unsupported, "rank {}: {}: ranks were left out, so padded plans keep to the maps known before",
+           rank(), title("plan"));
+    std::shared_ptr<const PaddedBuffers> made = make_padded_buffers(map, plan_options);
+    if (padded_.size() == kMostKnown)
+      padded_.erase(std::ranges::min_element(padded_, {}, [](const auto& each) { return each.second.last_plan; }));
+    std::erase_if(made_buffers_, [](const auto& buffers) { return buffers.expired(); });
+    made_buffers_.push_back(made);
+    known = padded_.emplace(which, KnownBuffers{std::move(made), 0}).first;
+  }
+  known->second.last_plan = ++num_padded_plans_;
+  return known->second.buffers;
+}
+
+std::vector<std::shared_ptr<const PaddedBuffers>> NodeEngine::all_padded_buffers() const {
+  std::vector<std::shared_ptr<const PaddedBuffers>> all;
+  for (const auto& made : made_buffers_)
+    if (auto buffers = made.lock()) all.push_back(std::move(buffers));
+  return all;
 }
 
 std::shared_ptr<PaddedBuffers> NodeEngine::make_padded_buffers(const ExpertMap& map, const PlanOptions& plan_options) {
@@ -46,7 +68,7 @@ std::shared_ptr<PaddedBuffers> NodeEngine::make_padded_buffers(const ExpertMap& 
     quantised.x = allocate(fp8_e4m3, max_tokens, options.hidden);
     quantised.scales = allocate(f32, max_tokens, checks().num_scales());
     const std::array pointers{quantised.x.data, quantised.scales.data};
-    quantised.pointers = heap->allocate(sizeof(pointers));
+    quantised.pointers = allocate_kept(sizeof(pointers));
     copy_when_idle(quantised.pointers.get(), pointers.data(), sizeof(pointers), "tell where to quantise");
   }
   buffers->expert_out = allocate(*options.expert_dtype, num_rows, options.hidden);
@@ -54,14 +76,15 @@ std::shared_ptr<PaddedBuffers> NodeEngine::make_padded_buffers(const ExpertMap& 
   if (plan_options.packed) {
     buffers->packed_rows = allocate(options.dtype, num_rows, options.hidden);
     if (has_scales()) buffers->packed_row_scales = allocate(f32, num_rows, checks().num_scales());
-    buffers->begins = heap->allocate(static_cast<std::size_t>(num_runs) * sizeof(std::int32_t));
+    buffers->packed_counts = allocate(f32, num_runs, 1);
+    buffers->begins = allocate_kept(static_cast<std::size_t>(num_runs) * sizeof(std::int32_t));
   }
-  buffers->terms = heap->allocate(num_entries * sizeof(device::Term));
-  if (map.has_replicas()) buffers->copies = heap->allocate(num_entries * sizeof(std::int32_t));
+  buffers->terms = allocate_kept(num_entries * sizeof(device::Term));
+  if (map.has_replicas()) buffers->copies = allocate_kept(num_entries * sizeof(std::int32_t));
   for (std::int64_t local = 0; local <= num_local; ++local)
     buffers->offsets.push_back(static_cast<std::int32_t>(local * num_ranks() * max_tokens));
   const std::size_t offsets_bytes = buffers->offsets.size() * sizeof(std::int32_t);
-  buffers->offsets_on_device = heap->allocate(offsets_bytes);
+  buffers->offsets_on_device = allocate_kept(offsets_bytes);
   copy_when_idle(buffers->offsets_on_device.get(), buffers->offsets.data(), offsets_bytes, "tell where experts begin");
 
   struct Introduction {
@@ -75,24 +98,21 @@ std::shared_ptr<PaddedBuffers> NodeEngine::make_padded_buffers(const ExpertMap& 
   mine.offsets[PaddedBuffers::kCounts] = offset_of(buffers->counts.data);
   mine.offsets[PaddedBuffers::kExpertOut] = offset_of(buffers->expert_out.data);
   mine.offsets[PaddedBuffers::kBegins] = offset_of(buffers->begins.get());
-  const auto all = gather(std::as_bytes(std::span(&mine, 1)));
   const auto count = static_cast<std::size_t>(num_ranks());
   std::vector<std::byte*> pointers(PaddedBuffers::kNumPlaces * count);
+  // Nothing is allocated once ranks have met: one without room may try again while the others wait.
+  buffers->peers = allocate_kept(pointers.size() * sizeof(std::byte*));
+  const auto all = gather(std::as_bytes(std::span(&mine, 1)));
   for (std::size_t peer = 0; peer < count; ++peer) {
-    Introduction theirs;
-    std::memcpy(&theirs, all[peer].data(), sizeof(theirs));
+    const auto theirs = gathered<Introduction>(all[peer], peer);
     if (theirs.agreement != mine.agreement)
       fail(ErrorCode::mismatch, "{}: ranks {} and {} plan padded rows with different maps or options", title("plan"),
            rank(), peer);
     for (std::size_t place = 0; place < PaddedBuffers::kNumPlaces; ++place)
-      pointers[place * count + peer] =
-          is_left_out_[peer] ? nullptr : heap->memory.base_of(peer) + theirs.offsets[place];
+      pointers[place * count + peer] = heap->memory.base_of(peer) + theirs.offsets[place];
   }
-  buffers->peers = heap->allocate(pointers.size() * sizeof(std::byte*));
   copy_when_idle(buffers->peers.get(), pointers.data(), pointers.size() * sizeof(std::byte*),
                  "tell the device of its peers");
-  // All ranks have waited for their streams since they used what no plan holds any more.
-  std::erase_if(padded_, [](const auto& known) { return known.second.use_count() == 1; });
   return buffers;
 }
 
@@ -101,18 +121,28 @@ Tensor NodeEngine::expert_out(const PlanData& plan) const {
   return data.padded ? data.padded->expert_out : Impl::expert_out(plan);
 }
 
-void NodeEngine::check_turn(OpKind wanted) const {
-  const bool is_combine = wanted == OpKind::combine;
-  if (is_dispatched_ == is_combine) return;
-  throw_if_faulty();  // which may be why an operation is called again
-  fail(ErrorCode::invalid_argument, "rank {}: {}: padded rows need {} before: dispatch and combine take turns", rank(),
-       title(to_string(wanted)), is_combine ? "a dispatch" : "the combine of the last dispatch");
+void NodeEngine::check_turn(OpKind wanted, const NodePlan& plan) {
+  const std::optional<std::uint64_t> capture = capture_id();
+  // A capture that was given up, or has become a graph, leaves nothing behind.
+  if (dispatched_ && dispatched_->capture && dispatched_->capture != capture) dispatched_.reset();
+  const auto demand = [&](bool holds, const char* what) {
+    if (holds) return;
+    throw_if_faulty();  // which may be why an operation is called again
+    fail(ErrorCode::invalid_argument, "rank {}: {}: padded rows need {}: dispatch and combine take turns", rank(),
+         title(to_string(wanted)), what);
+  };
+  if (wanted == OpKind::dispatch) return demand(!dispatched_, "the combine of the last dispatch before");
+  demand(dispatched_.has_value(), "a dispatch before");
+  demand(dispatched_->capture == capture, "a dispatch in the same capture before");
+  demand(dispatched_->buffers == plan.padded && dispatched_->num_tokens == plan.num_tokens &&
+             dispatched_->topk == plan.topk,
+         "the plan of the last dispatch, or one like it");
 }
 
 Ticket<Rows> NodeEngine::dispatch_padded(const Plan& plan, const ConstTensor& x, Stream callers) {
   const NodePlan& data = data_of(plan);
   const PaddedBuffers& buffers = *data.padded;
-  check_turn(OpKind::dispatch);
+  check_turn(OpKind::dispatch, data);
   const device::OnDevice scope(memory().device);
   start_after(callers);
   ConstTensor sent = readable("dispatch", x);
@@ -154,9 +184,10 @@ Ticket<Rows> NodeEngine::dispatch_padded(const Plan& plan, const ConstTensor& x,
                           control_,
                           note(tag)},
       cuda_stream);
-  is_dispatched_ = true;
-  const auto* const counts = reinterpret_cast<const std::int32_t*>(buffers.counts.data);
-  return {submit(callers, Submitted::Half{held(plan), OpKind::dispatch, {}}),
+  dispatched_ = {data.padded, data.num_tokens, data.topk, capture_id()};
+  const Tensor& arrived = data.options.packed ? buffers.packed_counts : buffers.counts;
+  const auto* const counts = reinterpret_cast<const std::int32_t*>(arrived.data);
+  return {submit(callers, {x}, Submitted::Half{held(plan), OpKind::dispatch, {}}),
           {.data = data.options.packed ? buffers.packed_rows : buffers.rows,
            .scales = data.options.packed ? buffers.packed_row_scales : buffers.row_scales,
            .source_counts = {counts, static_cast<std::size_t>(buffers.counts.rows)},
@@ -164,19 +195,24 @@ Ticket<Rows> NodeEngine::dispatch_padded(const Plan& plan, const ConstTensor& x,
 }
 
 std::shared_ptr<Pending> NodeEngine::combine_padded(const Pull& pull) {
-  const PaddedBuffers& buffers = *data_of(pull.plan).padded;
-  check_turn(OpKind::combine);
+  const NodePlan& data = data_of(pull.plan);
+  const PaddedBuffers& buffers = *data.padded;
+  check_turn(OpKind::combine, data);
   const device::OnDevice scope(memory().device);
   start_after(pull.stream);
   if (pull.rows.data != buffers.expert_out.data) copy_in("combine", pull.rows, buffers.expert_out);
   const device::Tag tag{OpKind::combine, Phase::begin, pull.plan.data()->hash};
   device::launch_meeting(control_, note(tag), cuda_stream, MeetingPart::saying);
-  is_dispatched_ = false;
-  return submit(pull.stream, Submitted::Half{held(pull.plan), OpKind::combine, pull.out});
+  dispatched_.reset();
+  return submit(pull.stream, {pull.rows}, Submitted::Half{held(pull.plan), OpKind::combine, pull.out});
 }
 
 void NodeEngine::complete(Submitted& operation) {
   if (!operation.second_half) return;
+  if (operation.capture != capture_id())
+    fail(ErrorCode::invalid_argument, "rank {}: {}: its ticket must be waited for, or dropped, {}", rank(),
+         title(to_string(operation.second_half->kind)),
+         operation.capture ? "while the call is captured" : "before the stream is captured");
   const Submitted::Half half = *std::exchange(operation.second_half, std::nullopt);
   const device::OnDevice scope(memory().device);
   const NodePlan& plan = *half.plan;
@@ -187,13 +223,15 @@ void NodeEngine::complete(Submitted& operation) {
     device::launch_meeting(control_, note({half.kind, Phase::end, plan.hash}), cuda_stream, MeetingPart::waiting,
                            {.outputs = {region_of(is_packed ? buffers.packed_rows : buffers.rows),
                                         region_of(is_packed ? buffers.packed_row_scales : buffers.row_scales)},
-                            .counts = region_of(buffers.counts)});
+                            .counts = region_of(is_packed ? buffers.packed_counts : buffers.counts)});
     if (is_packed)
       device::launch(device::PackRows{.rows = buffers.rows.data,
                                       .packed_rows = buffers.packed_rows.data,
                                       .scales = reinterpret_cast<const float*>(buffers.row_scales.data),
                                       .packed_scales = reinterpret_cast<float*>(buffers.packed_row_scales.data),
                                       .counts = reinterpret_cast<const std::int32_t*>(buffers.counts.data),
+                                      .sources = buffers.peers_at(PaddedBuffers::kRows),
+                                      .packed_counts = reinterpret_cast<std::int32_t*>(buffers.packed_counts.data),
                                       .begins = reinterpret_cast<std::int32_t*>(buffers.begins.get()),
                                       .num_local = buffers.num_local,
                                       .num_ranks = buffers.num_ranks,
@@ -229,6 +267,14 @@ void NodeEngine::complete(Submitted& operation) {
                    cuda_stream);
   }
   mark(operation);
+}
+
+void NodeEngine::complete_dropped(Submitted& operation) {
+  if (operation.second_half && operation.capture != capture_id()) {
+    has_lost_half_ = true;
+    operation.second_half.reset();
+  }
+  complete(operation);
 }
 
 }  // namespace shunt

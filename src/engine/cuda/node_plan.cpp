@@ -178,6 +178,7 @@ Plan NodeEngine::plan(const Routing& routing, const ExpertMap& map, const PlanOp
   const device::OnDevice scope(memory().device);
   const bool is_padded = plan_options.layout == Layout::padded;
   const bool is_exact = !is_padded && plan_options.max_rows == 0;
+  if (!is_padded) require_all_ranks("plan");
   if (is_exact && is_capturing())
     fail(ErrorCode::invalid_argument, "rank {}: {}: what is captured needs max_rows", rank(), title("plan"));
   start_after(plan_options.stream);

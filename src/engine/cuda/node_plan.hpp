@@ -18,7 +18,6 @@ struct NodePlan final : PlanData {
   [[nodiscard]] PlanArrays device_arrays() const override;
   [[nodiscard]] PlanContents read() const override;
   void require_counts(std::string_view what) const override;
-  [[nodiscard]] bool is_exact() const { return options.max_rows == 0; }
 
   std::shared_ptr<const NodeEngine> owner;
   std::shared_ptr<const device::MapTables> map;  ///< kept for graphs that plan anew

@@ -14,6 +14,7 @@ using device::region_of;
 Ticket<Rows> NodeEngine::dispatch(const Plan& plan, const ConstTensor& x, const DispatchOptions& dispatch_options) {
   const NodePlan& data = data_of(plan);
   if (data.padded) return dispatch_padded(plan, x, dispatch_options.stream);
+  require_all_ranks("dispatch");
   const device::OnDevice scope(memory().device);
   const bool has_rows = is_given(data.options.rows);
   const bool are_shown = are_rows_shown(data);
@@ -35,7 +36,7 @@ Ticket<Rows> NodeEngine::dispatch(const Plan& plan, const ConstTensor& x, const 
               {.outputs = {region_of(received), region_of(received_scales)}});
   deliver(received, out);
   deliver(received_scales, scales);
-  return {submit(dispatch_options.stream), {.data = out, .scales = scales, .plan = plan}};
+  return {submit(dispatch_options.stream, {x, dispatch_options.scales}), {.data = out, .scales = scales, .plan = plan}};
 }
 
 bool NodeEngine::are_rows_shown(const NodePlan& plan) const {
@@ -64,6 +65,7 @@ void NodeEngine::send(const NodePlan& plan, const ConstTensor& x, const ConstTen
 std::shared_ptr<Pending> NodeEngine::start(const Pull& pull) {
   const NodePlan& data = data_of(pull.plan);
   if (data.padded) return combine_padded(pull);
+  require_all_ranks(to_string(pull.kind));
   const device::OnDevice scope(memory().device);
   start_after(pull.stream);
   const ConstTensor shown = show_to_peers(to_string(pull.kind), pull.rows);
@@ -81,13 +83,14 @@ std::shared_ptr<Pending> NodeEngine::start(const Pull& pull) {
                       .stop = &control_.progress->fault},
                      options.device->sms, cuda_stream);
   meet_to_end({pull.kind, Phase::end, data.hash}, {.outputs = {region_of(pull.out)}});
-  return submit(pull.stream);
+  return submit(pull.stream, {pull.rows});
 }
 
 std::shared_ptr<Pending> NodeEngine::start(const Backward& backward) {
   const NodePlan& data = data_of(backward.plan);
   const auto& [rows, weights] = backward.gradients;
   const bool has_weights = !data.shape.unique;
+  require_all_ranks("combine_backward");
   const device::OnDevice scope(memory().device);
   start_after(backward.stream);
   const ConstTensor grad_out = readable("combine_backward", backward.grad_out);
@@ -117,7 +120,7 @@ std::shared_ptr<Pending> NodeEngine::start(const Backward& backward) {
                    cuda_stream);
   zero_padding(data, rows);
   meet_to_end({OpKind::combine_backward, Phase::end, data.hash}, {.outputs = {region_of(rows), region_of(weights)}});
-  return submit(backward.stream);
+  return submit(backward.stream, {backward.grad_out, backward.expert_out});
 }
 
 }  // namespace shunt

@@ -43,6 +43,7 @@ struct PaddedBuffers {
   /// `packed` only: what the caller gets instead, and where each source's rows begin there.
   Tensor packed_rows;
   Tensor packed_row_scales;
+  Tensor packed_counts;               ///< as counts, which a rank that was left out may still write
   std::shared_ptr<std::byte> begins;  ///< [local experts, ranks]
   Tensor expert_out;
   Quantised quantised;

@@ -17,12 +17,18 @@ __global__ void pack_rows_kernel(const __grid_constant__ PackRows pack, std::int
   if (*pack.stop != 0) return;
   const auto run = static_cast<std::int32_t>(blockIdx.x);
   const std::int32_t expert = run / pack.num_ranks;
+  const auto count_of = [&](std::int32_t other) {
+    return pack.sources[other % pack.num_ranks] ? pack.counts[other] : 0;
+  };
   std::int32_t begin = 0;
-  for (std::int32_t earlier = expert * pack.num_ranks; earlier < run; ++earlier) begin += pack.counts[earlier];
-  if (blockIdx.y == 0 && threadIdx.x == 0) pack.begins[run] = begin;
+  for (std::int32_t earlier = expert * pack.num_ranks; earlier < run; ++earlier) begin += count_of(earlier);
+  const std::int32_t count = count_of(run);
+  if (blockIdx.y == 0 && threadIdx.x == 0) {
+    pack.begins[run] = begin;
+    pack.packed_counts[run] = count;
+  }
   const std::int64_t first = std::int64_t{run} * pack.max_tokens;
   const std::int64_t packed_first = std::int64_t{expert} * pack.num_ranks * pack.max_tokens + begin;
-  const std::int32_t count = pack.counts[run];
   for (auto row = static_cast<std::int32_t>(blockIdx.y); row < count; row += static_cast<std::int32_t>(gridDim.y)) {
     const auto* from = reinterpret_cast<const Word*>(pack.rows) + (first + row) * num_words;
     auto* to = reinterpret_cast<Word*>(pack.packed_rows) + (packed_first + row) * num_words;

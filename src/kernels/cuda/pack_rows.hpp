@@ -17,7 +17,9 @@ struct PackRows {
   const float* scales;  ///< num_scales per row; 0: none
   float* packed_scales;
   const std::int32_t* counts;
-  std::int32_t* begins;  ///< first packed row of each source, counted within the expert's block
+  std::byte* const* sources;    ///< [ranks], device: null where nothing counts that the rank may have sent
+  std::int32_t* packed_counts;  ///< those that were packed
+  std::int32_t* begins;         ///< first packed row of each source, counted within the expert's block
   std::int32_t num_local;
   std::int32_t num_ranks;
   std::int32_t max_tokens;

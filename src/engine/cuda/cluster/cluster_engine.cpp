@@ -102,9 +102,19 @@ Tensor ClusterEngine::allocate(DType dtype, std::int64_t rows, std::int64_t cols
   return tensor;
 }
 
+void ClusterEngine::require_here(Memory where, std::string_view operation) const {
+  if (!where.is_host() && where != memory_) require(Feature::other_devices, operation);
+}
+
 void ClusterEngine::copy(const ConstTensor& from, const Tensor& to) const {
+  require_here(from.memory, "copy");
+  require_here(to.memory, "copy");
   lane_->finish();
   if (from.memory.is_host() && to.memory.is_host()) return copy_rows(from, to);
+  if (!from.memory.is_host() && !to.memory.is_host() && to.is_contiguous()) {
+    lane_->launch(device::CopyBytes{from.data, to.data, from.row_bytes(), from.rows, from.stride_bytes()});
+    return lane_->finish();
+  }
   const bool at_once = from.is_contiguous() && to.is_contiguous();
   const std::size_t run_bytes = at_once ? from.bytes() : from.row_bytes();
   for (std::int64_t row = 0; row < (at_once ? 1 : from.rows); ++row) {
@@ -162,6 +172,7 @@ Plan ClusterEngine::plan(const Routing& routing, const ExpertMap& map, const Pla
   Routing here = routing;
   std::vector<std::byte> ids;
   std::vector<float> weights;
+  require_here(routing.memory, "plan");
   if (!routing.memory.is_host()) {
     ids.resize(routing.experts.size_bytes());
     weights.resize(routing.weights.size());

@@ -38,6 +38,7 @@ class ClusterEngine final : public HostDrivenEngine {
  private:
   /// What waits for an operation to start: for the caller's stream, or the engine's.
   [[nodiscard]] Stream before(Stream callers) const { return callers ? callers : options.device->stream; }
+  void require_here(Memory where, std::string_view operation) const;
   [[nodiscard]] device::SumOrder sum_order() const;
   /// The tensor itself where kernels can read it, else a copy, for which the host waits.
   [[nodiscard]] ConstTensor readable(const ConstTensor& tensor, Stream callers) const;
