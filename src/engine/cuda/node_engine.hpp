@@ -202,7 +202,9 @@ class NodeEngine final : public Engine::Impl, public std::enable_shared_from_thi
   };
   std::map<std::uint64_t, KnownBuffers> padded_;  // by PaddedBuffers::hash_of()
   std::uint64_t num_padded_plans_ = 0;
-  std::vector<std::weak_ptr<const PaddedBuffers>> made_buffers_;  // plans may hold what is not known any more
+  /// Not known any more. Peers may read expert_out when this rank is done, so they live until ranks meet on the host
+  /// and no plan has them.
+  std::vector<std::shared_ptr<const PaddedBuffers>> retired_buffers_;
   std::optional<Dispatched> dispatched_;
   std::weak_ptr<Submitted> half_done_;  // not submitted whole
   bool has_lost_half_ = false;          // of a ticket that was dropped when its capture was over

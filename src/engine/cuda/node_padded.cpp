@@ -34,10 +34,13 @@ std::shared_ptr<const PaddedBuffers> NodeEngine::padded_buffers_of(const ExpertM
       fail(ErrorCode::unsupported, "rank {}: {}: ranks were left out, so padded plans keep to the maps known before",
            rank(), title("plan"));
     std::shared_ptr<const PaddedBuffers> made = make_padded_buffers(map, plan_options);
-    if (padded_.size() == kMostKnown)
-      padded_.erase(std::ranges::min_element(padded_, {}, [](const auto& each) { return each.second.last_plan; }));
-    std::erase_if(made_buffers_, [](const auto& buffers) { return buffers.expired(); });
-    made_buffers_.push_back(made);
+    // Making them was a meeting on the host, for which all ranks had waited for their streams.
+    std::erase_if(retired_buffers_, [](const auto& buffers) { return buffers.use_count() == 1; });
+    if (padded_.size() == kMostKnown) {
+      const auto oldest = std::ranges::min_element(padded_, {}, [](const auto& each) { return each.second.last_plan; });
+      retired_buffers_.push_back(std::move(oldest->second.buffers));
+      padded_.erase(oldest);
+    }
     known = padded_.emplace(which, KnownBuffers{std::move(made), 0}).first;
   }
   known->second.last_plan = ++num_padded_plans_;
@@ -45,9 +48,8 @@ std::shared_ptr<const PaddedBuffers> NodeEngine::padded_buffers_of(const ExpertM
 }
 
 std::vector<std::shared_ptr<const PaddedBuffers>> NodeEngine::all_padded_buffers() const {
-  std::vector<std::shared_ptr<const PaddedBuffers>> all;
-  for (const auto& made : made_buffers_)
-    if (auto buffers = made.lock()) all.push_back(std::move(buffers));
+  std::vector<std::shared_ptr<const PaddedBuffers>> all = retired_buffers_;
+  for (const auto& [hash, known] : padded_) all.push_back(known.buffers);
   return all;
 }
 

@@ -143,7 +143,6 @@ void NodeEngine::check_plan_request(const Routing& routing, const ExpertMap& map
   check_request(routing, map, world->topology, rank(), plan_options);
   const auto num_tokens = static_cast<std::int64_t>(routing.num_tokens());
   const DeviceOptions& limits = *options.device;
-  demand(num_tokens == 0 || routing.experts.data(), "the routing names no experts");
   demand(map.num_physical() <= limits.max_experts,
          fmt::format("the map has {} physical experts, max_experts is {}", map.num_physical(), limits.max_experts));
   demand(num_tokens <= limits.max_tokens, fmt::format("{} tokens, max_tokens is {}", num_tokens, limits.max_tokens));
