@@ -54,53 +54,53 @@ void exchange_near(const ExchangePlace& place, const std::shared_ptr<const Group
 
 class FarSwap final : public Operation {
  public:
-  FarSwap(const ExchangePlace& place, const Announcement& announcement, std::vector<FarParcel> outgoing,
+  FarSwap(const ExchangePlace& place, const Announcement& announcement, std::vector<FarBytes> outgoing,
           std::span<const FarSender> senders)
       : Operation(place.group, place.engine, announcement, place.deadline, place.engine_name) {
-    for (FarParcel& parcel : outgoing) out_.push_back({std::move(parcel)});
+    for (FarBytes& far : outgoing) out_.push_back({std::move(far)});
     for (const FarSender& sender : senders) in_.push_back({{sender.rank, {}}, sender.most_bytes});
   }
 
   [[nodiscard]] std::vector<RankId> far_partners() const override {
     std::vector<RankId> partners;
-    for (const Out& out : out_) partners.push_back(out.parcel.rank);
-    for (const In& in : in_) partners.push_back(in.parcel.rank);
+    for (const Out& out : out_) partners.push_back(out.far.rank);
+    for (const In& in : in_) partners.push_back(in.far.rank);
     return partners;
   }
 
   void begin(std::span<const Announcement>) override {
-    for (const Out& out : out_) channel(out.parcel.rank).begin_sending();
-    for (const In& in : in_) channel(in.parcel.rank).begin_receiving();
+    for (const Out& out : out_) channel(out.far.rank).begin_sending();
+    for (const In& in : in_) channel(in.far.rank).begin_receiving();
   }
 
   Work work() override {
     bool moved = false, is_over = true;
     for (Out& out : out_) {
-      SliceChannel& to = channel(out.parcel.rank);
+      SliceChannel& to = channel(out.far.rank);
       moved |= send(out, to);
       is_over &= !to.is_sending();
     }
     for (In& in : in_) {
-      SliceChannel& from = channel(in.parcel.rank);
+      SliceChannel& from = channel(in.far.rank);
       moved |= receive(in, from);
       is_over &= from.has_ended();
     }
     return is_over ? Work::finished : progress_of(moved);
   }
 
-  [[nodiscard]] std::vector<FarParcel> received() {
-    std::vector<FarParcel> parcels;
-    for (In& in : in_) parcels.push_back(std::move(in.parcel));
-    return parcels;
+  [[nodiscard]] std::vector<FarBytes> received() {
+    std::vector<FarBytes> all;
+    for (In& in : in_) all.push_back(std::move(in.far));
+    return all;
   }
 
  private:
   struct Out {
-    FarParcel parcel;
+    FarBytes far;
     std::size_t num_sent = 0;
   };
   struct In {
-    FarParcel parcel;
+    FarBytes far;
     std::size_t most_bytes;
   };
 
@@ -109,7 +109,7 @@ class FarSwap final : public Operation {
     for (; to.is_sending(); moved = true) {
       auto slice = to.open_slice();
       if (!slice) break;
-      const std::span<const std::byte> left = std::span(out.parcel.bytes).subspan(out.num_sent);
+      const std::span<const std::byte> left = std::span(out.far.bytes).subspan(out.num_sent);
       const std::size_t count = std::min(slice->bytes.size(), left.size());
       std::copy_n(left.begin(), count, slice->bytes.begin());
       out.num_sent += count;
@@ -120,12 +120,12 @@ class FarSwap final : public Operation {
 
   bool receive(In& in, SliceChannel& from) const {
     bool moved = false;
-    auto& [parcel, most_bytes] = in;
+    auto& [far, most_bytes] = in;
     for (; const InSlice* slice = from.front_slice(); moved = true) {
-      if (slice->bytes.size() > most_bytes - parcel.bytes.size())
+      if (slice->bytes.size() > most_bytes - far.bytes.size())
         from.refuse(fmt::format("sent rank {} more than the {} bytes that {} #{} allows", group().self, most_bytes,
                                 to_string(announcement().kind), key().sequence));
-      parcel.bytes.insert(parcel.bytes.end(), slice->bytes.begin(), slice->bytes.end());
+      far.bytes.insert(far.bytes.end(), slice->bytes.begin(), slice->bytes.end());
       from.pop_slice();
     }
     return moved;
@@ -182,11 +182,11 @@ std::shared_ptr<const Group> near_group(const Group& all) {
 }
 
 /// Each rank's bytes travel once to each far node, to the rank's counterpart there.
-std::vector<FarParcel> swap_with_counterparts(const ExchangePlace& place, OpKind kind, std::span<const std::byte> mine,
-                                              std::size_t most_bytes) {
+std::vector<FarBytes> swap_with_counterparts(const ExchangePlace& place, OpKind kind, std::span<const std::byte> mine,
+                                             std::size_t most_bytes) {
   const Group& group = *place.group;
   const Topology& topology = place.topology;
-  std::vector<FarParcel> outgoing;
+  std::vector<FarBytes> outgoing;
   std::vector<FarSender> senders;
   for (std::int32_t n = 0; n < topology.num_nodes(); ++n) {
     const NodeId node(n);
@@ -200,8 +200,8 @@ std::vector<FarParcel> swap_with_counterparts(const ExchangePlace& place, OpKind
 
 }  // namespace
 
-std::vector<FarParcel> swap_far(const ExchangePlace& place, OpKind kind, std::uint64_t plan_hash,
-                                std::vector<FarParcel> outgoing, std::span<const FarSender> senders) {
+std::vector<FarBytes> swap_far(const ExchangePlace& place, OpKind kind, std::uint64_t plan_hash,
+                               std::vector<FarBytes> outgoing, std::span<const FarSender> senders) {
   const Announcement announcement{.kind = kind, .plan_hash = plan_hash};
   const auto operation = std::make_shared<FarSwap>(place, announcement, std::move(outgoing), senders);
   place.fabric.progress().issue_and_wait(operation, place.next_sequence);
@@ -215,8 +215,8 @@ void exchange(const ExchangePlace& place, OpKind kind, std::span<const std::byte
 
   Bundle bundle;
   bundle.add(group.self, mine);
-  for (const FarParcel& parcel : swap_with_counterparts(place, kind, mine.first(for_far.bytes), for_far.most_bytes))
-    bundle.add(parcel.rank, parcel.bytes);
+  for (const FarBytes& far : swap_with_counterparts(place, kind, mine.first(for_far.bytes), for_far.most_bytes))
+    bundle.add(far.rank, far.bytes);
   const auto near = near_group(group);
   exchange_near(place, near, kind, bundle.bytes(), [&](std::span<const std::span<const std::byte>> bundles) {
     std::vector<std::span<const std::byte>> all(group.members.size());

@@ -29,12 +29,12 @@ struct ExchangePlace {
 };
 
 /// More than any rank shows at a time; who sends more over the network is a liar.
-inline constexpr std::size_t kMostShownBytes = std::size_t{256} << 20;
+inline constexpr std::size_t kMostExchangedBytes = std::size_t{256} << 20;
 
 /// How much of a rank's bytes is for far ranks.
 struct ForFar {
-  std::size_t bytes;                         ///< of this rank's; the first ones
-  std::size_t most_bytes = kMostShownBytes;  ///< of any rank's
+  std::size_t bytes;                             ///< of this rank's; the first ones
+  std::size_t most_bytes = kMostExchangedBytes;  ///< of any rank's
 };
 
 /// Collective, blocking. `kind` is what the caller was called for; all ranks' must match.
@@ -42,7 +42,7 @@ void exchange(const ExchangePlace& place, OpKind kind, std::span<const std::byte
               const ReadAll& read);
 
 /// What a rank sends to, or has from, one far rank.
-struct FarParcel {
+struct FarBytes {
   RankId rank;
   std::vector<std::byte> bytes;
 };
@@ -55,7 +55,7 @@ struct FarSender {
 
 /// Collective, blocking: every rank sends to some far ranks, and all know from whom they hear. `plan_hash` must be
 /// equal on all. Returns what `senders` sent, in their order.
-std::vector<FarParcel> swap_far(const ExchangePlace& place, OpKind kind, std::uint64_t plan_hash,
-                                std::vector<FarParcel> outgoing, std::span<const FarSender> senders);
+std::vector<FarBytes> swap_far(const ExchangePlace& place, OpKind kind, std::uint64_t plan_hash,
+                               std::vector<FarBytes> outgoing, std::span<const FarSender> senders);
 
 }  // namespace shunt

@@ -39,20 +39,20 @@ class PendingOperation final : public Pending {
 };
 
 /// What forwarders and receivers on other hosts can't derive from counts.
-void swap_notes(const ExchangePlace& place, Planner& planner) {
-  std::vector<FarParcel> notes;
-  for (const Planner::Note& note : planner.notes()) {
-    const auto bytes = std::as_bytes(std::span(note.words));
-    notes.push_back({note.rank, {bytes.begin(), bytes.end()}});
+void swap_far_lists(const ExchangePlace& place, Planner& planner) {
+  std::vector<FarBytes> lists;
+  for (const Planner::FarList& list : planner.far_lists()) {
+    const auto bytes = std::as_bytes(std::span(list.words));
+    lists.push_back({list.rank, {bytes.begin(), bytes.end()}});
   }
   std::vector<FarSender> senders;
-  for (const RankId rank : planner.note_senders()) senders.push_back({rank, planner.most_note_bytes(rank)});
-  const auto received = swap_far(place, OpKind::plan, planner.agreement_hash(), std::move(notes), senders);
-  for (const FarParcel& note : received) {
+  for (const RankId rank : planner.far_list_senders()) senders.push_back({rank, planner.most_far_list_bytes(rank)});
+  const auto received = swap_far(place, OpKind::plan, planner.agreement_hash(), std::move(lists), senders);
+  for (const FarBytes& list : received) {
     try {
-      planner.accept_note(note.rank, note.bytes);
+      planner.accept_far_list(list.rank, list.bytes);
     } catch (const Error& error) {
-      place.fabric.blame({place.group->member(note.rank), error.what()});
+      place.fabric.blame({place.group->member(list.rank), error.what()});
     }
   }
 }
@@ -87,7 +87,7 @@ std::shared_ptr<PlanData> HostDrivenEngine::make_plan(const Routing& routing, co
   while (planner.needs_round())
     exchange(place, OpKind::plan, planner.proposal(), {planner.bytes_for_far()},
              [&](std::span<const std::span<const std::byte>> all) { accept(planner, all, *world->group); });
-  if (world->group->has_far()) swap_notes(place, planner);
+  if (world->group->has_far()) swap_far_lists(place, planner);
   std::shared_ptr<PlanData> data = planner.finish();
   data->engine = serial;
   // Two plans of one engine may have equal counts and still not be the same.

@@ -27,7 +27,7 @@ Tensor HostEngine::allocate(DType dtype, std::int64_t rows, std::int64_t cols) c
 
 void HostEngine::copy(const ConstTensor& from, const Tensor& to) const { copy_rows(from, to); }
 
-Block HostEngine::show_to_peers(const ConstTensor& tensor) const {
+Block HostEngine::publish(const ConstTensor& tensor) const {
   if (tensor.data && tensor.is_contiguous() && offset_of(tensor.data, tensor.bytes()))
     return {const_cast<std::byte*>(tensor.data), tensor.bytes(), tensor.owner};  // peers only read it
   const Tensor copy = allocate(tensor.dtype, tensor.rows, tensor.cols);
@@ -72,7 +72,7 @@ Ticket<Rows> HostEngine::dispatch(const Plan& plan, const ConstTensor& x, const 
   return {issue<Dispatch>(plan, announcement, std::move(inputs)), std::move(rows)};
 }
 
-Block HostEngine::show_packed_to_peers(const PlanData& plan, const ConstTensor& tensor) const {
+Block HostEngine::publish_packed(const PlanData& plan, const ConstTensor& tensor) const {
   const std::span counts = plan.arrived_counts->get();
   if (counts.empty() && plan.num_rows() > 0)
     fail(ErrorCode::invalid_argument, "rank {}: {}: packed rows need a dispatch with the plan to be complete before",
@@ -84,9 +84,10 @@ Block HostEngine::show_packed_to_peers(const PlanData& plan, const ConstTensor& 
 
 std::shared_ptr<Pending> HostEngine::start(const Pull& pull) {
   const PlanData& plan = *pull.plan.data();
-  const Block shown = plan.options.packed ? show_packed_to_peers(plan, pull.rows) : show_to_peers(pull.rows);
-  const Announcement announcement{pull.kind, pull.plan.data()->hash, *offset_of(shown.data, 0), pull.rows.bytes(), 0};
-  Combine::Inputs inputs{shown.owner,
+  const Block published = plan.options.packed ? publish_packed(plan, pull.rows) : publish(pull.rows);
+  const Announcement announcement{pull.kind, pull.plan.data()->hash, *offset_of(published.data, 0), pull.rows.bytes(),
+                                  0};
+  Combine::Inputs inputs{published.owner,
                          options.hidden,
                          {*options.expert_dtype, *options.wire_dtype, *options.result_dtype},
                          options.reduction,
@@ -100,12 +101,12 @@ std::shared_ptr<Pending> HostEngine::start(const Backward& backward) {
   const bool has_weights = backward.plan.layout() != Layout::token_unique;
   if (weights.bytes() > 0) std::memset(weights.data, 0, weights.bytes());
   const Block output{rows.data, rows.bytes(), rows.owner};
-  const Block shown = has_weights ? show_to_peers(backward.expert_out) : output;
-  CombineBackward::Inputs inputs{backward.grad_out,     shown.owner,
+  const Block published = has_weights ? publish(backward.expert_out) : output;
+  CombineBackward::Inputs inputs{backward.grad_out,     published.owner,
                                  *options.expert_dtype, output,
                                  has_weights,           reinterpret_cast<float*>(weights.data)};
   const Announcement announcement{OpKind::combine_backward, backward.plan.data()->hash, *offset_of(output.data, 0),
-                                  output.bytes, *offset_of(shown.data, 0)};
+                                  output.bytes, *offset_of(published.data, 0)};
   return issue<CombineBackward>(backward.plan, announcement, std::move(inputs));
 }
 

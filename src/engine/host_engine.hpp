@@ -25,9 +25,9 @@ class HostEngine final : public HostDrivenEngine {
     return world->fabric->transport().offset_of(data, bytes);
   }
   /// The tensor itself where peers can read it, else a copy of it.
-  [[nodiscard]] Block show_to_peers(const ConstTensor& tensor) const;
+  [[nodiscard]] Block publish(const ConstTensor& tensor) const;
   /// A copy, in which packed rows stand where the plan has them.
-  [[nodiscard]] Block show_packed_to_peers(const PlanData& plan, const ConstTensor& tensor) const;
+  [[nodiscard]] Block publish_packed(const PlanData& plan, const ConstTensor& tensor) const;
 };
 
 }  // namespace shunt

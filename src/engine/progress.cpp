@@ -1,4 +1,4 @@
-// What callers and the server thread do; progress_room.cpp is what one of them at a time does.
+// What callers and the server thread do; progress_driver.cpp is what one of them at a time does.
 #include "engine/progress.hpp"
 
 #include <algorithm>
@@ -146,14 +146,14 @@ void Progress::issue_and_wait(const std::shared_ptr<Operation>& operation, std::
   wait(*operation);
 }
 
-// Whoever fails to enter raises room_contended_ and tries once more; so either that try succeeds, or the thread inside
-// leaves later than the flag was raised, sees it, and wakes those who sleep.
+// Whoever fails to enter raises driver_contended_ and tries once more; so either that try succeeds, or the thread
+// inside leaves later than the flag was raised, sees it, and wakes those who sleep.
 bool Progress::try_advance() {
   // Destroyed last, outside the room: what operations keep alive is the caller's, and may end in here again.
   std::vector<std::shared_ptr<Operation>> finished;
-  std::unique_lock room(room_mutex_, std::try_to_lock);
+  std::unique_lock room(driver_mutex_, std::try_to_lock);
   if (!room) {
-    room_contended_ = true;
+    driver_contended_ = true;
     if (!room.try_lock()) return false;
   }
   bool moved = true;
@@ -165,7 +165,7 @@ bool Progress::try_advance() {
   }
   finished.swap(finished_);
   room.unlock();
-  if (room_contended_.exchange(false)) transport_->wake();
+  if (driver_contended_.exchange(false)) transport_->wake();
   return moved;
 }
 

@@ -80,7 +80,7 @@ class Progress {
   void flush_backlog();
   void say_farewell();
 
-  // Driving. room_mutex_ is held while one thread polls, runs and completes operations.
+  // Driving. driver_mutex_ is held while one thread polls, runs and completes operations.
   bool try_advance();
   bool advance();
   bool receive();
@@ -125,8 +125,8 @@ class Progress {
   std::vector<std::deque<SignalRecord>> backlog_;   // by transport rank: what its mailbox had no room for
   std::atomic<std::size_t> backlog_size_{0};
 
-  std::mutex room_mutex_;
-  std::atomic<bool> room_contended_{false};
+  std::mutex driver_mutex_;
+  std::atomic<bool> driver_contended_{false};
   OperationTable table_;
   std::vector<std::shared_ptr<Operation>> queue_;     // to be stepped, each once
   std::vector<std::shared_ptr<Operation>> finished_;  // since a thread entered the room

@@ -97,10 +97,10 @@ std::vector<std::vector<std::byte>> gather(World::Impl& world, OpKind kind, std:
 void World::barrier() { gather(*impl_, OpKind::barrier, {}, 0); }
 
 std::vector<std::vector<std::byte>> World::all_gather(std::span<const std::byte> mine) {
-  if (mine.size() > kMostShownBytes)
+  if (mine.size() > kMostExchangedBytes)
     fail(ErrorCode::invalid_argument, "rank {}: all_gather of {} bytes, at most {} are allowed", rank(), mine.size(),
-         kMostShownBytes);
-  return gather(*impl_, OpKind::all_gather, mine, kMostShownBytes);
+         kMostExchangedBytes);
+  return gather(*impl_, OpKind::all_gather, mine, kMostExchangedBytes);
 }
 
 World World::split(std::int32_t colour) {

@@ -148,7 +148,7 @@ class TabuSearch {
         chosen = {a, b, cost};
       }
     }
-    if (chosen.cost == std::numeric_limits<double>::infinity()) return any_is_resting(step);
+    if (chosen.cost == std::numeric_limits<double>::infinity()) return any_is_deferred(step);
     swap(chosen.a, chosen.b);
     const std::size_t longest = std::min<std::size_t>(15, problem_.num_items() / 4 + 1);
     const int rest = static_cast<int>(longest / 3 + random_.below(longest - longest / 3 + 1));
@@ -157,7 +157,7 @@ class TabuSearch {
     return true;
   }
 
-  [[nodiscard]] bool any_is_resting(int step) const {
+  [[nodiscard]] bool any_is_deferred(int step) const {
     return std::any_of(free_after_.begin(), free_after_.end(), [&](int until) { return until > step; });
   }
 

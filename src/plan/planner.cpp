@@ -124,7 +124,7 @@ struct Planner::State {
   }
 
   /// Whether one far rank has something to tell another; one of them is this rank.
-  [[nodiscard]] bool has_note(RankId from, RankId to) const {
+  [[nodiscard]] bool has_far_list(RankId from, RankId to) const {
     if (wiring.are_near(from, to)) return false;
     if (!shares || shares->at(from, to) > 0) return true;
     return options.layout == Layout::token_unique &&
@@ -136,7 +136,7 @@ struct Planner::State {
     return options.layout == Layout::padded && topology.counterpart(from, topology.node(to)) == to;
   }
 
-  [[nodiscard]] std::vector<std::uint32_t> note_for(RankId to) const {
+  [[nodiscard]] std::vector<std::uint32_t> far_list_for(RankId to) const {
     std::vector<std::uint32_t> words;
     const auto flow = std::find_if(made->out_flows.begin(), made->out_flows.end(),
                                    [&](const OutFlow& each) { return each.forwarder == to; });
@@ -160,8 +160,8 @@ struct Planner::State {
     return count;
   }
 
-  /// Of the three parts that read_note() takes.
-  [[nodiscard]] std::size_t most_note_words(RankId source) const {
+  /// Of the three parts that read_far_list() takes.
+  [[nodiscard]] std::size_t most_far_list_words(RankId source) const {
     const auto max_tokens = static_cast<std::size_t>(options.max_tokens);
     std::size_t words =
         most_relay_words(shares ? shares->at(source, self) : num_experts_here() * max_tokens, agreement.topk);
@@ -176,7 +176,7 @@ struct Planner::State {
     return {sums->tokens_from(source), std::accumulate(rows.begin(), rows.end(), std::size_t{0})};
   }
 
-  void read_note(RankId source, std::span<const std::uint32_t> words) {
+  void read_far_list(RankId source, std::span<const std::uint32_t> words) {
     InFlow flow = read_relay_list(words, *made, *slot_runs, source);
     if (shares && flow.tokens.size() != shares->at(source, self)) fail_note(source);
     if (tells_source_counts(source, self)) {
@@ -202,7 +202,7 @@ struct Planner::State {
   }
 
   [[noreturn]] void fail_note(RankId source) const {
-    fail_because_of(source, "plan: rank {} sent rank {} a note that contradicts its counts", source, self);
+    fail_because_of(source, "plan: rank {} sent rank {} a far list that contradicts its counts", source, self);
   }
 
   void fill_rows(PlanData& plan) {
@@ -278,31 +278,32 @@ std::size_t Planner::bytes_for_far() const { return bytes_without_lists(state_->
 
 std::uint64_t Planner::agreement_hash() const { return hash_of(state_->agreement); }
 
-std::vector<Planner::Note> Planner::notes() {
+std::vector<Planner::FarList> Planner::far_lists() {
   state_->settle();
-  std::vector<Note> notes;
+  std::vector<FarList> lists;
   for (std::size_t rank = 0; rank < state_->wiring.hosts.size(); ++rank)
-    if (state_->has_note(state_->self, RankId(rank))) notes.push_back({RankId(rank), state_->note_for(RankId(rank))});
-  return notes;
+    if (state_->has_far_list(state_->self, RankId(rank)))
+      lists.push_back({RankId(rank), state_->far_list_for(RankId(rank))});
+  return lists;
 }
 
-std::vector<RankId> Planner::note_senders() {
+std::vector<RankId> Planner::far_list_senders() {
   state_->settle();
   std::vector<RankId> senders;
   for (std::size_t rank = 0; rank < state_->wiring.hosts.size(); ++rank)
-    if (state_->has_note(RankId(rank), state_->self)) senders.emplace_back(rank);
+    if (state_->has_far_list(RankId(rank), state_->self)) senders.emplace_back(rank);
   return senders;
 }
 
-std::size_t Planner::most_note_bytes(RankId source) const {
-  return state_->most_note_words(source) * sizeof(std::uint32_t);
+std::size_t Planner::most_far_list_bytes(RankId source) const {
+  return state_->most_far_list_words(source) * sizeof(std::uint32_t);
 }
 
-void Planner::accept_note(RankId source, std::span<const std::byte> bytes) {
+void Planner::accept_far_list(RankId source, std::span<const std::byte> bytes) {
   std::vector<std::uint32_t> words(bytes.size() / sizeof(std::uint32_t));
   if (words.size() * sizeof(std::uint32_t) != bytes.size()) state_->fail_note(source);
   if (!words.empty()) std::memcpy(words.data(), bytes.data(), bytes.size());
-  state_->read_note(source, words);
+  state_->read_far_list(source, words);
 }
 
 std::shared_ptr<PlanData> Planner::finish() {
@@ -311,7 +312,7 @@ std::shared_ptr<PlanData> Planner::finish() {
   if (plan.options.layout == Layout::token_unique) {
     std::vector<TokenList> lists;
     for (auto& list : state_->lists) {
-      // A far rank that has no token for this one sends no note.
+      // A far rank that has no token for this one sends no far list.
       lists.push_back(list ? std::move(*list) : TokenList(0, 0));
     }
     fill_unique_maps(plan, lists);

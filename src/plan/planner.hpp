@@ -49,19 +49,19 @@ class Planner {
   void accept(std::span<const std::span<const std::byte>> proposals);
 
   /// What a rank must tell a far one besides counts, after the last round.
-  struct Note {
+  struct FarList {
     RankId rank;
     std::vector<std::uint32_t> words;
   };
   /// Equal on ranks that agree on all but their routing.
   [[nodiscard]] std::uint64_t agreement_hash() const;
-  /// This rank's notes and the ranks whose notes it must accept before finish().
-  [[nodiscard]] std::vector<Note> notes();
-  [[nodiscard]] std::vector<RankId> note_senders();
-  /// What an honest sender's note can't exceed.
-  [[nodiscard]] std::size_t most_note_bytes(RankId source) const;
+  /// This rank's far lists and the ranks whose far lists it must accept before finish().
+  [[nodiscard]] std::vector<FarList> far_lists();
+  [[nodiscard]] std::vector<RankId> far_list_senders();
+  /// What an honest sender's far list can't exceed.
+  [[nodiscard]] std::size_t most_far_list_bytes(RankId source) const;
   /// Throws as accept() does.
-  void accept_note(RankId source, std::span<const std::byte> bytes);
+  void accept_far_list(RankId source, std::span<const std::byte> bytes);
 
   [[nodiscard]] std::shared_ptr<PlanData> finish();
 

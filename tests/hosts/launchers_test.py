@@ -36,7 +36,7 @@ class Launchers(Hosts):
 class Mpirun(Hosts):
     WITHOUT_VARIABLES = ["env", "-u", "MASTER_ADDR", "-u", "MASTER_PORT", "-u", "SHUNT_JOB_TOKEN"]
 
-    def expect_meeting(self, *words):
+    def expect_barrier(self, *words):
         printed = self.expect_success("-n", 4, *words, program="mpirun", options=["--mpi"], hosts=2, ranks_per_host=2)
         # A busy machine makes mpirun warn of its own children.
         return sorted(line for line in printed.splitlines() if "plm:rsh: Warning" not in line)
@@ -49,24 +49,24 @@ class Mpirun(Hosts):
 
     def test_finds_the_hosts_by_variables(self):
         passed_on = ["-x", "MASTER_ADDR", "-x", "MASTER_PORT", "-x", "SHUNT_JOB_TOKEN", "-x", "SHUNT_INTERFACE"]
-        self.assertEqual(self.expect_meeting(*passed_on, RANK, "meet"), FOUR_RANKS)
+        self.assertEqual(self.expect_barrier(*passed_on, RANK, "meet"), FOUR_RANKS)
 
     def test_needs_no_variables_whenever_the_program_calls_mpi_and_however_many_worlds_it_makes(self):
         program = self.pmix_program()
         for when in ("mpi-first", "mpi-later"):
             with self.subTest(when=when):
-                self.assertEqual(self.expect_meeting(*self.WITHOUT_VARIABLES, program, when), sorted(3 * FOUR_RANKS) + ["sum 6"])
+                self.assertEqual(self.expect_barrier(*self.WITHOUT_VARIABLES, program, when), sorted(3 * FOUR_RANKS) + ["sum 6"])
 
     def test_joins_the_ranks_of_a_communicator(self):
         halves = ["rank 0 of 2 on node 0", "rank 1 of 2 on node 1"]
-        printed = self.expect_meeting(*self.WITHOUT_VARIABLES, self.pmix_program(), "mpi-bootstrap")
+        printed = self.expect_barrier(*self.WITHOUT_VARIABLES, self.pmix_program(), "mpi-bootstrap")
         self.assertEqual(printed, sorted(FOUR_RANKS + 2 * halves) + ["sum 6"])
 
     def test_needs_no_variables_without_mpi(self):
         self.pmix_program()
         for words in (["-u", "SHUNT_INTERFACE"], ["SHUNT_PORT_RANGE=31000-31999"], ["SHUNT_JOB_TOKEN=open sesame"]):
             with self.subTest(words=words):
-                self.assertEqual(self.expect_meeting(*self.WITHOUT_VARIABLES, *words, RANK, "meet"), FOUR_RANKS)
+                self.assertEqual(self.expect_barrier(*self.WITHOUT_VARIABLES, *words, RANK, "meet"), FOUR_RANKS)
 
     def test_names_the_variables_that_only_rank_0_has(self):
         self.pmix_program()

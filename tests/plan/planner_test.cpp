@@ -221,12 +221,12 @@ TEST(PlanBetweenHosts, IsThatOfOneHostAndItsForwardersHandOutWhatSourcesSend) {
       }
     }
     for (std::size_t from = 0; from < planners.size(); ++from)
-      for (const Planner::Note& note : planners[from].notes()) {
-        Planner& to = planners[note.rank.index()];
-        const auto senders = to.note_senders();
+      for (const Planner::FarList& list : planners[from].far_lists()) {
+        Planner& to = planners[list.rank.index()];
+        const auto senders = to.far_list_senders();
         ASSERT_TRUE(std::ranges::count(senders, RankId(from)) == 1) << "seed " << seed;
-        ASSERT_LE(note.words.size() * sizeof(std::uint32_t), to.most_note_bytes(RankId(from)));
-        to.accept_note(RankId(from), std::as_bytes(std::span(note.words)));
+        ASSERT_LE(list.words.size() * sizeof(std::uint32_t), to.most_far_list_bytes(RankId(from)));
+        to.accept_far_list(RankId(from), std::as_bytes(std::span(list.words)));
       }
     std::vector<std::shared_ptr<PlanData>> plans;
     for (Planner& planner : planners) plans.push_back(planner.finish());

@@ -45,21 +45,21 @@ void RawPeer::connect(std::span<const std::byte> address) {
 }
 
 void RawPeer::send(Kind kind, std::span<const std::byte> bytes) {
-  auto parcel = std::make_unique<far::Parcel>();
-  parcel->to = RankId(0);
-  parcel->header.session = kToHonest;
-  parcel->header.from = 1;
-  parcel->header.kind = kind;
+  auto packet = std::make_unique<far::Packet>();
+  packet->to = RankId(0);
+  packet->header.session = kToHonest;
+  packet->header.from = 1;
+  packet->header.kind = kind;
   std::vector<std::byte> copy(bytes.begin(), bytes.end());
   if (kind == Kind::slice) {
     const auto owner = std::make_shared<std::vector<std::byte>>(std::move(copy));
-    parcel->slice = {*owner, owner};
-    parcel->slice_bytes = owner->size();
+    packet->slice = {*owner, owner};
+    packet->slice_bytes = owner->size();
   } else {
-    parcel->small = std::move(copy);
+    packet->small = std::move(copy);
   }
   const std::int64_t num_before = num_sent_;
-  carrier_->send(std::move(parcel));
+  carrier_->send(std::move(packet));
   while (num_sent_ == num_before && !is_lost_) progress();
 }
 

@@ -65,7 +65,7 @@ class RawPeer : private far::Receiver {
  private:
   bool wants(const far::Header& header, std::size_t bytes) override;
   void receive(const far::Header& header, std::span<const std::byte> bytes, std::shared_ptr<const void> owner) override;
-  void note_sent(const far::Parcel&) override { ++num_sent_; }
+  void note_sent(const far::Packet&) override { ++num_sent_; }
   void lose(RankId, const std::string&) override { is_lost_ = true; }
 
   bool is_lost_ = false;

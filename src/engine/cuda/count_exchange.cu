@@ -2,18 +2,18 @@
 #include "engine/cuda/count_exchange.hpp"
 #include "engine/cuda/tag.hpp"
 #include "plan/cuda/slots.cuh"
-#include "transport/cuda/meeting.cuh"
+#include "transport/cuda/barrier.cuh"
 
 namespace shunt::device {
 namespace {
 
 constexpr int kThreads = 512;
 
-/// Called by one whole block. The counts are in place before the signal of the meeting: meet() begins with a barrier,
-/// after which it releases.
+/// Called by one whole block. The counts are in place before the barrier's signal: pass_barrier() begins with a
+/// __syncthreads(), after which it releases.
 __device__ void add_up_and_push_counts(const CountExchange& exchange) {
   const Control& control = exchange.control;
-  const std::size_t offset = control.shape.words(control.progress->meetings + 1, control.self);
+  const std::size_t offset = control.shape.words(control.state->barriers + 1, control.self);
   add_up_tiles(exchange.shape, exchange.plan, [&](std::int32_t column, std::uint32_t count) {
     constexpr int kAtOnce = 8;  // loads on their way
     for (std::int32_t begin = 0; begin < control.shape.num_ranks; begin += kAtOnce) {
@@ -37,7 +37,7 @@ __device__ std::int64_t bad_entry_of_thread(const CountExchange& exchange) {
   return -1;
 }
 
-/// Called by a whole block, of which at least one thread knows a bad entry. This rank comes to the meeting once more,
+/// Called by a whole block, of which at least one thread has a bad entry. This rank arrives at the barrier once more,
 /// so that the others learn why it comes to none after.
 __device__ void refuse(const CountExchange& exchange, std::int64_t bad_entry) {
   __shared__ unsigned long long first;
@@ -47,14 +47,14 @@ __device__ void refuse(const CountExchange& exchange, std::int64_t bad_entry) {
   __syncthreads();
   const auto entry = static_cast<std::int64_t>(first);
   const BadEntry bad{static_cast<std::int32_t>(entry / exchange.shape.topk), exchange.experts[entry]};
-  const Note note{exchange.note.offset, bad.packed(), Tag::at(Phase::refused, exchange.note.tag)};
-  meet<MeetingPart::saying>(exchange.control, note);
+  const BarrierRecord record{exchange.record.offset, bad.packed(), Tag::at(Phase::refused, exchange.record.tag)};
+  pass_barrier<BarrierPart::arrive>(exchange.control, record);
   if (threadIdx.x == 0)
-    report(exchange.control, {FaultRecord::routing, exchange.control.self, exchange.note.tag, 0, bad.packed()});
+    report(exchange.control, {FaultRecord::routing, exchange.control.self, exchange.record.tag, 0, bad.packed()});
 }
 
 /// A rank that has failed receives nothing: experts that read on the device how many rows they have find none.
-__device__ void tell_of_no_rows(const CountExchange& exchange) {
+__device__ void publish_no_rows(const CountExchange& exchange) {
   const std::int32_t num_local = exchange.shape.num_local;
   for (std::int32_t local = threadIdx.x; local < num_local; local += kThreads) exchange.plan.expert_counts[local] = 0;
   for (std::int32_t local = threadIdx.x; local <= num_local; local += kThreads) exchange.plan.expert_offsets[local] = 0;
@@ -71,23 +71,23 @@ __device__ bool exchange_counts(const CountExchange& exchange) {
     refuse(exchange, bad_entry);
     return false;
   }
-  if (!meet(control, exchange.note)) return false;
-  const std::uint32_t meeting = control.progress->meetings;
+  if (!pass_barrier(control, exchange.record)) return false;
+  const std::uint32_t barrier = control.state->barriers;
   const auto* counts =
-      reinterpret_cast<const std::uint32_t*>(control.blocks[control.self] + control.shape.words(meeting, 0));
+      reinterpret_cast<const std::uint32_t*>(control.blocks[control.self] + control.shape.words(barrier, 0));
   const PlanSizes sizes = derive_slots<kThreads>(exchange.shape, exchange.map, exchange.rules, control.self, counts,
                                                  control.shape.num_words, exchange.plan);
   if (threadIdx.x == 0) *exchange.told = sizes;
   if (!sizes.overflowed || exchange.drops) return true;
   if (threadIdx.x == 0)
-    report(control, {FaultRecord::overflow, control.self, exchange.note.tag,
+    report(control, {FaultRecord::overflow, control.self, exchange.record.tag,
                      static_cast<std::uint64_t>(exchange.rules.max_rows), static_cast<std::uint64_t>(sizes.most_rows)});
-  __syncthreads();  // the sizes are told before tell_of_no_rows() says otherwise
+  __syncthreads();  // sizes are written before publish_no_rows() overwrites them
   return false;
 }
 
 __global__ void __launch_bounds__(kThreads) count_exchange_kernel(const __grid_constant__ CountExchange exchange) {
-  if (!exchange_counts(exchange)) tell_of_no_rows(exchange);
+  if (!exchange_counts(exchange)) publish_no_rows(exchange);
 }
 
 }  // namespace

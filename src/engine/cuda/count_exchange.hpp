@@ -1,4 +1,4 @@
-// The meeting of a plan: ranks exchange their counts, and derive slots from all of them.
+// The barrier of a plan: ranks publish their counts, and derive slots from all of them.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,7 +12,7 @@ namespace shunt::device {
 
 struct CountExchange {
   Control control;
-  Note note;
+  BarrierRecord record;
   PlanShape shape;
   MapTables map;
   SlotRules rules;

@@ -26,7 +26,8 @@ std::shared_ptr<T> pin(std::size_t count) {
 }  // namespace
 
 HostPages::HostPages(std::int32_t num_ranks)
-    : pages(pin<HostPage>(kMost)), vigils(pin<std::uint32_t>(kMost * device::Vigil::num_words(num_ranks))) {}
+    : pages(pin<HostPage>(kMost)),
+      watchdog_words(pin<std::uint32_t>(kMost * device::WatchdogWords::num_words(num_ranks))) {}
 
 DeviceHeap::DeviceHeap(World& world, std::size_t bytes, std::int32_t device)
     : host_pages(std::make_shared<HostPages>(world.size())),
@@ -108,10 +109,10 @@ std::shared_ptr<HostPage> DeviceHeap::take_page() {
     fail(ErrorCode::system, "a device serves at most {} engines of a world at a time", HostPages::kMost);
   HostPage* const page = free_pages_.back();
   free_pages_.pop_back();
-  const std::size_t num_words = device::Vigil::num_words(num_ranks);
+  const std::size_t num_words = device::WatchdogWords::num_words(num_ranks);
   const auto index = static_cast<std::size_t>(page - host_pages->pages.get());
-  *page = {.fault = {}, .sizes = {}, .vigil = {host_pages->vigils.get() + index * num_words}};
-  std::fill_n(page->vigil.words, num_words, 0u);
+  *page = {.fault = {}, .sizes = {}, .watchdog_words = {host_pages->watchdog_words.get() + index * num_words}};
+  std::fill_n(page->watchdog_words.words, num_words, 0u);
   return {page, [heap = shared_from_this()](HostPage* freed) {
             const std::lock_guard guard(heap->mutex_);
             heap->free_pages_.push_back(freed);

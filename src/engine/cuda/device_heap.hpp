@@ -21,7 +21,7 @@ namespace shunt {
 struct HostPage {
   device::FaultRecord fault;
   device::PlanSizes sizes;
-  device::Vigil vigil;
+  device::WatchdogWords watchdog_words;
 };
 
 /// Of all engines of a heap. Pinned once: pinning more may wait for the device, and so for other ranks.
@@ -30,7 +30,7 @@ struct HostPages {
 
   static constexpr std::size_t kMost = 1024;
   std::shared_ptr<HostPage> pages;
-  std::shared_ptr<std::uint32_t> vigils;
+  std::shared_ptr<std::uint32_t> watchdog_words;
 };
 
 /// What a rank has gathered; throws Error(mismatch) unless it is of the size that all ranks' are.

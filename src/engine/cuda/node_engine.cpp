@@ -69,7 +69,7 @@ NodeEngine::NodeEngine(World& engine_world, const EngineOptions& engine_options,
     : Impl(engine_world, engine_options, EngineKind::node),
       heap(std::move(device_heap)),
       cuda_stream(options.device->stream ? options.device->stream : heap->stream.get()),
-      resting_(std::make_shared<device::RestingBlocks>(
+      deferred_(std::make_shared<device::DeferredBlocks>(
           [lender = heap](std::byte* block) { lender->memory.release(block); })),
       is_left_out_(static_cast<std::size_t>(num_ranks())) {
   const device::OnDevice scope(memory().device);
@@ -77,7 +77,7 @@ NodeEngine::NodeEngine(World& engine_world, const EngineOptions& engine_options,
   options.device->stream = cuda_stream;
   stream_in_use_.emplace(memory().device, cuda_stream);
   page_ = heap->take_page();
-  watch_ = std::make_unique<device::Watchdog::Watch>(heap->watchdog, world, page_->vigil);
+  watch_ = std::make_unique<device::Watchdog::Watch>(heap->watchdog, world, page_->watchdog_words);
   meet_peers(engine_world);
   check_connections(engine_world);
 }
@@ -87,7 +87,7 @@ NodeEngine::~NodeEngine() {
   // handed out before.
   (void)cudaStreamSynchronize(cuda_stream);
   if (has_failed() || has_left_out()) keep_what_peers_may_write();
-  resting_->complete(std::numeric_limits<std::uint64_t>::max());
+  deferred_->complete(std::numeric_limits<std::uint64_t>::max());
 }
 
 void NodeEngine::meet_peers(World& engine_world) {
@@ -100,16 +100,16 @@ void NodeEngine::meet_peers(World& engine_world) {
   control_.self = rank().value;
   control_.shape = {num_ranks(), options.device->max_experts + num_ranks()};
   control_.fault = &page_->fault;
-  control_.vigil = page_->vigil;
+  control_.watchdog_words = page_->watchdog_words;
   control_.deadline_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(*options.deadline).count());
   elsewhere_ = control_;
   elsewhere_.shape.num_words = 0;
   elsewhere_.deadline_ns *= 2;  // ranks may notice a loss one after the other
 
-  // Of pointers [ranks]: heaps, control blocks, blocks elsewhere, shown [2, ranks], shown elsewhere [2, ranks].
+  // Of pointers [ranks]: heaps, control blocks, blocks elsewhere, published [2, ranks], published elsewhere [2, ranks].
   constexpr std::size_t kTables = 7;
   const std::size_t own_bytes =
-      kTables * count * sizeof(void*) + 2 * sizeof(device::Progress) + sizeof(unsigned long long);
+      kTables * count * sizeof(void*) + 2 * sizeof(device::KernelState) + sizeof(unsigned long long);
   control_block_ = heap->allocate(control_.shape.bytes());
   elsewhere_block_ = heap->allocate(elsewhere_.shape.bytes());
   own_block_ = heap->allocate(own_bytes);
@@ -143,16 +143,16 @@ void NodeEngine::meet_peers(World& engine_world) {
   }
   auto** const words = reinterpret_cast<std::byte**>(own_block_.get());
   copy_when_idle(words, pointers.data(), pointers.size() * sizeof(void*), "tell the device of its peers");
-  auto* const progress = reinterpret_cast<device::Progress*>(words + kTables * count);
+  auto* const states = reinterpret_cast<device::KernelState*>(words + kTables * count);
   control_.heaps = elsewhere_.heaps = words;
   control_.blocks = words + count;
-  control_.shown = words + 3 * count;
-  control_.progress = progress;
+  control_.published = words + 3 * count;
+  control_.state = states;
   elsewhere_.blocks = words + 2 * count;
-  elsewhere_.shown = words + 5 * count;
-  elsewhere_.progress = progress + 1;
-  static_assert(2 * sizeof(device::Progress) % sizeof(unsigned long long) == 0);
-  furthest_round_ = reinterpret_cast<unsigned long long*>(progress + 2);
+  elsewhere_.published = words + 5 * count;
+  elsewhere_.state = states + 1;
+  static_assert(2 * sizeof(device::KernelState) % sizeof(unsigned long long) == 0);
+  furthest_round_ = reinterpret_cast<unsigned long long*>(states + 2);
 }
 
 void NodeEngine::check_connections(World& engine_world) const {
@@ -203,10 +203,10 @@ void NodeEngine::keep_what_peers_may_write() const noexcept {
       keep(used);
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   if (cudaStreamIsCapturing(cuda_stream, &status) != cudaSuccess || status != cudaStreamCaptureStatusNone) return;
-  // What is shown at a meeting is used until the next, and all came to the last but one.
-  for (const std::uint32_t meeting : {0u, 1u}) {
-    device::Note said{};
-    const std::byte* const from = control_block_.get() + control_.shape.note(meeting, rank().value);
+  // What is published at a barrier is used until the next, and all came to the last but one.
+  for (const std::uint32_t barrier : {0u, 1u}) {
+    device::BarrierRecord said{};
+    const std::byte* const from = control_block_.get() + control_.shape.record(barrier, rank().value);
     if (cudaStreamSynchronize(cuda_stream) != cudaSuccess) return;
     if (cudaMemcpyAsync(&said, from, sizeof(said), cudaMemcpyDefault, cuda_stream) != cudaSuccess) return;
     if (cudaStreamSynchronize(cuda_stream) != cudaSuccess) return;
@@ -300,7 +300,7 @@ void NodeEngine::start_after(Stream after) {
          "rank {}: {}: a ticket of padded rows was dropped when the capture that holds its call was over: its graph "
          "does not wait for the others; wait for it, or drop it, while it is captured",
          rank(), title("engine"));
-  work_ = resting_->begin_work();
+  work_ = deferred_->begin_work();
   if (after && after != cuda_stream)
     device::check(cudaStreamWaitEvent(cuda_stream, events_->record(after).get(), 0), "wait for the caller's stream");
   just_planned_ = {};
@@ -335,11 +335,11 @@ void NodeEngine::mark(Submitted& operation) {
 void NodeEngine::wait(const Submitted& operation) const {
   device::check(cudaEventSynchronize(operation.event.get()), "wait for an operation");
   throw_if_faulty();
-  resting_->complete(operation.work);
+  deferred_->complete(operation.work);
 }
 
 void NodeEngine::give_back_what_is_over(const device::Events::Event& now) {
-  if (resting_->empty() || is_capturing()) return;
+  if (deferred_->empty() || is_capturing()) return;
   if (!probe_.event) {
     probe_ = {now, work_};
     return;
@@ -350,21 +350,21 @@ void NodeEngine::give_back_what_is_over(const device::Events::Event& now) {
     return;
   }
   device::check(status, "look how far a stream has come");
-  if (!has_failed()) resting_->complete(probe_.work);
+  if (!has_failed()) deferred_->complete(probe_.work);
   probe_ = {};
 }
 
-device::Note NodeEngine::note(device::Tag tag, const void* shown, const void* second) const {
+device::BarrierRecord NodeEngine::record(device::Tag tag, const void* published, const void* second) const {
   const auto offset = [&](const void* block) { return block ? heap->memory.offset_of(block) : 0; };
-  return {offset(shown), offset(second), tag.packed()};
+  return {offset(published), offset(second), tag.packed()};
 }
 
-void NodeEngine::meet_to_begin(device::Tag tag, const void* shown, const void* second) const {
-  device::launch_meeting(control_, note(tag, shown, second), cuda_stream);
+void NodeEngine::begin_barrier(device::Tag tag, const void* published, const void* second) const {
+  device::launch_barrier(control_, record(tag, published, second), cuda_stream);
 }
 
-void NodeEngine::meet_to_end(device::Tag tag, const device::Poison& outputs) const {
-  device::launch_meeting(control_, note(tag), cuda_stream, device::MeetingPart::whole, outputs);
+void NodeEngine::end_barrier(device::Tag tag, const device::Poison& outputs) const {
+  device::launch_barrier(control_, record(tag), cuda_stream, device::BarrierPart::whole, outputs);
 }
 
 // Memory.
@@ -374,12 +374,12 @@ auto NodeEngine::with_room(const Make& make) const {
   try {
     return make();
   } catch (const Error&) {
-    if (resting_->empty() || is_capturing()) throw;
+    if (deferred_->empty() || is_capturing()) throw;
   }
   device::check(cudaStreamSynchronize(cuda_stream), "wait for room");
   throw_if_faulty();
-  resting_->complete(work_);
-  work_ = resting_->begin_work();  // what asks for room has not been put on the stream yet
+  deferred_->complete(work_);
+  work_ = deferred_->begin_work();  // what asks for room has not been put on the stream yet
   return make();
 }
 
@@ -389,7 +389,7 @@ Tensor NodeEngine::allocate(DType dtype, std::int64_t rows, std::int64_t cols) c
 
 std::shared_ptr<std::byte> NodeEngine::allocate_hidden(std::size_t bytes) const {
   return with_room(
-      [&] { return resting_->take(bytes, [&](std::size_t wanted) { return heap->memory.allocate(wanted); }); });
+      [&] { return deferred_->take(bytes, [&](std::size_t wanted) { return heap->memory.allocate(wanted); }); });
 }
 
 std::shared_ptr<std::byte> NodeEngine::allocate_kept(std::size_t bytes) const {
@@ -437,7 +437,7 @@ ConstTensor NodeEngine::readable(std::string_view operation, const ConstTensor& 
   return copied;
 }
 
-ConstTensor NodeEngine::show_to_peers(std::string_view operation, const ConstTensor& tensor) const {
+ConstTensor NodeEngine::publish(std::string_view operation, const ConstTensor& tensor) const {
   if (is_symmetric(tensor)) return tensor;
   const Tensor copied = staging(operation, tensor);
   copy_in(operation, tensor, copied);
@@ -478,7 +478,7 @@ void NodeEngine::zero_padding(const NodePlan& plan, const Tensor& rows) const {
                                      .counts = plan.arrays.expert_counts,
                                      .num_experts = plan.shape.num_local,
                                      .row_bytes = rows.row_bytes(),
-                                     .stop = &control_.progress->fault},
+                                     .stop = &control_.state->fault},
                  cuda_stream);
 }
 

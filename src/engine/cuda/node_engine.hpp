@@ -11,16 +11,16 @@
 #include <vector>
 
 #include "engine/cuda/connections.hpp"
+#include "engine/cuda/deferred_blocks.hpp"
 #include "engine/cuda/device_heap.hpp"
 #include "engine/cuda/events.hpp"
 #include "engine/cuda/node_plan.hpp"
 #include "engine/cuda/padded_buffers.hpp"
-#include "engine/cuda/resting_blocks.hpp"
 #include "engine/cuda/tag.hpp"
 #include "engine/engine_impl.hpp"
 #include "plan/cuda/map_tables.hpp"
+#include "transport/cuda/barrier.hpp"
 #include "transport/cuda/control.hpp"
-#include "transport/cuda/meeting.hpp"
 
 namespace shunt {
 
@@ -118,12 +118,13 @@ class NodeEngine final : public Engine::Impl, public std::enable_shared_from_thi
   void require_all_ranks(std::string_view operation) const;
   void mark(Submitted& operation);
   void give_back_what_is_over(const device::Events::Event& now);
-  /// Blocks that peers may use from the meeting on.
-  [[nodiscard]] device::Note note(device::Tag tag, const void* shown = nullptr, const void* second = nullptr) const;
-  void meet_to_begin(device::Tag tag, const void* shown, const void* second = nullptr) const;
-  void meet_to_end(device::Tag tag, const device::Poison& outputs) const;
-  /// A dispatch that is captured now finds the plan's rows shown to all.
-  [[nodiscard]] bool are_rows_shown(const NodePlan& plan) const;
+  /// Blocks that peers may use from the barrier on.
+  [[nodiscard]] device::BarrierRecord record(device::Tag tag, const void* published = nullptr,
+                                             const void* second = nullptr) const;
+  void begin_barrier(device::Tag tag, const void* published, const void* second = nullptr) const;
+  void end_barrier(device::Tag tag, const device::Poison& outputs) const;
+  /// A dispatch that is captured now finds the plan's rows published to all.
+  [[nodiscard]] bool are_rows_published(const NodePlan& plan) const;
 
   // Memory.
   /// Calls make(); if there is no room, once more when the stream has passed all that rests.
@@ -138,7 +139,7 @@ class NodeEngine final : public Engine::Impl, public std::enable_shared_from_thi
   /// The tensor itself where kernels can read it, else a copy.
   [[nodiscard]] ConstTensor readable(std::string_view operation, const ConstTensor& tensor) const;
   /// The tensor itself where peers can read or write it, else a copy, or a block in its stead.
-  [[nodiscard]] ConstTensor show_to_peers(std::string_view operation, const ConstTensor& tensor) const;
+  [[nodiscard]] ConstTensor publish(std::string_view operation, const ConstTensor& tensor) const;
   [[nodiscard]] Tensor writable_by_peers(std::string_view operation, const Tensor& out) const;
   void copy_in(std::string_view operation, const ConstTensor& from, const Tensor& to) const;
   void deliver(const Tensor& received, const Tensor& out) const;
@@ -158,8 +159,8 @@ class NodeEngine final : public Engine::Impl, public std::enable_shared_from_thi
   class PlanLaunches;
 
   // Rows.
-  /// Starts the kernel that sends x. shown: [2, ranks], device: every rank's rows, and their scales.
-  void send(const NodePlan& plan, const ConstTensor& x, const ConstTensor& scales, std::byte* const* shown) const;
+  /// Starts the kernel that sends x. published: [2, ranks], device: every rank's rows, and their scales.
+  void send(const NodePlan& plan, const ConstTensor& x, const ConstTensor& scales, std::byte* const* published) const;
   void zero_padding(const NodePlan& plan, const Tensor& rows) const;
 
   // `padded`.
@@ -178,7 +179,7 @@ class NodeEngine final : public Engine::Impl, public std::enable_shared_from_thi
   std::optional<device::StreamInUse> stream_in_use_;
   device::Control control_{};
   std::shared_ptr<device::Events> events_ = std::make_shared<device::Events>();
-  std::shared_ptr<device::RestingBlocks> resting_;
+  std::shared_ptr<device::DeferredBlocks> deferred_;
   mutable std::uint64_t work_ = 0;  // the last that was begun; making room begins anew
   Mark probe_;                      // no event: nobody looks
   Planned just_planned_;            // no plan: it was another operation

@@ -7,7 +7,7 @@
 #include "core/fail.hpp"
 #include "core/hash.hpp"
 #include "engine/cuda/node_engine.hpp"
-#include "engine/cuda/send_and_meet.hpp"
+#include "engine/cuda/send_and_arrive.hpp"
 #include "kernels/cuda/pack_rows.hpp"
 #include "kernels/cuda/quantise_rows.hpp"
 #include "kernels/cuda/reduce_rows.hpp"
@@ -15,7 +15,7 @@
 
 namespace shunt {
 
-using device::MeetingPart;
+using device::BarrierPart;
 using device::Phase;
 using device::region_of;
 
@@ -34,7 +34,7 @@ std::shared_ptr<const PaddedBuffers> NodeEngine::padded_buffers_of(const ExpertM
       fail(ErrorCode::unsupported, "rank {}: {}: ranks were left out, so padded plans keep to the maps known before",
            rank(), title("plan"));
     std::shared_ptr<const PaddedBuffers> made = make_padded_buffers(map, plan_options);
-    // Making them was a meeting on the host, for which all ranks had waited for their streams.
+    // Making them was a barrier on the host, for which all ranks had waited for their streams.
     std::erase_if(retired_buffers_, [](const auto& buffers) { return buffers.use_count() == 1; });
     if (padded_.size() == kMostKnown) {
       const auto oldest = std::ranges::min_element(padded_, {}, [](const auto& each) { return each.second.last_plan; });
@@ -148,7 +148,7 @@ Ticket<Rows> NodeEngine::dispatch_padded(const Plan& plan, const ConstTensor& x,
   const device::OnDevice scope(memory().device);
   start_after(callers);
   ConstTensor sent = readable("dispatch", x);
-  const std::uint32_t* const stop = &control_.progress->fault;
+  const std::uint32_t* const stop = &control_.state->fault;
   if (has_scales()) {
     device::launch(device::quantise_tokens(sent, reinterpret_cast<std::byte**>(buffers.quantised.pointers.get()), stop),
                    cuda_stream);
@@ -166,25 +166,25 @@ Ticket<Rows> NodeEngine::dispatch_padded(const Plan& plan, const ConstTensor& x,
                           *buffers.map, copies, cuda_stream);
   const device::Tag tag{OpKind::dispatch, Phase::end, data.hash};
   device::launch(
-      device::SendAndMeet{{.map = copies ? buffers.map->of_copies() : *buffers.map,
-                           .x = sent.data,
-                           .scales = reinterpret_cast<const float*>(buffers.quantised.scales.data),
-                           .experts = copies ? copies : data.experts,
-                           .weights = data.weights,
-                           .num_tokens = static_cast<std::int32_t>(data.num_tokens),
-                           .max_tokens = static_cast<std::int32_t>(data.options.max_tokens),
-                           .topk = data.topk,
-                           .self = rank().value,
-                           .row_bytes = sent.row_bytes(),
-                           .num_scales = static_cast<std::int32_t>(buffers.row_scales.cols),
-                           .flat = options.reduction == Reduction::flat,
-                           .rows = buffers.peers_at(PaddedBuffers::kRows),
-                           .row_scales = reinterpret_cast<float* const*>(buffers.peers_at(PaddedBuffers::kRowScales)),
-                           .counts = reinterpret_cast<std::int32_t* const*>(buffers.peers_at(PaddedBuffers::kCounts)),
-                           .terms = buffers.terms_of_rows(),
-                           .stop = stop},
-                          control_,
-                          note(tag)},
+      device::SendAndArrive{{.map = copies ? buffers.map->of_copies() : *buffers.map,
+                             .x = sent.data,
+                             .scales = reinterpret_cast<const float*>(buffers.quantised.scales.data),
+                             .experts = copies ? copies : data.experts,
+                             .weights = data.weights,
+                             .num_tokens = static_cast<std::int32_t>(data.num_tokens),
+                             .max_tokens = static_cast<std::int32_t>(data.options.max_tokens),
+                             .topk = data.topk,
+                             .self = rank().value,
+                             .row_bytes = sent.row_bytes(),
+                             .num_scales = static_cast<std::int32_t>(buffers.row_scales.cols),
+                             .flat = options.reduction == Reduction::flat,
+                             .rows = buffers.peers_at(PaddedBuffers::kRows),
+                             .row_scales = reinterpret_cast<float* const*>(buffers.peers_at(PaddedBuffers::kRowScales)),
+                             .counts = reinterpret_cast<std::int32_t* const*>(buffers.peers_at(PaddedBuffers::kCounts)),
+                             .terms = buffers.terms_of_rows(),
+                             .stop = stop},
+                            control_,
+                            record(tag)},
       cuda_stream);
   dispatched_ = {data.padded, data.num_tokens, data.topk, capture_id()};
   const Tensor& arrived = data.options.packed ? buffers.packed_counts : buffers.counts;
@@ -204,7 +204,7 @@ std::shared_ptr<Pending> NodeEngine::combine_padded(const Pull& pull) {
   start_after(pull.stream);
   if (pull.rows.data != buffers.expert_out.data) copy_in("combine", pull.rows, buffers.expert_out);
   const device::Tag tag{OpKind::combine, Phase::begin, pull.plan.data()->hash};
-  device::launch_meeting(control_, note(tag), cuda_stream, MeetingPart::saying);
+  device::launch_barrier(control_, record(tag), cuda_stream, BarrierPart::arrive);
   dispatched_.reset();
   return submit(pull.stream, {pull.rows}, Submitted::Half{held(pull.plan), OpKind::combine, pull.out});
 }
@@ -219,10 +219,10 @@ void NodeEngine::complete(Submitted& operation) {
   const device::OnDevice scope(memory().device);
   const NodePlan& plan = *half.plan;
   const PaddedBuffers& buffers = *plan.padded;
-  const std::uint32_t* const stop = &control_.progress->fault;
+  const std::uint32_t* const stop = &control_.state->fault;
   if (half.kind == OpKind::dispatch) {
     const bool is_packed = plan.options.packed;
-    device::launch_meeting(control_, note({half.kind, Phase::end, plan.hash}), cuda_stream, MeetingPart::waiting,
+    device::launch_barrier(control_, record({half.kind, Phase::end, plan.hash}), cuda_stream, BarrierPart::wait,
                            {.outputs = {region_of(is_packed ? buffers.packed_rows : buffers.rows),
                                         region_of(is_packed ? buffers.packed_row_scales : buffers.row_scales)},
                             .counts = region_of(is_packed ? buffers.packed_counts : buffers.counts)});
@@ -243,7 +243,7 @@ void NodeEngine::complete(Submitted& operation) {
                                       .stop = stop},
                      cuda_stream);
   } else {
-    device::launch_meeting(control_, note({half.kind, Phase::begin, plan.hash}), cuda_stream, MeetingPart::waiting,
+    device::launch_barrier(control_, record({half.kind, Phase::begin, plan.hash}), cuda_stream, BarrierPart::wait,
                            {.outputs = {region_of(half.out)}});
     if (plan.options.packed)
       device::launch(

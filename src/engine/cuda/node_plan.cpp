@@ -77,7 +77,7 @@ class NodeEngine::PlanLaunches {
                  .num_tokens = plan.num_tokens,
                  .topk = plan.topk,
                  .self = engine.rank().value} {
-    control_.shown = plan.arrays.shown;
+    control_.published = plan.arrays.published;
   }
 
   void choose_copies() const {
@@ -87,17 +87,17 @@ class NodeEngine::PlanLaunches {
   void exchange_counts(const device::SlotRules& rules) const {
     device::launch_count(routing_, *plan_.map, plan_.arrays, engine_.cuda_stream);
     const device::Tag tag{OpKind::plan, device::Phase::begin, plan_.hash};
-    device::launch(
-        device::CountExchange{.control = control_,
-                              .note = plan_.shape.unique ? engine_.note(tag, plan_.block.get()) : note_with_rows(tag),
-                              .shape = plan_.shape,
-                              .map = *plan_.map,
-                              .rules = rules,
-                              .plan = plan_.arrays,
-                              .told = &engine_.page_->sizes,
-                              .experts = routing_.experts,
-                              .drops = plan_.options.overflow == Overflow::drop},
-        engine_.cuda_stream);
+    device::launch(device::CountExchange{.control = control_,
+                                         .record = plan_.shape.unique ? engine_.record(tag, plan_.block.get())
+                                                                      : record_with_rows(tag),
+                                         .shape = plan_.shape,
+                                         .map = *plan_.map,
+                                         .rules = rules,
+                                         .plan = plan_.arrays,
+                                         .told = &engine_.page_->sizes,
+                                         .experts = routing_.experts,
+                                         .drops = plan_.options.overflow == Overflow::drop},
+                   engine_.cuda_stream);
   }
 
   /// What follows sees no entries that are beyond the capacity.
@@ -112,22 +112,22 @@ class NodeEngine::PlanLaunches {
                                  .map = *plan_.map,
                                  .shape = plan_.shape,
                                  .plan = plan_.arrays,
-                                 .unique_maps = plan_.arrays.shown,
+                                 .unique_maps = plan_.arrays.published,
                                  .flat = engine_.options.reduction == Reduction::flat,
                                  .stop = stop()},
                    engine_.cuda_stream);
     // Maps are whole when all senders have written their part.
     if (plan_.shape.unique)
-      device::launch_meeting(control_, note_with_rows({OpKind::plan, device::Phase::end, plan_.hash}),
+      device::launch_barrier(control_, record_with_rows({OpKind::plan, device::Phase::end, plan_.hash}),
                              engine_.cuda_stream);
   }
 
  private:
-  [[nodiscard]] device::Note note_with_rows(device::Tag tag) const {
-    return engine_.note(tag, plan_.options.rows.data, plan_.options.row_scales.data);
+  [[nodiscard]] device::BarrierRecord record_with_rows(device::Tag tag) const {
+    return engine_.record(tag, plan_.options.rows.data, plan_.options.row_scales.data);
   }
   [[nodiscard]] std::int32_t* copies() const { return reinterpret_cast<std::int32_t*>(plan_.copies.get()); }
-  [[nodiscard]] const std::uint32_t* stop() const { return &control_.progress->fault; }
+  [[nodiscard]] const std::uint32_t* stop() const { return &control_.state->fault; }
 
   const NodeEngine& engine_;
   const NodePlan& plan_;

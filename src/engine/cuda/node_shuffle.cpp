@@ -17,7 +17,7 @@ Ticket<Rows> NodeEngine::dispatch(const Plan& plan, const ConstTensor& x, const 
   require_all_ranks("dispatch");
   const device::OnDevice scope(memory().device);
   const bool has_rows = is_given(data.options.rows);
-  const bool are_shown = are_rows_shown(data);
+  const bool are_published = are_rows_published(data);
   start_after(dispatch_options.stream);
   const Tensor out = has_rows                         ? data.options.rows
                      : is_given(dispatch_options.out) ? dispatch_options.out
@@ -28,31 +28,31 @@ Ticket<Rows> NodeEngine::dispatch(const Plan& plan, const ConstTensor& x, const 
   const ConstTensor sent_scales = readable("dispatch", dispatch_options.scales);
   const Tensor received = writable_by_peers("dispatch", out);
   const Tensor received_scales = has_scales() ? writable_by_peers("dispatch", scales) : Tensor();
-  if (!are_shown) meet_to_begin({OpKind::dispatch, Phase::begin, data.hash}, received.data, received_scales.data);
-  send(data, sent, sent_scales, are_shown ? data.arrays.shown : control_.shown);
+  if (!are_published) begin_barrier({OpKind::dispatch, Phase::begin, data.hash}, received.data, received_scales.data);
+  send(data, sent, sent_scales, are_published ? data.arrays.published : control_.published);
   zero_padding(data, received);
   if (has_scales()) zero_padding(data, received_scales);
-  meet_to_end({OpKind::dispatch, Phase::end, data.hash},
+  end_barrier({OpKind::dispatch, Phase::end, data.hash},
               {.outputs = {region_of(received), region_of(received_scales)}});
   deliver(received, out);
   deliver(received_scales, scales);
   return {submit(dispatch_options.stream, {x, dispatch_options.scales}), {.data = out, .scales = scales, .plan = plan}};
 }
 
-bool NodeEngine::are_rows_shown(const NodePlan& plan) const {
+bool NodeEngine::are_rows_published(const NodePlan& plan) const {
   return is_given(plan.options.rows) && just_planned_.plan == &plan && just_planned_.capture &&
          just_planned_.capture == capture_id();
 }
 
 void NodeEngine::send(const NodePlan& plan, const ConstTensor& x, const ConstTensor& scales,
-                      std::byte* const* shown) const {
-  const std::uint32_t* const stop = &control_.progress->fault;
+                      std::byte* const* published) const {
+  const std::uint32_t* const stop = &control_.state->fault;
   if (!has_scales())
-    return device::launch_copy(plan.shape, plan.arrays, x, shown, stop, options.device->sms, cuda_stream);
+    return device::launch_copy(plan.shape, plan.arrays, x, published, stop, options.device->sms, cuda_stream);
   device::launch(device::QuantiseRows{.x = x.data,
                                       .scales = reinterpret_cast<const float*>(scales.data),
-                                      .rows = shown,
-                                      .row_scales = shown + num_ranks(),
+                                      .rows = published,
+                                      .row_scales = published + num_ranks(),
                                       .terms = plan.arrays.terms,
                                       .num_tokens = plan.shape.num_tokens,
                                       .topk = plan.shape.topk,
@@ -68,9 +68,9 @@ std::shared_ptr<Pending> NodeEngine::start(const Pull& pull) {
   require_all_ranks(to_string(pull.kind));
   const device::OnDevice scope(memory().device);
   start_after(pull.stream);
-  const ConstTensor shown = show_to_peers(to_string(pull.kind), pull.rows);
-  meet_to_begin({pull.kind, Phase::begin, data.hash}, shown.data);
-  device::launch_sum({.rows = control_.shown,
+  const ConstTensor published = publish(to_string(pull.kind), pull.rows);
+  begin_barrier({pull.kind, Phase::begin, data.hash}, published.data);
+  device::launch_sum({.rows = control_.published,
                       .result = pull.out.data,
                       .terms = data.arrays.terms,
                       .num_tokens = data.shape.num_tokens,
@@ -80,9 +80,9 @@ std::shared_ptr<Pending> NodeEngine::start(const Pull& pull) {
                       .wire_dtype = *options.wire_dtype,
                       .result_dtype = *options.result_dtype,
                       .weighted = pull.kind == OpKind::combine,
-                      .stop = &control_.progress->fault},
+                      .stop = &control_.state->fault},
                      options.device->sms, cuda_stream);
-  meet_to_end({pull.kind, Phase::end, data.hash}, {.outputs = {region_of(pull.out)}});
+  end_barrier({pull.kind, Phase::end, data.hash}, {.outputs = {region_of(pull.out)}});
   return submit(pull.stream, {pull.rows});
 }
 
@@ -94,11 +94,11 @@ std::shared_ptr<Pending> NodeEngine::start(const Backward& backward) {
   const device::OnDevice scope(memory().device);
   start_after(backward.stream);
   const ConstTensor grad_out = readable("combine_backward", backward.grad_out);
-  const ConstTensor shown = has_weights ? show_to_peers("combine_backward", backward.expert_out) : ConstTensor();
-  const std::uint32_t* const stop = &control_.progress->fault;
-  meet_to_begin({OpKind::combine_backward, Phase::begin, data.hash}, rows.data, shown.data);
+  const ConstTensor published = has_weights ? publish("combine_backward", backward.expert_out) : ConstTensor();
+  const std::uint32_t* const stop = &control_.state->fault;
+  begin_barrier({OpKind::combine_backward, Phase::begin, data.hash}, rows.data, published.data);
   device::launch(device::ScaleRows{.x = grad_out.data,
-                                   .out = control_.shown,
+                                   .out = control_.published,
                                    .segments = data.arrays.segments,
                                    .num_segments = data.shape.num_segments(),
                                    .hidden = options.hidden,
@@ -108,7 +108,7 @@ std::shared_ptr<Pending> NodeEngine::start(const Backward& backward) {
                  cuda_stream);
   if (has_weights)
     device::launch(device::DotRows{.x = grad_out.data,
-                                   .rows = control_.shown + num_ranks(),
+                                   .rows = control_.published + num_ranks(),
                                    .terms = data.arrays.terms,
                                    .result = reinterpret_cast<float*>(weights.data),
                                    .num_tokens = data.shape.num_tokens,
@@ -119,7 +119,7 @@ std::shared_ptr<Pending> NodeEngine::start(const Backward& backward) {
                                    .stop = stop},
                    cuda_stream);
   zero_padding(data, rows);
-  meet_to_end({OpKind::combine_backward, Phase::end, data.hash}, {.outputs = {region_of(rows), region_of(weights)}});
+  end_barrier({OpKind::combine_backward, Phase::end, data.hash}, {.outputs = {region_of(rows), region_of(weights)}});
   return submit(backward.stream, {backward.grad_out, backward.expert_out});
 }
 

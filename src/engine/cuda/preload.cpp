@@ -1,7 +1,7 @@
 #include "engine/cuda/preload.hpp"
 
 #include "engine/cuda/count_exchange.hpp"
-#include "engine/cuda/send_and_meet.hpp"
+#include "engine/cuda/send_and_arrive.hpp"
 #include "kernels/cuda/bulk_copy_rows.hpp"
 #include "kernels/cuda/copy_bytes.hpp"
 #include "kernels/cuda/copy_rows.hpp"
@@ -20,13 +20,13 @@
 #include "plan/cuda/narrow.hpp"
 #include "plan/cuda/place.hpp"
 #include "plan/cuda/prune.hpp"
-#include "transport/cuda/meeting.hpp"
+#include "transport/cuda/barrier.hpp"
 #include "transport/cuda/regrouping.hpp"
 
 namespace shunt::device {
 
 void preload_kernels() {
-  preload_meeting();
+  preload_barrier();
   preload_regrouping();
   preload_narrow();
   preload_choose();
@@ -43,7 +43,7 @@ void preload_kernels() {
   preload_reduce_rows();
   preload_pipelined_reduce_rows();
   preload_scale_rows();
-  preload_send_and_meet();
+  preload_send_and_arrive();
   preload_dot_rows();
   preload_gather_rows();
   preload_pack_rows();

@@ -1,4 +1,4 @@
-// What ranks compare when they meet.
+// The tag of a barrier: the operation that a rank is at, compared by all ranks.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace shunt::device {
 
-/// Ranks meet at the beginning of an operation, when they show each other memory, and at its end, when it is done with.
-/// A rank that can't take part, as its input makes no sense, says so instead, that the others need not find out.
+/// An operation has a barrier at its beginning, where ranks publish memory, and one at its end, after which that memory
+/// is free. A rank whose input makes no sense arrives with `refused` instead, so that its peers need not wait for it.
 enum class Phase : std::uint8_t { begin, end, refused };
 
 struct Tag {
@@ -35,7 +35,7 @@ struct Tag {
   static constexpr std::uint64_t kHashMask = (std::uint64_t{1} << 48) - 1;
 };
 
-/// What a rank that refuses a plan says of its routing, in the place of a note's second offset.
+/// The first bad entry of a routing; a rank that refuses a plan publishes it in place of a second offset.
 struct BadEntry {
   std::int32_t token;
   std::int32_t expert;

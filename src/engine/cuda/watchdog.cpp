@@ -33,10 +33,10 @@ void Watchdog::run() {
   }
 }
 
-Watchdog::Watch::Watch(Watchdog& watchdog, std::shared_ptr<World::Impl> world, Vigil vigil)
+Watchdog::Watch::Watch(Watchdog& watchdog, std::shared_ptr<World::Impl> world, WatchdogWords watchdog_words)
     : watchdog_(watchdog),
       world_(std::move(world)),
-      vigil_(vigil),
+      watchdog_words_(watchdog_words),
       is_left_out_(static_cast<std::size_t>(world_->group->size())) {
   const std::lock_guard lock(watchdog_.mutex_);
   if (!watchdog_.thread_.joinable())
@@ -54,7 +54,7 @@ void Watchdog::Watch::leave_out(const std::vector<bool>& ranks) {
   const std::lock_guard lock(watchdog_.mutex_);
   is_left_out_ = ranks;
   for (std::int32_t rank = 0; rank < world_->group->size(); ++rank)
-    std::atomic_ref(vigil_.lost(rank)).store(0, std::memory_order_relaxed);
+    std::atomic_ref(watchdog_words_.lost(rank)).store(0, std::memory_order_relaxed);
 }
 
 std::optional<Fault> Watchdog::Watch::fault() const {
@@ -65,8 +65,8 @@ std::optional<Fault> Watchdog::Watch::fault() const {
 }
 
 void Watchdog::Watch::look() {
-  // A kernel says it again as long as it waits, so nothing is lost between the two.
-  const std::atomic_ref waits(vigil_.waits());
+  // A kernel sets it again as long as it waits, so nothing is lost between the two.
+  const std::atomic_ref waits(watchdog_words_.waits());
   if (waits.load(std::memory_order_relaxed) == 0) return;
   waits.store(0, std::memory_order_relaxed);
   const Group& group = *world_->group;
@@ -74,9 +74,10 @@ void Watchdog::Watch::look() {
   for (std::int32_t rank = 0; rank < group.size(); ++rank) {
     if (RankId(rank) == group.self || is_left_out_[RankId(rank).index()]) continue;
     const RankId peer = group.member(RankId(rank));
-    // Release: the partner is the acquire in Patience::end(), after which a signal of the peer from before is seen.
+    // Release: the partner is the acquire in WaitDeadline::expired(), after which a signal of the peer from before is
+    // seen.
     if (is_over || transport().is_gone(peer))
-      std::atomic_ref(vigil_.lost(rank)).store(1, std::memory_order_release);
+      std::atomic_ref(watchdog_words_.lost(rank)).store(1, std::memory_order_release);
     else
       transport().suspect(peer);
   }

@@ -39,11 +39,11 @@ class Watchdog {
   std::thread thread_;  // started by the first watch
 };
 
-/// Over the kernels that share a vigil. The world does not end before it.
+/// Over the kernels that share a watchdog_words. The world does not end before it.
 class Watchdog::Watch {
  public:
-  /// The vigil's words are 0, and outlive the watch.
-  Watch(Watchdog& watchdog, std::shared_ptr<World::Impl> world, Vigil vigil);
+  /// The watchdog_words's words are 0, and outlive the watch.
+  Watch(Watchdog& watchdog, std::shared_ptr<World::Impl> world, WatchdogWords watchdog_words);
   ~Watch();
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
@@ -64,7 +64,7 @@ class Watchdog::Watch {
 
   Watchdog& watchdog_;
   std::shared_ptr<World::Impl> world_;
-  Vigil vigil_;
+  WatchdogWords watchdog_words_;
   std::vector<bool> is_left_out_;
 };
 

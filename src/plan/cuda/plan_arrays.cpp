@@ -19,7 +19,7 @@ PlanBlock::PlanBlock(const PlanShape& shape, std::byte* begin) : begin_(begin) {
   arrays_.segments = take<Segment>(shape.num_segments());
   arrays_.terms = take<Term>(shape.num_tokens * shape.topk);
   arrays_.bad_entry = take<std::int32_t>(shape.num_tiles());
-  arrays_.shown = take<std::byte*>(2 * std::int64_t{shape.num_ranks});
+  arrays_.published = take<std::byte*>(2 * std::int64_t{shape.num_ranks});
   arrays_.sizes = take<PlanSizes>(1);
   arrays_.expert_offsets = take<std::int32_t>(shape.num_local + 1);
   arrays_.expert_counts = take<std::int32_t>(shape.num_local);

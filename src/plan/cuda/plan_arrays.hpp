@@ -46,7 +46,7 @@ struct PlanArrays {
   Segment* segments;           ///< [segments]
   Term* terms;                 ///< [tokens, topk]
   std::int32_t* bad_entry;     ///< [tiles]: one whose expert is out of range or named twice; −1: none
-  std::byte** shown;           ///< [2, ranks]: what each rank showed at the plan's last meeting
+  std::byte** published;       ///< [2, ranks]: what each rank published at the plan's last barrier
 
   // As a receiver.
   PlanSizes* sizes;

@@ -1,4 +1,4 @@
-// Ranks agree where they stand, with some of them left out.
+// Ranks agree on one barrier count again after a fault, with some of them left out.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -7,19 +7,19 @@
 
 namespace shunt::device {
 
-/// Ranks that gave up waiting may have come to different numbers of meetings, so they meet somewhere else.
+/// After expired waits ranks may have arrived at different numbers of barriers, so they use a second control block.
 struct Regrouping {
-  Control control;      ///< where they meet otherwise; nothing else of it may be on a stream
-  Control elsewhere;    ///< its meetings are tries to regroup; the same ranks have no block in either
+  Control control;      ///< of all other barriers; nothing else that uses it may be on a stream
+  Control elsewhere;    ///< of the tries to regroup; the same ranks have no block in either
   std::uint64_t round;  ///< from 1: regroupings that this rank has completed, and this one
   std::uint64_t tag;
   unsigned long long* furthest;  ///< device: afterwards the largest round of any rank
 };
 
-/// Afterwards all ranks that have a block count the same meetings, none of which anybody has come to, and the fault is
-/// forgotten. If a rank does not come within the deadline, or only with another tag, control is faulty and the round
-/// may be tried again, with this tag or another. Others may have completed a round that this rank gave up too early:
-/// then theirs is the one to try.
+/// Afterwards all ranks that have a block have the same barrier count, beyond all earlier ones, and the fault is
+/// cleared. If a rank does not arrive within the deadline, or only with another tag, control is faulty and the round
+/// may be tried again, with this tag or another. If peers have completed a round that this rank gave up too early,
+/// `furthest` names the one to try.
 void launch(const Regrouping& regrouping, cudaStream_t stream);
 void preload_regrouping();
 

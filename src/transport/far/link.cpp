@@ -51,8 +51,8 @@ void Link::greet_all(std::chrono::milliseconds limit, const std::function<std::o
   is_greeting_ = true;
   for (const auto& peer : peers_) {
     if (!peer) continue;
-    queue(make_parcel(peer->rank, Kind::ping, {}));
-    if (peer->awaits_answer.exchange(false)) queue(make_parcel(peer->rank, Kind::alive, {}));
+    queue(make_packet(peer->rank, Kind::ping, {}));
+    if (peer->awaits_answer.exchange(false)) queue(make_packet(peer->rank, Kind::alive, {}));
     silent.push_back(peer.get());
   }
   for (;;) {
@@ -74,22 +74,22 @@ void Link::greet_all(std::chrono::milliseconds limit, const std::function<std::o
   carrier_->refuse_strangers();
 }
 
-std::unique_ptr<Parcel> Link::make_parcel(RankId peer, Kind kind, std::span<const std::byte> bytes) const {
-  auto parcel = std::make_unique<Parcel>();
-  parcel->to = peer;
-  parcel->header.session = peers_[peer.index()]->session_there;
-  parcel->header.from = options_.rank.value;
-  parcel->header.kind = kind;
-  parcel->small.assign(bytes.begin(), bytes.end());
-  return parcel;
+std::unique_ptr<Packet> Link::make_packet(RankId peer, Kind kind, std::span<const std::byte> bytes) const {
+  auto packet = std::make_unique<Packet>();
+  packet->to = peer;
+  packet->header.session = peers_[peer.index()]->session_there;
+  packet->header.from = options_.rank.value;
+  packet->header.kind = kind;
+  packet->small.assign(bytes.begin(), bytes.end());
+  return packet;
 }
 
-void Link::queue(std::unique_ptr<Parcel> parcel) {
+void Link::queue(std::unique_ptr<Packet> packet) {
   bool was_empty = false;
   {
     const std::lock_guard lock(mutex_);
     was_empty = outgoing_.empty();
-    outgoing_.push_back(std::move(parcel));
+    outgoing_.push_back(std::move(packet));
   }
   if (was_empty) wake_->ring();
 }
@@ -98,7 +98,7 @@ Post Link::post(RankId peer, std::span<const std::byte> message) {
   std::atomic<std::int32_t>& num_unread = peers_[peer.index()]->num_unread;
   if (num_unread >= kMostUnread) return Post::again;
   ++num_unread;
-  queue(make_parcel(peer, Kind::message, message));
+  queue(make_packet(peer, Kind::message, message));
   return Post::posted;
 }
 
@@ -109,13 +109,13 @@ bool Link::poll(Message& message) {
     auto& messages = peers_[heard_.front().index()]->messages;
     message = messages.front();
     messages.pop_front();
-    // One message each, so that a busy peer can't silence the others.
+    // One message each, so that a busy peer can't ping_timer the others.
     if (!messages.empty()) heard_.push_back(heard_.front());
     heard_.pop_front();
   }
   if (std::int32_t& num_polled = peers_[message.from.index()]->num_polled; ++num_polled == kReadAtATime) {
     num_polled = 0;
-    queue(make_parcel(message.from, Kind::read, {}));
+    queue(make_packet(message.from, Kind::read, {}));
   }
   return true;
 }
@@ -123,14 +123,14 @@ bool Link::poll(Message& message) {
 void Link::suspect(RankId peer) {
   Peer& state = *peers_[peer.index()];
   const std::lock_guard lock(state.mutex);
-  switch (state.silence.suspect(options_.liveness)) {
-    case Silence::Next::ask: queue(make_parcel(peer, Kind::ping, {})); break;
-    case Silence::Next::wait: break;
-    case Silence::Next::lost:
+  switch (state.ping_timer.suspect(options_.liveness)) {
+    case PingTimer::Next::ask: queue(make_packet(peer, Kind::ping, {})); break;
+    case PingTimer::Next::wait: break;
+    case PingTimer::Next::lost:
       state.is_silent = true;
       listener_.on_fault(ErrorCode::peer_lost, peer,
                          fmt::format("rank {} has not answered rank {} for {} ms (stopped, or cut off?)", peer,
-                                     options_.rank, state.silence.length().count()));
+                                     options_.rank, state.ping_timer.length().count()));
   }
 }
 
@@ -155,7 +155,7 @@ void Link::flood(const Fault& fault) {
   const auto text = std::as_bytes(std::span(fault.text.data(), std::min(fault.text.size(), kMostFaultText)));
   bytes.insert(bytes.end(), text.begin(), text.end());
   for (const auto& peer : peers_)
-    if (peer) queue(make_parcel(peer->rank, Kind::fault, bytes));
+    if (peer) queue(make_packet(peer->rank, Kind::fault, bytes));
 }
 
 void Link::leave() {
@@ -163,22 +163,22 @@ void Link::leave() {
   for (const auto& peer : peers_) {
     if (!peer) continue;
     const std::uint64_t num_slices = peer->num_slices_to;
-    queue(make_parcel(peer->rank, Kind::left, std::as_bytes(std::span(&num_slices, 1))));
+    queue(make_packet(peer->rank, Kind::left, std::as_bytes(std::span(&num_slices, 1))));
   }
 }
 
 std::optional<OutSlice> Link::open(std::size_t bytes) { return buffers_.open(bytes); }
 
 void Link::post(RankId peer, OutSlice slice, std::size_t bytes, const SliceTag& tag) {
-  auto parcel = make_parcel(peer, Kind::slice, {});
-  parcel->header.engine = tag.engine;
-  parcel->header.sequence = tag.sequence;
-  parcel->header.index = tag.index;
-  parcel->header.is_last = tag.is_last;
-  parcel->slice = std::move(slice);
-  parcel->slice_bytes = bytes;
+  auto packet = make_packet(peer, Kind::slice, {});
+  packet->header.engine = tag.engine;
+  packet->header.sequence = tag.sequence;
+  packet->header.index = tag.index;
+  packet->header.is_last = tag.is_last;
+  packet->slice = std::move(slice);
+  packet->slice_bytes = bytes;
   ++peers_[peer.index()]->num_slices_to;
-  queue(std::move(parcel));
+  queue(std::move(packet));
 }
 
 bool Link::poll(InSlice& slice) {

@@ -14,7 +14,7 @@
 
 #include "transport/far/carrier.hpp"
 #include "transport/hybrid/far_link.hpp"
-#include "transport/silence.hpp"
+#include "transport/ping_timer.hpp"
 #include "transport/slice_buffers.hpp"
 
 namespace shunt::far {
@@ -57,7 +57,7 @@ class Link final : public FarLink, private SliceLink, private Receiver {
   // Receiver
   bool wants(const Header& header, std::size_t bytes) override;
   void receive(const Header& header, std::span<const std::byte> bytes, std::shared_ptr<const void> owner) override;
-  void note_sent(const Parcel& parcel) override;
+  void note_sent(const Packet& packet) override;
   void lose(RankId peer, const std::string& why) override;
 
   // Messages to one rank that it has not polled before post() says `again`, and how many it polls before it says so.
@@ -65,8 +65,8 @@ class Link final : public FarLink, private SliceLink, private Receiver {
   static constexpr std::int32_t kReadAtATime = kMostUnread / 4;
 
   // Any thread.
-  void queue(std::unique_ptr<Parcel> parcel);
-  [[nodiscard]] std::unique_ptr<Parcel> make_parcel(RankId peer, Kind kind, std::span<const std::byte> bytes) const;
+  void queue(std::unique_ptr<Packet> packet);
+  [[nodiscard]] std::unique_ptr<Packet> make_packet(RankId peer, Kind kind, std::span<const std::byte> bytes) const;
 
   // The link's thread.
   void run();
@@ -89,7 +89,7 @@ class Link final : public FarLink, private SliceLink, private Receiver {
   SliceBuffers buffers_;
 
   std::mutex mutex_;  // guards what follows
-  std::deque<std::unique_ptr<Parcel>> outgoing_;
+  std::deque<std::unique_ptr<Packet>> outgoing_;
   std::deque<RankId> heard_;  // peers with messages, in turn
   std::deque<InSlice> slices_;
 

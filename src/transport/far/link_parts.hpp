@@ -30,8 +30,8 @@ struct Link::Peer {
   std::atomic<std::int32_t> num_unread{0};  // messages to it
   std::int32_t num_polled = 0;              // messages from it, since it was last told
   std::deque<Message> messages;             // from it; guarded by the link's mutex
-  std::mutex mutex;                         // guards silence
-  Silence silence;
+  std::mutex mutex;                         // guards ping_timer
+  PingTimer ping_timer;
 };
 
 }  // namespace shunt::far

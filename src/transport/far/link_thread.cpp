@@ -38,17 +38,17 @@ void Link::run() {
 }
 
 bool Link::send_queued() {
-  std::deque<std::unique_ptr<Parcel>> queued;
+  std::deque<std::unique_ptr<Packet>> queued;
   {
     const std::lock_guard lock(mutex_);
     queued.swap(outgoing_);
   }
-  for (auto& parcel : queued) carrier_->send(std::move(parcel));
+  for (auto& packet : queued) carrier_->send(std::move(packet));
   return !queued.empty();
 }
 
-void Link::note_sent(const Parcel& parcel) {
-  if (parcel.header.kind == Kind::alive) peers_[parcel.to.index()]->is_answering = false;
+void Link::note_sent(const Packet& packet) {
+  if (packet.header.kind == Kind::alive) peers_[packet.to.index()]->is_answering = false;
 }
 
 bool Link::wants(const Header& header, std::size_t bytes) {
@@ -58,7 +58,7 @@ bool Link::wants(const Header& header, std::size_t bytes) {
   peer->is_known = true;
   {
     const std::lock_guard lock(peer->mutex);
-    peer->silence.end();
+    peer->ping_timer.end();
   }
   if (header.kind != Kind::slice) {
     if (bytes > kMostSmallBytes) accuse(*peer, fmt::format("{} bytes that are no slice", bytes));
@@ -109,7 +109,7 @@ void Link::receive_small(Peer& peer, Kind kind, std::span<const std::byte> bytes
 /// Slices take another way than the farewell.
 void Link::part(Peer& peer) {
   if (!peer.has_left || (!is_poisoned_ && peer.num_slices_from < peer.num_slices_until_left)) return;
-  if (!std::exchange(peer.is_let_go, true)) carrier_->send(make_parcel(peer.rank, Kind::parted, {}));
+  if (!std::exchange(peer.is_let_go, true)) carrier_->send(make_packet(peer.rank, Kind::parted, {}));
 }
 
 void Link::receive_message(Peer& peer, std::span<const std::byte> bytes) {
@@ -143,7 +143,7 @@ void Link::receive_fault(Peer& peer, std::span<const std::byte> bytes) {
 
 // One answer at a time serves all questions, however many a peer asks that does not listen.
 void Link::answer(Peer& peer) {
-  if (!std::exchange(peer.is_answering, true)) carrier_->send(make_parcel(peer.rank, Kind::alive, {}));
+  if (!std::exchange(peer.is_answering, true)) carrier_->send(make_packet(peer.rank, Kind::alive, {}));
 }
 
 void Link::accuse(Peer& peer, const std::string& sent) {

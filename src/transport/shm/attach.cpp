@@ -6,8 +6,8 @@
 #include "core/fail.hpp"
 #include "transport/bootstrap/authentication.hpp"
 #include "transport/bootstrap/rendezvous.hpp"
+#include "transport/shm/heartbeat.hpp"
 #include "transport/shm/local_socket.hpp"
-#include "transport/shm/sentinel.hpp"
 
 namespace shunt::shm {
 namespace {
@@ -200,7 +200,7 @@ std::shared_ptr<LocalTransport> attach(const AttachOptions& options, const Attac
     }
   }
   auto transport = std::make_shared<LocalTransport>(local, std::move(segments), std::move(names));
-  transport->watch_with(std::make_unique<Sentinel>(*transport, std::move(sockets), options.liveness));
+  transport->watch_with(std::make_unique<Heartbeat>(*transport, std::move(sockets), options.liveness));
   return transport;
 }
 

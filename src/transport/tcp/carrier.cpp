@@ -1,4 +1,4 @@
-// Parcels on connections that stand; carrier_join.cpp is how they come to.
+// Packets on connections that stand; carrier_join.cpp is how they come to.
 #include "transport/tcp/carrier.hpp"
 
 #include <sys/epoll.h>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kEventsAtATime = 64;
 // From one connection, so that a peer who never pauses can't keep this rank from others, from sending or from leaving.
-constexpr int kParcelsAtATime = 16;
+constexpr int kPacketsAtATime = 16;
 // Of a lost peer: as many messages as it may have sent and more.
 constexpr int kMostLastWords = 1024;
 
@@ -24,11 +24,11 @@ constexpr int kMostLastWords = 1024;
 
 Carrier::~Carrier() { close({}); }
 
-void Carrier::send(std::unique_ptr<far::Parcel> parcel) {
-  Peer& peer = *peers_.at(parcel->to);
+void Carrier::send(std::unique_ptr<far::Packet> packet) {
+  Peer& peer = *peers_.at(packet->to);
   if (peer.is_lost) return;
-  const bool is_slice = parcel->header.kind == far::Kind::slice;
-  (is_slice ? peer.slices : peer.messages).push_back(std::move(parcel));
+  const bool is_slice = packet->header.kind == far::Kind::slice;
+  (is_slice ? peer.slices : peer.messages).push_back(std::move(packet));
   if (!peer.is_reached()) return;
   if (!is_slice) return push(peer.channels.front());
   const std::size_t num_rails = peer.channels.size() - 1;
@@ -57,7 +57,7 @@ void Carrier::push(Channel& channel) {
 }
 
 void Carrier::pull(Channel& channel) {
-  for (int i = 0; i < kParcelsAtATime && !channel.peer->is_lost; ++i) {
+  for (int i = 0; i < kPacketsAtATime && !channel.peer->is_lost; ++i) {
     const Progress progress = channel.connection->pull(*receiver_);
     if (progress == Progress::lost) lose(*channel.peer, channel.connection->why_lost());
     if (progress == Progress::ended) end(channel);

@@ -1,4 +1,4 @@
-// Parcels over TCP, on as many rails as the hosts have network interfaces.
+// Packets over TCP, on as many rails as the hosts have network interfaces.
 #pragma once
 
 #include <deque>
@@ -39,7 +39,7 @@ class Carrier final : public far::Carrier {
                std::shared_ptr<far::Wake> wake) override;
   /// Listening ends by itself, once all have come.
   void refuse_strangers() override {}
-  void send(std::unique_ptr<far::Parcel> parcel) override;
+  void send(std::unique_ptr<far::Packet> packet) override;
   void forget(RankId peer) override;
   bool progress() override { return handle_events(0); }
   void sleep() override { handle_events(-1); }

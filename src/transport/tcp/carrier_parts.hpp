@@ -28,8 +28,8 @@ struct Carrier::Peer {
   std::vector<net::Endpoint> endpoints;
   std::vector<Channel> channels{};
   std::size_t next_rail = 0;
-  std::deque<std::unique_ptr<far::Parcel>> messages{};
-  std::deque<std::unique_ptr<far::Parcel>> slices{};
+  std::deque<std::unique_ptr<far::Packet>> messages{};
+  std::deque<std::unique_ptr<far::Packet>> slices{};
   bool is_lost = false;
   bool is_buried = false;  // and the receiver knows
   std::string why_lost{};

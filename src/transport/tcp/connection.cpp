@@ -10,15 +10,15 @@
 
 namespace shunt::tcp {
 
-void Connection::begin(std::unique_ptr<far::Parcel> parcel) {
-  parcel_ = std::move(parcel);
-  sent_frame_ = {parcel_->header, parcel_->bytes().size()};
+void Connection::begin(std::unique_ptr<far::Packet> packet) {
+  packet_ = std::move(packet);
+  sent_frame_ = {packet_->header, packet_->bytes().size()};
   num_sent_ = 0;
 }
 
 Progress Connection::push() {
   const auto frame = std::as_bytes(std::span(&sent_frame_, 1));
-  const auto bytes = parcel_->bytes();
+  const auto bytes = packet_->bytes();
   while (num_sent_ < frame.size() + bytes.size()) {
     const auto rest_of_frame = frame.subspan(std::min(num_sent_, frame.size()));
     const auto rest = bytes.subspan(num_sent_ - std::min(num_sent_, frame.size()));

@@ -12,7 +12,7 @@ namespace shunt::tcp {
 
 using net::Progress;
 
-/// Never waits. Carries one parcel at a time in either direction.
+/// Never waits. Carries one packet at a time in either direction.
 class Connection {
  public:
   /// Whatever comes has to bear this session and this rank.
@@ -23,13 +23,13 @@ class Connection {
   /// Once something has said `lost`.
   [[nodiscard]] const std::string& why_lost() const { return why_lost_; }
 
-  [[nodiscard]] bool is_sending() const { return parcel_ != nullptr; }
-  void begin(std::unique_ptr<far::Parcel> parcel);
+  [[nodiscard]] bool is_sending() const { return packet_ != nullptr; }
+  void begin(std::unique_ptr<far::Packet> packet);
   /// `done`: the system has all of it.
   Progress push();
-  std::unique_ptr<far::Parcel> finish() { return std::move(parcel_); }
+  std::unique_ptr<far::Packet> finish() { return std::move(packet_); }
 
-  /// `done`: one parcel has come, and was received or dropped. `ended`: the peer has hung up after a whole one.
+  /// `done`: one packet has come, and was received or dropped. `ended`: the peer has hung up after a whole one.
   Progress pull(far::Receiver& receiver);
 
  private:
@@ -48,7 +48,7 @@ class Connection {
   RankId peer_;
   std::string why_lost_;
 
-  std::unique_ptr<far::Parcel> parcel_;
+  std::unique_ptr<far::Packet> packet_;
   Frame sent_frame_;
   std::size_t num_sent_ = 0;  // of frame and bytes together
 

@@ -44,10 +44,10 @@ struct Carrier::Peer {
   bool is_lost = false;
 };
 
-/// UCX reads the parcel until on_sent().
+/// UCX reads the packet until on_sent().
 struct Carrier::Sending {
   Carrier* carrier;
-  std::unique_ptr<far::Parcel> parcel;
+  std::unique_ptr<far::Packet> packet;
 };
 
 /// A slice that is being fetched.
@@ -91,19 +91,19 @@ void Carrier::connect(RankId, std::vector<far::Contact> contacts, far::Receiver&
   }
 }
 
-void Carrier::send(std::unique_ptr<far::Parcel> parcel) {
-  const RankId to = parcel->to;
+void Carrier::send(std::unique_ptr<far::Packet> packet) {
+  const RankId to = packet->to;
   if (peer(to).is_lost) return;
-  auto sending = std::make_unique<Sending>(Sending{this, std::move(parcel)});
-  const auto bytes = sending->parcel->bytes();
+  auto sending = std::make_unique<Sending>(Sending{this, std::move(packet)});
+  const auto bytes = sending->packet->bytes();
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   param.cb.send = on_sent;
   param.user_data = sending.get();
-  const ucs_status_ptr_t request = ucp_am_send_nbx(peer(to).endpoint, kActiveMessage, &sending->parcel->header,
+  const ucs_status_ptr_t request = ucp_am_send_nbx(peer(to).endpoint, kActiveMessage, &sending->packet->header,
                                                    sizeof(far::Header), bytes.data(), bytes.size(), &param);
   if (UCS_PTR_IS_ERR(request)) return lose(to, UCS_PTR_STATUS(request));
-  if (!request) return receiver_->note_sent(*sending->parcel);
+  if (!request) return receiver_->note_sent(*sending->packet);
   ++num_sending_;
   (void)sending.release();
 }
@@ -111,7 +111,7 @@ void Carrier::send(std::unique_ptr<far::Parcel> parcel) {
 void Carrier::on_sent(void* request, ucs_status_t, void* data) {
   const std::unique_ptr<Sending> sending(static_cast<Sending*>(data));
   --sending->carrier->num_sending_;
-  sending->carrier->receiver_->note_sent(*sending->parcel);
+  sending->carrier->receiver_->note_sent(*sending->packet);
   ucp_request_free(request);
 }
 

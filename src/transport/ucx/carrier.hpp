@@ -1,4 +1,4 @@
-// Parcels over UCX's active messages.
+// Packets over UCX's active messages.
 #pragma once
 
 #include <exception>
@@ -18,7 +18,7 @@ class Carrier final : public far::Carrier {
   void connect(RankId self, std::vector<far::Contact> contacts, far::Receiver& receiver,
                std::shared_ptr<far::Wake> wake) override;
   void refuse_strangers() override { worker_.refuse_strangers(); }
-  void send(std::unique_ptr<far::Parcel> parcel) override;
+  void send(std::unique_ptr<far::Packet> packet) override;
   void forget(RankId rank) override;
   bool progress() override;
   void sleep() override;

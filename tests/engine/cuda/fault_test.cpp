@@ -19,7 +19,7 @@ constexpr Tag kPlan{OpKind::plan, Phase::begin, 0x1234'5678'9abc};
 
 void require_thrown(const FaultRecord& record, ErrorCode code, const std::string& text) {
   World::spawn(1, [&](World& world) {
-    std::vector<std::uint32_t> words(device::Vigil::num_words(1));
+    std::vector<std::uint32_t> words(device::WatchdogWords::num_words(1));
     device::Watchdog watchdog;
     const device::Watchdog::Watch watch(watchdog, world.impl(), {words.data()});
     require_error([&] { device::throw_if_faulty(record, watch, RankId(5), std::chrono::milliseconds(300), "layer 4"); },

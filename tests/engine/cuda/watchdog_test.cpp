@@ -22,22 +22,22 @@ using ::testing::HasSubstr;
 class Kernel {
  public:
   explicit Kernel(World& world)
-      : words_(device::Vigil::num_words(world.size())), watch_(watchdog_, world.impl(), vigil()) {}
+      : words_(device::WatchdogWords::num_words(world.size())), watch_(watchdog_, world.impl(), watchdog_words()) {}
 
   void wait_for_the_loss_of(std::int32_t rank) {
     while (!knows_of_the_loss_of(rank)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 
   [[nodiscard]] bool knows_of_the_loss_of(std::int32_t rank) {
-    std::atomic_ref(vigil().waits()).store(1);
-    return std::atomic_ref(vigil().lost(rank)).load() != 0;
+    std::atomic_ref(watchdog_words().waits()).store(1);
+    return std::atomic_ref(watchdog_words().lost(rank)).load() != 0;
   }
 
   /// Returns once the watchdog has looked at least once, and found out what it could.
   void be_watched() {
     for (int looks = 0; looks < 2; ++looks) {
-      std::atomic_ref(vigil().waits()).store(1);
-      while (std::atomic_ref(vigil().waits()).load() != 0) std::this_thread::yield();
+      std::atomic_ref(watchdog_words().waits()).store(1);
+      while (std::atomic_ref(watchdog_words().waits()).load() != 0) std::this_thread::yield();
     }
   }
 
@@ -56,7 +56,7 @@ class Kernel {
   }
 
  private:
-  [[nodiscard]] device::Vigil vigil() { return {words_.data()}; }
+  [[nodiscard]] device::WatchdogWords watchdog_words() { return {words_.data()}; }
 
   std::vector<std::uint32_t> words_;
   device::Watchdog watchdog_;

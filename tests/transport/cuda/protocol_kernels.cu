@@ -1,7 +1,7 @@
 #include <vector>
 
 #include "core/cuda/check.hpp"
-#include "transport/cuda/meeting.cuh"
+#include "transport/cuda/barrier.cuh"
 #include "transport/cuda/protocol_kernels.hpp"
 
 namespace shunt::test {
@@ -16,13 +16,13 @@ struct Run {
   unsigned long long* wrong_words;
 };
 
-__device__ bool meet_somehow(const Control& control, std::uint64_t tag, bool in_parts) {
-  using device::MeetingPart;
-  const device::Note note{0, 0, tag};
-  if (!in_parts) return meet(control, note);
-  if (!meet<MeetingPart::saying>(control, note)) return false;
+__device__ bool pass(const Control& control, std::uint64_t tag, bool in_parts) {
+  using device::BarrierPart;
+  const device::BarrierRecord record{0, 0, tag};
+  if (!in_parts) return pass_barrier(control, record);
+  if (!pass_barrier<BarrierPart::arrive>(control, record)) return false;
   __syncthreads();
-  return meet<MeetingPart::waiting>(control, note);
+  return pass_barrier<BarrierPart::wait>(control, record);
 }
 
 __global__ void send_kernel(Run run) {
@@ -35,13 +35,13 @@ __global__ void send_kernel(Run run) {
     if (sends)
       for (std::uint32_t i = threadIdx.x; i < run.what.words; i += blockDim.x) run.inbox[i] = round * 7919u + i;
     __syncthreads();
-    if (!meet_somehow(control, tag, in_parts)) return;
+    if (!pass(control, tag, in_parts)) return;
     if (!sends)
       for (std::uint32_t i = threadIdx.x; i < run.what.words; i += blockDim.x)
         if (run.inbox[i] != round * 7919u + i) atomicAdd(run.wrong_words, 1ull);
     // The inbox may be written again.
     if (sends && 2 * round + 1 >= run.what.sender_stops_at) return;
-    if (!meet_somehow(control, tag, in_parts)) return;
+    if (!pass(control, tag, in_parts)) return;
   }
 }
 
@@ -61,8 +61,8 @@ ProtocolResult send_between_blocks(const ProtocolCase& what) {
   auto** heaps = allocate<std::byte*>(2);
   auto** blocks = allocate<std::byte*>(2);
   auto* faults = allocate<device::FaultRecord>(2);
-  const device::Vigil vigil{allocate<std::uint32_t>(device::Vigil::num_words(2))};
-  std::vector<void*> all{run.inbox, run.wrong_words, heaps, blocks, faults, vigil.words};
+  const device::WatchdogWords watchdog_words{allocate<std::uint32_t>(device::WatchdogWords::num_words(2))};
+  std::vector<void*> all{run.inbox, run.wrong_words, heaps, blocks, faults, watchdog_words.words};
   device::check(cudaDeviceSynchronize(), "clear");
   for (int rank = 0; rank < 2; ++rank) {
     blocks[rank] = allocate<std::byte>(shape.bytes());
@@ -70,19 +70,19 @@ ProtocolResult send_between_blocks(const ProtocolCase& what) {
                        .shape = shape,
                        .heaps = heaps,
                        .blocks = blocks,
-                       .shown = allocate<std::byte*>(4),
-                       .progress = allocate<device::Progress>(1),
+                       .published = allocate<std::byte*>(4),
+                       .state = allocate<device::KernelState>(1),
                        .fault = faults + rank,
-                       .vigil = vigil,
+                       .watchdog_words = watchdog_words,
                        .deadline_ns = what.deadline_ms * 1'000'000};
-    all.insert(all.end(), {blocks[rank], run.ranks[rank].shown, run.ranks[rank].progress});
+    all.insert(all.end(), {blocks[rank], run.ranks[rank].published, run.ranks[rank].state});
   }
   device::check(cudaDeviceSynchronize(), "clear");
-  vigil.lost(0) = what.sender_is_lost ? 1 : 0;
+  watchdog_words.lost(0) = what.sender_is_lost ? 1 : 0;
   send_kernel<<<2, 256>>>(run);
   device::check(cudaGetLastError(), "start the protocol");
   device::check(cudaDeviceSynchronize(), "run the protocol");
-  const ProtocolResult result{*run.wrong_words, faults[1], vigil.waits() != 0};
+  const ProtocolResult result{*run.wrong_words, faults[1], watchdog_words.waits() != 0};
   for (void* data : all) (void)cudaFree(data);
   return result;
 }

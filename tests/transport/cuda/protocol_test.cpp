@@ -1,4 +1,4 @@
-// The protocol of meetings on one device: two ranks are two blocks of one kernel.
+// Barriers on one device: two ranks are two blocks of one kernel.
 #include <gtest/gtest.h>
 
 #include "support/cuda/device.hpp"
@@ -7,14 +7,14 @@
 namespace shunt::test {
 namespace {
 
-TEST(DeviceMeeting, WhatIsSentBeforeIsSeenAfter) {
+TEST(DeviceBarrier, WhatIsSentBeforeIsSeenAfter) {
   SHUNT_NEEDS_DEVICE();
   const ProtocolResult result = send_between_blocks({.rounds = 2000, .words = 4096, .deadline_ms = 10'000});
   EXPECT_EQ(result.wrong_words, 0u);
   EXPECT_EQ(result.fault.cause, device::FaultRecord::none);
 }
 
-TEST(DeviceMeeting, MayBeHeldInTwoParts) {
+TEST(DeviceBarrier, MayBeHeldInTwoParts) {
   SHUNT_NEEDS_DEVICE();
   const ProtocolResult result =
       send_between_blocks({.rounds = 2000, .words = 4096, .deadline_ms = 10'000, .in_parts = true});
@@ -22,7 +22,7 @@ TEST(DeviceMeeting, MayBeHeldInTwoParts) {
   EXPECT_EQ(result.fault.cause, device::FaultRecord::none);
 }
 
-TEST(DeviceMeeting, WhoIsMissingIsNamed) {
+TEST(DeviceBarrier, WhoIsMissingIsNamed) {
   SHUNT_NEEDS_DEVICE();
   const ProtocolResult result =
       send_between_blocks({.rounds = 5, .words = 16, .deadline_ms = 50, .sender_stops_at = 3});
@@ -33,7 +33,7 @@ TEST(DeviceMeeting, WhoIsMissingIsNamed) {
 }
 
 // Were the host not asked, the test would time out.
-TEST(DeviceMeeting, WhoIsLostIsNotWaitedForUntilTheDeadline) {
+TEST(DeviceBarrier, WhoIsLostIsNotWaitedForUntilTheDeadline) {
   SHUNT_NEEDS_DEVICE();
   const ProtocolResult result = send_between_blocks(
       {.rounds = 5, .words = 16, .deadline_ms = 3'600'000, .sender_stops_at = 0, .sender_is_lost = true});
@@ -44,7 +44,7 @@ TEST(DeviceMeeting, WhoIsLostIsNotWaitedForUntilTheDeadline) {
   EXPECT_TRUE(result.waits);
 }
 
-TEST(DeviceMeeting, WhoComesForSomethingElseIsNamed) {
+TEST(DeviceBarrier, WhoComesForSomethingElseIsNamed) {
   SHUNT_NEEDS_DEVICE();
   const ProtocolResult result = send_between_blocks({.rounds = 5, .words = 16, .deadline_ms = 50, .sender_tag = 99});
   EXPECT_EQ(result.fault.cause, device::FaultRecord::mismatch);

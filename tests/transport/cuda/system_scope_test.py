@@ -19,12 +19,12 @@ import unittest
 
 Kernel = collections.namedtuple("Kernel", "releases acquires counts_blocks", defaults=(False,))
 KERNELS = {
-    "meeting_kernelILNS0_11MeetingPartE0": Kernel(3, True),  # whole
-    "meeting_kernelILNS0_11MeetingPartE1": Kernel(1, False),  # saying
-    "meeting_kernelILNS0_11MeetingPartE2": Kernel(2, True),  # waiting
+    "barrier_kernelILNS0_11BarrierPartE0": Kernel(3, True),  # whole
+    "barrier_kernelILNS0_11BarrierPartE1": Kernel(1, False),  # saying
+    "barrier_kernelILNS0_11BarrierPartE2": Kernel(2, True),  # waiting
     "regrouping_kernel": Kernel(3, True),
     "count_exchange_kernel": Kernel(6, True),
-    "send_and_meet_kernel": Kernel(1, False, counts_blocks=True),
+    "send_and_arrive_kernel": Kernel(1, False, counts_blocks=True),
 }
 
 INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+ )?([A-Z][\w.]*)")

@@ -222,11 +222,11 @@ Ticket<Rows> ClusterEngine::dispatch(const Plan& plan, const ConstTensor& x, con
 
 std::shared_ptr<Pending> ClusterEngine::start(const Pull& pull) {
   const ConstTensor rows = readable(pull.rows, pull.stream);
-  const Tensor shown = for_peers(rows);
-  const Announcement announcement{pull.kind, pull.plan.data()->hash, offset_of(shown), shown.bytes(), 0};
+  const Tensor published = for_peers(rows);
+  const Announcement announcement{pull.kind, pull.plan.data()->hash, offset_of(published), published.bytes(), 0};
   device::ClusterCombine::Inputs inputs{place(pull.plan, pull.stream),
                                         rows,
-                                        shown,
+                                        published,
                                         {*options.expert_dtype, *options.wire_dtype, *options.result_dtype},
                                         sum_order(),
                                         pull.kind == OpKind::combine,
@@ -239,11 +239,12 @@ std::shared_ptr<Pending> ClusterEngine::start(const Backward& backward) {
   const bool has_weights = backward.plan.layout() != Layout::token_unique;
   const ConstTensor grad_out = readable(backward.grad_out, backward.stream);
   const ConstTensor expert_out = has_weights ? readable(backward.expert_out, backward.stream) : ConstTensor();
-  const Tensor shown = has_weights ? for_peers(expert_out) : Tensor();
+  const Tensor published = has_weights ? for_peers(expert_out) : Tensor();
   const Announcement announcement{OpKind::combine_backward, backward.plan.data()->hash, offset_of(rows), rows.bytes(),
-                                  offset_of(shown)};
+                                  offset_of(published)};
   return launch<device::ClusterCombineBackward>(
-      backward.plan, announcement, {place(backward.plan, backward.stream), grad_out, expert_out, shown, rows, weights});
+      backward.plan, announcement,
+      {place(backward.plan, backward.stream), grad_out, expert_out, published, rows, weights});
 }
 
 PlanArrays ClusterPlan::device_arrays() const {

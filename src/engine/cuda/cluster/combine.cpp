@@ -26,8 +26,8 @@ std::size_t ClusterCombine::part_bytes() const {
 }
 
 bool ClusterCombine::prepare() {
-  if (in_.shown.data == in_.rows.data) return false;
-  lane().launch(CopyBytes{in_.rows.data, in_.shown.data, in_.rows.bytes()});
+  if (in_.published.data == in_.rows.data) return false;
+  lane().launch(CopyBytes{in_.rows.data, in_.published.data, in_.rows.bytes()});
   return true;
 }
 

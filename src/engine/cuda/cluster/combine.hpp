@@ -11,7 +11,7 @@ class ClusterCombine final : public ClusterShuffle {
   struct Inputs {
     Place place;
     ConstTensor rows;
-    Tensor shown;  ///< a copy of the rows where peers can read them; the rows themselves if they can
+    Tensor published;  ///< a copy of the rows where peers can read them; the rows themselves if they can
     ReduceFormat format;
     SumOrder order;
     bool weighted;  ///< false for the gradient of dispatch

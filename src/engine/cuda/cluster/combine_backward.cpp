@@ -15,8 +15,8 @@ ClusterCombineBackward::ClusterCombineBackward(const Context& context, const Ann
 }
 
 bool ClusterCombineBackward::prepare() {
-  if (in_.shown.data == in_.expert_out.data) return false;
-  lane().launch(CopyBytes{in_.expert_out.data, in_.shown.data, in_.shown.bytes()});
+  if (in_.published.data == in_.expert_out.data) return false;
+  lane().launch(CopyBytes{in_.expert_out.data, in_.published.data, in_.published.bytes()});
   return true;
 }
 

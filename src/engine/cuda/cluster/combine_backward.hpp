@@ -11,7 +11,7 @@ class ClusterCombineBackward final : public ClusterShuffle {
     Place place;
     ConstTensor grad_out;
     ConstTensor expert_out;
-    Tensor shown;      ///< as in ClusterCombine; empty in `token_unique`, which has no gradients of weights
+    Tensor published;  ///< as in ClusterCombine; empty in `token_unique`, which has no gradients of weights
     Tensor gradients;  ///< this rank's rows; peers write into it
     Tensor weights;    ///< [tokens, topk] f32
   };

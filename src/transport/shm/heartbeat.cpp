@@ -1,4 +1,4 @@
-#include "transport/shm/sentinel.hpp"
+#include "transport/shm/heartbeat.hpp"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -21,7 +21,7 @@ void send_byte(const Descriptor& socket, char byte) {
 
 }  // namespace
 
-Sentinel::Sentinel(LocalTransport& transport, std::vector<Descriptor> sockets, std::chrono::milliseconds limit)
+Heartbeat::Heartbeat(LocalTransport& transport, std::vector<Descriptor> sockets, std::chrono::milliseconds limit)
     : transport_(transport), limit_(limit), peers_(sockets.size()) {
   for (std::size_t rank = 0; rank < sockets.size(); ++rank) peers_[rank].socket = std::move(sockets[rank]);
   std::tie(stop_, stop_seen_) = socket_pair();
@@ -29,12 +29,12 @@ Sentinel::Sentinel(LocalTransport& transport, std::vector<Descriptor> sockets, s
       start_thread(fmt::format("the thread of rank {} that watches others", transport_.rank()), [this] { run(); });
 }
 
-Sentinel::~Sentinel() {
+Heartbeat::~Heartbeat() {
   stop_ = Descriptor();
   thread_.join();
 }
 
-void Sentinel::run() {
+void Heartbeat::run() {
   std::vector<pollfd> entries;
   for (const Peer& peer : peers_) entries.push_back({peer.socket.get(), POLLIN, 0});  // −1 is skipped by poll
   entries.push_back({stop_seen_.get(), POLLIN, 0});
@@ -47,7 +47,7 @@ void Sentinel::run() {
   }
 }
 
-bool Sentinel::listen_to(RankId peer) {
+bool Heartbeat::listen_to(RankId peer) {
   Peer& state = peers_[peer.index()];
   char byte = 0;
   const ssize_t bytes = recv(state.socket.get(), &byte, 1, MSG_DONTWAIT);
@@ -58,7 +58,7 @@ bool Sentinel::listen_to(RankId peer) {
   }
   if (bytes == 1) {
     const std::lock_guard lock(mutex_);
-    state.silence.end();
+    state.ping_timer.end();
     return true;
   }
   state.is_gone = true;
@@ -69,17 +69,17 @@ bool Sentinel::listen_to(RankId peer) {
   return false;
 }
 
-void Sentinel::suspect(RankId peer) {
+void Heartbeat::suspect(RankId peer) {
   const std::lock_guard lock(mutex_);
   Peer& state = peers_[peer.index()];
-  switch (state.silence.suspect(limit_)) {
-    case Silence::Next::ask: send_byte(state.socket, kPing); break;
-    case Silence::Next::wait: break;
-    case Silence::Next::lost:
+  switch (state.ping_timer.suspect(limit_)) {
+    case PingTimer::Next::ask: send_byte(state.socket, kPing); break;
+    case PingTimer::Next::wait: break;
+    case PingTimer::Next::lost:
       state.is_gone = true;
       transport_.report(ErrorCode::peer_lost, transport_.name(peer),
                         fmt::format("rank {} has not answered for {} ms (stopped?)", transport_.name(peer),
-                                    state.silence.length().count()));
+                                    state.ping_timer.length().count()));
   }
 }
 

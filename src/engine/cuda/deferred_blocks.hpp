@@ -13,16 +13,16 @@ namespace shunt::device {
 /// Work on a stream has numbers, in its order. A block that is let go of may be in use by any work that has begun, so
 /// it rests until all of that is complete, and only then is given back. The stream's own later work need not wait for
 /// that.
-class RestingBlocks : public std::enable_shared_from_this<RestingBlocks> {
+class DeferredBlocks : public std::enable_shared_from_this<DeferredBlocks> {
  public:
   using Block = std::shared_ptr<std::byte>;
 
   /// What gives a block back is called when it may be used by anyone.
   using GiveBack = std::function<void(std::byte*)>;
-  explicit RestingBlocks(GiveBack give_back) : give_back_(std::move(give_back)) {}
-  RestingBlocks(const RestingBlocks&) = delete;
-  RestingBlocks& operator=(const RestingBlocks&) = delete;
-  ~RestingBlocks() { complete(begun_); }
+  explicit DeferredBlocks(GiveBack give_back) : give_back_(std::move(give_back)) {}
+  DeferredBlocks(const DeferredBlocks&) = delete;
+  DeferredBlocks& operator=(const DeferredBlocks&) = delete;
+  ~DeferredBlocks() { complete(begun_); }
 
   /// The number of what is put on the stream from now on.
   std::uint64_t begin_work() {
@@ -32,45 +32,45 @@ class RestingBlocks : public std::enable_shared_from_this<RestingBlocks> {
 
   /// Everything is complete that was put on the stream up to the end of this work.
   void complete(std::uint64_t work) {
-    std::vector<Resting> over;
+    std::vector<Deferred> over;
     {
       const std::lock_guard lock(mutex_);
       if (work > completed_) completed_ = work;
-      std::erase_if(resting_, [&](const Resting& each) {
+      std::erase_if(deferred_, [&](const Deferred& each) {
         if (each.last_work > completed_) return false;
         over.push_back(each);
         return true;
       });
     }
-    for (const Resting& each : over) give_back_(each.block);
+    for (const Deferred& each : over) give_back_(each.block);
   }
 
   [[nodiscard]] bool empty() {
     const std::lock_guard lock(mutex_);
-    return resting_.empty();
+    return deferred_.empty();
   }
 
   /// For later work of the stream: a block of so many bytes that rests, or what `make` gives.
   template <class Make>
   [[nodiscard]] Block take(std::size_t bytes, const Make& make) {
-    std::byte* block = take_resting(bytes);
+    std::byte* block = take_deferred(bytes);
     if (!block) block = make(bytes);
     return {block, [self = shared_from_this(), bytes](std::byte* let_go) { self->rest(let_go, bytes); }};
   }
 
  private:
-  struct Resting {
+  struct Deferred {
     std::byte* block;
     std::size_t bytes;
     std::uint64_t last_work;  // that may use it
   };
 
-  std::byte* take_resting(std::size_t bytes) {
+  std::byte* take_deferred(std::size_t bytes) {
     const std::lock_guard lock(mutex_);
-    for (auto each = resting_.begin(); each != resting_.end(); ++each) {
+    for (auto each = deferred_.begin(); each != deferred_.end(); ++each) {
       if (each->bytes != bytes) continue;
       std::byte* const block = each->block;
-      resting_.erase(each);
+      deferred_.erase(each);
       return block;
     }
     return nullptr;
@@ -80,7 +80,7 @@ class RestingBlocks : public std::enable_shared_from_this<RestingBlocks> {
     {
       const std::lock_guard lock(mutex_);
       if (begun_ > completed_) {
-        resting_.push_back({block, bytes, begun_});
+        deferred_.push_back({block, bytes, begun_});
         return;
       }
     }
@@ -91,7 +91,7 @@ class RestingBlocks : public std::enable_shared_from_this<RestingBlocks> {
   std::mutex mutex_;
   std::uint64_t begun_ = 0;
   std::uint64_t completed_ = 0;
-  std::vector<Resting> resting_;
+  std::vector<Deferred> deferred_;
 };
 
 }  // namespace shunt::device

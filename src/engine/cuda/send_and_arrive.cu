@@ -1,42 +1,42 @@
-#include "engine/cuda/send_and_meet.hpp"
+#include "engine/cuda/send_and_arrive.hpp"
 
 #include "core/cuda/check.hpp"
 #include "kernels/cuda/send_padded.cuh"
 #include "kernels/cuda/widths.hpp"
-#include "transport/cuda/meeting.cuh"
+#include "transport/cuda/barrier.cuh"
 
 namespace shunt::device {
 namespace {
 
 template <class Word>
-__global__ void send_and_meet_kernel(const __grid_constant__ SendAndMeet work, std::int32_t num_words) {
+__global__ void send_and_arrive_kernel(const __grid_constant__ SendAndArrive work, std::int32_t num_words) {
   extern __shared__ std::int32_t of_experts[];
   const std::uint32_t stop = *work.send.stop;  // the same for all blocks: only the last one can find a fault
   if (blockIdx.x == 0)                         // the first to start, as it takes longest
     tell_counts(work.send, of_experts, stop);
   else
     send_token<Word>(work.send, static_cast<std::int32_t>(blockIdx.x) - 1, of_experts, num_words, stop);
-  if (stop != 0 || !is_last_block(*work.control.progress)) return;
-  meet<MeetingPart::saying>(work.control, work.note);
+  if (stop != 0 || !is_last_block(*work.control.state)) return;
+  pass_barrier<BarrierPart::arrive>(work.control, work.record);
 }
 
 }  // namespace
 
-void launch(const SendAndMeet& work, cudaStream_t stream) {
+void launch(const SendAndArrive& work, cudaStream_t stream) {
   const SendPadded& send = work.send;
   const RowGeometry rows = row_geometry(send.row_bytes, reinterpret_cast<std::uintptr_t>(send.x));
   const auto blocks = static_cast<unsigned>(send.num_blocks());
   const auto bytes = static_cast<unsigned>(send.map.num_physical) * 4;
   for_width(rows.access_bytes, [&](auto word) {
-    send_and_meet_kernel<decltype(word)><<<blocks, rows.threads, bytes, stream>>>(work, rows.num_accesses);
+    send_and_arrive_kernel<decltype(word)><<<blocks, rows.threads, bytes, stream>>>(work, rows.num_accesses);
   });
   check(cudaGetLastError(), "start to send");
 }
 
-void preload_send_and_meet() {
+void preload_send_and_arrive() {
   for_every_width([](auto word) {
     cudaFuncAttributes attributes;
-    check(cudaFuncGetAttributes(&attributes, send_and_meet_kernel<decltype(word)>), "load the sending");
+    check(cudaFuncGetAttributes(&attributes, send_and_arrive_kernel<decltype(word)>), "load the sending");
   });
 }
 

@@ -8,19 +8,19 @@
 #include <vector>
 
 #include "transport/local/local_transport.hpp"
+#include "transport/ping_timer.hpp"
 #include "transport/shm/local_socket.hpp"
-#include "transport/silence.hpp"
 
 namespace shunt::shm {
 
 /// A thread that sleeps on one socket per peer. The end of the stream means that the peer's process is gone. A ping is
 /// answered at once, also while the process computes; only a stopped process stays silent. An idle world sends no
 /// pings, so the thread uses no CPU.
-class Sentinel final : public Liveness {
+class Heartbeat final : public Liveness {
  public:
   /// sockets[rank] leads to that peer; none for the own rank.
-  Sentinel(LocalTransport& transport, std::vector<Descriptor> sockets, std::chrono::milliseconds limit);
-  ~Sentinel() override;
+  Heartbeat(LocalTransport& transport, std::vector<Descriptor> sockets, std::chrono::milliseconds limit);
+  ~Heartbeat() override;
 
   void suspect(RankId peer) override;
   [[nodiscard]] bool is_gone(RankId peer) const override { return peers_[peer.index()].is_gone; }
@@ -28,7 +28,7 @@ class Sentinel final : public Liveness {
  private:
   struct Peer {
     Descriptor socket;
-    Silence silence;
+    PingTimer ping_timer;
     std::atomic<bool> is_gone{false};
   };
 

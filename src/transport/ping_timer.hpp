@@ -6,7 +6,7 @@
 
 namespace shunt {
 
-class Silence {
+class PingTimer {
  public:
   using Clock = std::chrono::steady_clock;
   enum class Next { ask, wait, lost };

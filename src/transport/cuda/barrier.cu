@@ -1,9 +1,9 @@
-#include "transport/cuda/meeting.hpp"
+#include "transport/cuda/barrier.hpp"
 
 #include <algorithm>
 
 #include "core/cuda/check.hpp"
-#include "transport/cuda/meeting.cuh"
+#include "transport/cuda/barrier.cuh"
 
 namespace shunt::device {
 namespace {
@@ -23,35 +23,35 @@ __device__ void fill(const Region& region, std::uint32_t word) {
   if (tail + threadIdx.x < region.bytes) region.data[tail + threadIdx.x] = byte;
 }
 
-template <MeetingPart kPart>
-__global__ void meeting_kernel(const __grid_constant__ Control control, const __grid_constant__ Note note,
+template <BarrierPart kPart>
+__global__ void barrier_kernel(const __grid_constant__ Control control, const __grid_constant__ BarrierRecord record,
                                const __grid_constant__ Poison poison) {
-  if (meet<kPart>(control, note)) return;
+  if (pass_barrier<kPart>(control, record)) return;
   for (const Region& output : poison.outputs) fill(output, ~0u);
   fill(poison.counts, 0);
 }
 
-constexpr auto kernel_of(MeetingPart part) {
+constexpr auto kernel_of(BarrierPart part) {
   switch (part) {
-    case MeetingPart::saying: return meeting_kernel<MeetingPart::saying>;
-    case MeetingPart::waiting: return meeting_kernel<MeetingPart::waiting>;
-    default: return meeting_kernel<MeetingPart::whole>;
+    case BarrierPart::arrive: return barrier_kernel<BarrierPart::arrive>;
+    case BarrierPart::wait: return barrier_kernel<BarrierPart::wait>;
+    default: return barrier_kernel<BarrierPart::whole>;
   }
 }
 
 }  // namespace
 
-void launch_meeting(const Control& control, const Note& note, cudaStream_t stream, MeetingPart part,
+void launch_barrier(const Control& control, const BarrierRecord& record, cudaStream_t stream, BarrierPart part,
                     const Poison& poison) {
   const int threads = std::clamp(control.shape.num_ranks, kFewestThreads, 1024);
-  kernel_of(part)<<<1, threads, 0, stream>>>(control, note, poison);
-  check(cudaGetLastError(), "start a meeting");
+  kernel_of(part)<<<1, threads, 0, stream>>>(control, record, poison);
+  check(cudaGetLastError(), "start a barrier");
 }
 
-void preload_meeting() {
-  for (const MeetingPart part : {MeetingPart::whole, MeetingPart::saying, MeetingPart::waiting}) {
+void preload_barrier() {
+  for (const BarrierPart part : {BarrierPart::whole, BarrierPart::arrive, BarrierPart::wait}) {
     cudaFuncAttributes attributes;
-    check(cudaFuncGetAttributes(&attributes, kernel_of(part)), "load the meeting");
+    check(cudaFuncGetAttributes(&attributes, kernel_of(part)), "load the barrier");
   }
 }
 

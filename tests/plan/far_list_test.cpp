@@ -13,15 +13,15 @@ constexpr std::int32_t kMaxTokens = 3;
 const PlanOptions kPadded = {.layout = Layout::padded, .max_tokens = kMaxTokens};
 
 /// Two ranks on two hosts, with two experts each and a token that goes nowhere.
-class Notes : public ::testing::Test {
+class FarLists : public ::testing::Test {
  protected:
   [[nodiscard]] Planner planner(std::int32_t rank) const {
     return {routing_, map_, topology_, RankId(rank), kPadded, {.hidden = 8}, wiring_};
   }
   /// What rank 1 tells rank 0; the last words are its rows for each of rank 0's experts.
-  [[nodiscard]] std::vector<std::uint32_t> note() const { return planner(1).notes().front().words; }
+  [[nodiscard]] std::vector<std::uint32_t> far_list() const { return planner(1).far_lists().front().words; }
   static void accept(Planner& planner, const std::vector<std::uint32_t>& words) {
-    planner.accept_note(RankId(1), std::as_bytes(std::span(words)));
+    planner.accept_far_list(RankId(1), std::as_bytes(std::span(words)));
   }
 
   std::vector<std::int32_t> experts_ = {-1};
@@ -31,20 +31,20 @@ class Notes : public ::testing::Test {
   Wiring wiring_ = {{HostId(0), HostId(1)}, {NicId(0), NicId(1)}};
 };
 
-TEST_F(Notes, MayTellOfAsManyRowsAsAreAllowed) {
+TEST_F(FarLists, MayHoldAsManyRowsAsAreAllowed) {
   Planner reader = planner(0);
-  ASSERT_EQ(reader.note_senders(), std::vector{RankId(1)});
-  auto words = note();
+  ASSERT_EQ(reader.far_list_senders(), std::vector{RankId(1)});
+  auto words = far_list();
   words.back() = kMaxTokens;
   accept(reader, words);
   EXPECT_EQ(reader.finish()->in_flows.front().source_counts, (std::vector<std::int32_t>{0, kMaxTokens}));
 }
 
-TEST_F(Notes, ThatTellOfMoreRowsThanAreAllowedAreRefused) {
+TEST_F(FarLists, WithMoreRowsThanAreAllowedAreRefused) {
   for (const std::uint32_t count : {kMaxTokens + 1u, 0xffff'ffffu}) {
     Planner reader = planner(0);
-    (void)reader.note_senders();
-    auto words = note();
+    (void)reader.far_list_senders();
+    auto words = far_list();
     words.back() = count;
     try {
       accept(reader, words);
@@ -56,10 +56,10 @@ TEST_F(Notes, ThatTellOfMoreRowsThanAreAllowedAreRefused) {
   }
 }
 
-TEST_F(Notes, AreNotLongerThanTheirReaderExpects) {
+TEST_F(FarLists, AreNotLongerThanTheirReaderExpects) {
   Planner reader = planner(0);
-  (void)reader.note_senders();
-  EXPECT_LE(note().size() * sizeof(std::uint32_t), reader.most_note_bytes(RankId(1)));
+  (void)reader.far_list_senders();
+  EXPECT_LE(far_list().size() * sizeof(std::uint32_t), reader.most_far_list_bytes(RankId(1)));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // When memory that a stream may still use is given back; no device is needed for that.
-#include "engine/cuda/resting_blocks.hpp"
+#include "engine/cuda/deferred_blocks.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,23 +10,23 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-class RestingBlocksTest : public ::testing::Test {
+class DeferredBlocksTest : public ::testing::Test {
  protected:
   /// A new block, or one that rests. Blocks have names instead of memory: 1, 2 and so on.
-  RestingBlocks::Block take(std::size_t bytes) {
+  DeferredBlocks::Block take(std::size_t bytes) {
     return blocks_->take(bytes, [this](std::size_t) { return reinterpret_cast<std::byte*>(++num_made_); });
   }
-  static std::uintptr_t name(const RestingBlocks::Block& block) {
+  static std::uintptr_t name(const DeferredBlocks::Block& block) {
     return reinterpret_cast<std::uintptr_t>(block.get());
   }
 
   std::uintptr_t num_made_ = 0;
   std::vector<std::uintptr_t> given_back_;
-  std::shared_ptr<RestingBlocks> blocks_ = std::make_shared<RestingBlocks>(
+  std::shared_ptr<DeferredBlocks> blocks_ = std::make_shared<DeferredBlocks>(
       [this](std::byte* block) { given_back_.push_back(reinterpret_cast<std::uintptr_t>(block)); });
 };
 
-TEST_F(RestingBlocksTest, AreGivenBackWhenAllWorkThatMayUseThemIsComplete) {
+TEST_F(DeferredBlocksTest, AreGivenBackWhenAllWorkThatMayUseThemIsComplete) {
   auto first = take(8);
   const std::uint64_t work = blocks_->begin_work();
   first.reset();
@@ -38,14 +38,14 @@ TEST_F(RestingBlocksTest, AreGivenBackWhenAllWorkThatMayUseThemIsComplete) {
   EXPECT_TRUE(blocks_->empty());
 }
 
-TEST_F(RestingBlocksTest, AreGivenBackAtOnceWhenNothingIsUnderWay) {
+TEST_F(DeferredBlocksTest, AreGivenBackAtOnceWhenNothingIsUnderWay) {
   auto block = take(8);
   blocks_->complete(blocks_->begin_work());
   block.reset();
   EXPECT_THAT(given_back_, ElementsAre(1));
 }
 
-TEST_F(RestingBlocksTest, OfWorkThatMadeRoomAreNotGivenBackWithWhatCameBefore) {
+TEST_F(DeferredBlocksTest, OfWorkThatMadeRoomAreNotGivenBackWithWhatCameBefore) {
   std::uint64_t work = blocks_->begin_work();
   take(8).reset();
   blocks_->complete(work);  // the stream is idle, and this work not yet on it
@@ -56,7 +56,7 @@ TEST_F(RestingBlocksTest, OfWorkThatMadeRoomAreNotGivenBackWithWhatCameBefore) {
   EXPECT_THAT(given_back_, ElementsAre(1, 2));
 }
 
-TEST_F(RestingBlocksTest, MayBeUsedAtOnceByLaterWorkOfTheStream) {
+TEST_F(DeferredBlocksTest, MayBeUsedAtOnceByLaterWorkOfTheStream) {
   auto block = take(8);
   const std::uint64_t before = blocks_->begin_work();
   block.reset();
@@ -72,14 +72,14 @@ TEST_F(RestingBlocksTest, MayBeUsedAtOnceByLaterWorkOfTheStream) {
   EXPECT_THAT(given_back_, ElementsAre(1));
 }
 
-TEST_F(RestingBlocksTest, AreUsedAgainOnlyForTheSameSize) {
+TEST_F(DeferredBlocksTest, AreUsedAgainOnlyForTheSameSize) {
   auto block = take(8);
   (void)blocks_->begin_work();
   block.reset();
   EXPECT_EQ(name(take(16)), 2u);
 }
 
-TEST_F(RestingBlocksTest, OutliveTheOneWhoLendsThem) {
+TEST_F(DeferredBlocksTest, OutliveTheOneWhoLendsThem) {
   auto block = take(8);
   auto held = take(8);
   (void)blocks_->begin_work();

@@ -1,4 +1,4 @@
-// A meeting as an operation of a stream.
+// A barrier of ranks as an operation on a stream.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -24,12 +24,12 @@ struct Poison {
   Region counts = {};      ///< all bytes become 0
 };
 
-/// What was put on the stream before is visible to all ranks when they have passed the same meeting. Of its parts, the
-/// second needs no note but for the tag. Where this rank has failed, now or before, outputs are poisoned.
-void launch_meeting(const Control& control, const Note& note, cudaStream_t stream,
-                    MeetingPart part = MeetingPart::whole, const Poison& poison = {});
+/// Whatever precedes it on the stream is visible to all ranks that have passed the same barrier. The waiting half uses
+/// the record's tag only. Outputs are poisoned if this rank has failed, now or before.
+void launch_barrier(const Control& control, const BarrierRecord& record, cudaStream_t stream,
+                    BarrierPart part = BarrierPart::whole, const Poison& poison = {});
 
-/// Loads the kernels, as loading them later may wait for a rank that waits for this one.
-void preload_meeting();
+/// Loads the kernels: a first launch may wait for the device, on which a kernel may wait for this rank.
+void preload_barrier();
 
 }  // namespace shunt::device

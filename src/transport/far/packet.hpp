@@ -12,7 +12,7 @@ namespace shunt::far {
 
 enum class Kind : std::uint8_t { message, read, slice, fault, ping, alive, left, parted };
 
-/// Goes before the bytes of every parcel. Nothing in it is believed before the session is.
+/// Goes before the bytes of every packet. Nothing in it is believed before the session is.
 struct Header {
   std::uint64_t session = 0;
   std::uint64_t engine = 0;
@@ -24,7 +24,7 @@ struct Header {
   std::uint16_t unused = 0;
 };
 
-struct Parcel {
+struct Packet {
   RankId to;
   Header header;
   std::vector<std::byte> small{};
