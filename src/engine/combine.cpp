@@ -16,8 +16,8 @@ void Combine::begin(std::span<const Announcement> peers) {
   far_ = start(in_flows(), out_flows());
 }
 
-// Sums are made in the order of tokens, and every far part travels in that order: the parts of the first token that is
-// not summed yet are the first of their streams, so none of them waits for another token.
+// Tokens are summed in order, and far parts travel in the same order: the parts of the next token are at the front of
+// their channels, so none waits for another token.
 Work Combine::work() {
   bool moved = forward();
   const std::int64_t end = end_of_chunk(next_token_, row_bytes_ * static_cast<std::size_t>(plan().topk));

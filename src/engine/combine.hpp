@@ -1,4 +1,4 @@
-// Expert outputs back to their tokens.
+// Combine, and the gradient of dispatch: expert outputs back to their tokens.
 #pragma once
 
 #include <array>
@@ -29,7 +29,7 @@ class Combine final : public Shuffle {
   Work work() override;
 
  private:
-  /// What a far node sends for one token: the sum of its rows in the wire dtype or, for `flat`, the rows themselves.
+  /// What a far node sends for one token: the sum of its rows in the wire dtype; for `flat`, the rows themselves.
   struct FarPart {
     NodeId node;
     FlowCursor<OutFlow>* flow;
@@ -44,7 +44,7 @@ class Combine final : public Shuffle {
   [[nodiscard]] bool is_flat() const { return in_.reduction == Reduction::flat; }
   [[nodiscard]] std::size_t part_bytes(std::size_t num_targets) const;
 
-  /// Sums what the near ranks hold for far sources' tokens.
+  /// As forwarder: sums the rows of near ranks for the tokens of far sources.
   bool forward();
   void forward_token(std::span<const Target> targets, std::byte* segment) const;
   /// False while a far part has not arrived.
@@ -61,7 +61,7 @@ class Combine final : public Shuffle {
   Store store_ = Store::cached;
   std::int64_t next_token_ = 0;
   FarFlows<InFlow, OutFlow> far_;
-  std::vector<FarPart> far_parts_;  // of the token at hand
+  std::vector<FarPart> far_parts_;  // of the current token
   std::array<Term, Routing::kMaxTopK> terms_;
   std::vector<float> node_sums_;  // [nodes of the token, hidden]
 };

@@ -72,7 +72,7 @@ bool CombineBackward::send(Peer& to) {
     if (!to.out->is_over()) return moved;
   }
   if (to.in && !to.in->is_over()) {
-    // The peer waits for these rows as we wait for its rows.
+    // The peer needs these rows before it can send the gradients that this rank waits for.
     channel.flush();
     return moved;
   }

@@ -8,8 +8,8 @@
 
 namespace shunt {
 
-/// Among near ranks the one that owns the token reads the expert's output in place, so that each weight's gradient is
-/// ready where it is wanted. For a far source the forwarder does so and sends the gradients back.
+/// The rank that owns a token reads the outputs of near experts in place, so the gradients of its weights end up where
+/// they are needed. For a far source, the forwarder reads them and sends the gradients of weights back.
 class CombineBackward final : public Shuffle {
  public:
   struct Inputs {
@@ -28,15 +28,15 @@ class CombineBackward final : public Shuffle {
   Work work() override;
 
  private:
-  /// The traffic with one far rank. Each way it carries the sender's own gradient rows, then the gradients of the
-  /// receiver's weights, which wait for nothing but rows that have come the other way.
+  /// The traffic with one far rank. Each direction carries the sender's gradient rows, then the gradients of the
+  /// receiver's weights, which depend only on the rows of the other direction.
   struct Peer {
     SliceChannel* channel;
     std::optional<FlowCursor<OutFlow>> out{};
     std::optional<FlowCursor<InFlow>> in{};
     std::vector<float> weight_gradients{};  // by target of `in`
-    bool has_answered = false;              // weight_gradients are on their way
-    bool is_answered = false;               // those of `out` have come
+    bool has_answered = false;              // weight_gradients were sent
+    bool is_answered = false;               // the weight gradients of `out` were received
   };
 
   [[nodiscard]] std::size_t hidden() const { return static_cast<std::size_t>(in_.grad_out.cols); }

@@ -5,8 +5,6 @@
 #include <cstring>
 
 #include "core/fail.hpp"
-#include "engine/copy_rows.hpp"
-#include "engine/packed_rows.hpp"
 #include "kernels/copy.hpp"
 #include "kernels/fp8.hpp"
 #include "shunt/routing.hpp"
@@ -73,7 +71,7 @@ void Dispatch::send_near(std::int64_t token) {
   if (!targets.empty()) scatter(row_of(token), {group().self.value, static_cast<std::int32_t>(token)}, targets);
 }
 
-// A segment is a row and its scales; what else a forwarder needs it has had since the plan was made.
+// A segment holds a row and its scales; forwarders received the rest when the plan was made.
 bool Dispatch::send_far() {
   const std::size_t scale_bytes = in_.format.scales_per_row * sizeof(float);
   return far_.send([&](const OutFlow&, std::size_t) { return in_.format.row_bytes + scale_bytes; },
@@ -93,7 +91,7 @@ bool Dispatch::forward() {
                       });
 }
 
-// `padded` exchanges no counts at plan time, so they travel here: [local expert, source].
+// Plans of `padded` exchange no counts, so dispatch delivers them: [local expert, source].
 void Dispatch::write_source_counts() const {
   if (plan().options.layout != Layout::padded) return;
   const auto num_ranks = static_cast<std::size_t>(plan().topology.num_ranks());

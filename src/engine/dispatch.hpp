@@ -1,4 +1,4 @@
-// Tokens to experts.
+// Dispatch: token rows to the slots of their experts.
 #pragma once
 
 #include "engine/row_block.hpp"
@@ -14,7 +14,7 @@ class Dispatch final : public Shuffle {
     ConstTensor scales;  ///< for fp8 x; empty when x is quantised here
     RowFormat format;
     Block output;  ///< this rank's block; peers write into it
-    // Where the caller wants rows and scales, if not in the block; else empty.
+    // The caller's outputs for rows and scales, where they are not in the block; else empty.
     Tensor copy_into;
     Tensor copy_scales_into;
   };
@@ -36,7 +36,7 @@ class Dispatch final : public Shuffle {
     const std::byte* scales;
   };
   Row row_of(std::int64_t token);
-  /// Writes a row and its companions into those of its slots that near ranks have. `scales` need not be aligned.
+  /// Writes a row and its companions into its slots on near ranks. `scales` need not be aligned.
   void scatter(const Row& row, const RowOrigin& origin, std::span<const Target> targets) const;
 
   void send_near(std::int64_t token);
@@ -50,7 +50,7 @@ class Dispatch final : public Shuffle {
   /// A rank's block, as this rank addresses it.
   struct Receiver {
     RowBlock block;
-    std::byte* base;  ///< nullptr for a far rank: what is meant for it takes another way
+    std::byte* base;  ///< nullptr for a far rank, which is reached through a forwarder
   };
   std::vector<Receiver> receivers_;  // by rank
   Store store_ = Store::cached;

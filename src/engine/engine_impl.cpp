@@ -83,7 +83,7 @@ EngineOptions complete(const World& of, EngineOptions options, EngineKind kind) 
 
 Engine::Impl::Impl(World& engine_world, const EngineOptions& engine_options, EngineKind engine_kind)
     : world(engine_world.impl()), options(complete(engine_world, engine_options, engine_kind)), kind(engine_kind) {
-  // Libraries that are loaded count for themselves, but none has engines of a kind that another has.
+  // Each loaded library has a counter of its own; the kind keeps serials of different libraries apart.
   static std::atomic<std::uint64_t> num_engines{0};
   serial = ++num_engines * 4 + static_cast<std::uint64_t>(kind);
   key = Hasher().add(world->group->id).add(++world->num_engines).value();

@@ -1,5 +1,5 @@
-// What every engine is, whatever memory it moves: its settings, and the checks that stand before every operation. Kinds
-// of memory derive from it.
+// The part of an engine that does not depend on the kind of memory: options, and the checks before every operation.
+// Each kind of memory derives from it.
 #pragma once
 
 #include <memory>
@@ -27,7 +27,7 @@ auto name_errors(std::string_view engine_name, const Call& call) {
   }
 }
 
-/// The options with all defaults filled in. Throws Error that names rank, option and cause.
+/// Fills in all defaults. Throws Error that names rank, option and cause.
 [[nodiscard]] EngineOptions complete(const World& of, EngineOptions options, EngineKind kind);
 
 struct Engine::Impl {
@@ -39,8 +39,8 @@ struct Engine::Impl {
   std::shared_ptr<World::Impl> world;
   EngineOptions options;  ///< all defaults filled in
   EngineKind kind;
-  std::uint64_t key;     ///< equal on all ranks: the world's n-th engine
-  std::uint64_t serial;  ///< unique in this process, to recognise this engine's plans
+  std::uint64_t key;     ///< equal on all ranks; from the number of engines made in the world
+  std::uint64_t serial;  ///< unique in this process; plans carry it
 
   [[nodiscard]] RankId rank() const { return world->group->self; }
   [[nodiscard]] std::int32_t num_ranks() const { return world->group->size(); }
@@ -48,9 +48,9 @@ struct Engine::Impl {
   [[nodiscard]] TensorChecks checks() const {
     return {rank(), options.dtype, options.hidden, kind != EngineKind::host};
   }
-  /// The operation as errors call it.
+  /// The operation's name in errors.
   [[nodiscard]] std::string title(std::string_view operation) const { return title_of(operation, options.name); }
-  /// What `call` returns. Adds the engine's name to an Error of what knows of no engine.
+  /// Returns call(). Adds the engine's name to an Error that lacks it.
   template <class Call>
   auto named(const Call& call) const {
     return name_errors(options.name, call);
@@ -66,25 +66,25 @@ struct Engine::Impl {
     checks().tensor(title(operation), name, tensor, dtype, rows, options.hidden);
   }
   void check_gradients(const PlanData& plan, std::string_view operation) const;
-  /// Where an output of the caller's lies; peers may read `input` while it is written.
+  /// Checks the memory of a caller's output, which must not overlap `input`: peers may still read that.
   void check_place(std::string_view operation, std::string_view name, const Tensor& given,
                    const ConstTensor& input) const;
   void check_apart(std::string_view operation, std::string_view name, const Tensor& given,
                    const ConstTensor& other) const;
-  /// Its shape and place.
+  /// Checks shape, dtype and memory of a caller's output.
   void check_output(std::string_view operation, const Tensor& given, DType dtype, std::int64_t rows,
                     const ConstTensor& input) const;
-  /// What the caller gave for an output, or a new tensor.
+  /// The caller's output, checked, or a new tensor.
   [[nodiscard]] Tensor output(std::string_view operation, const Tensor& given, DType dtype, std::int64_t rows,
                               const ConstTensor& input) const;
-  /// That the trace which the routing is recorded to, if any, is one of such routings.
+  /// Checks that the routing fits the trace that it is recorded to, if any.
   void check_trace(const Routing& routing, const ExpertMap& map) const;
 
   /// combine and dispatch_backward.
   Ticket<Tensor> pull(OpKind pulled, const Plan& plan, const ConstTensor& rows, const CombineOptions& pull_options);
 
-  // What kinds of memory differ in. Arguments have been checked, and outputs are where the kind can write them. Inputs
-  // may lie anywhere.
+  // The interface of the kinds of memory. Arguments were checked, and outputs are in memory that the kind can write.
+  // Inputs may be in any memory.
 
   [[nodiscard]] virtual Memory memory() const { return Memory::host(); }
   [[nodiscard]] virtual Stream stream() const { return nullptr; }

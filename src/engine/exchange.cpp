@@ -32,10 +32,10 @@ class NearExchange final : public Operation {
  private:
   Transport& transport_;
   ReadAll read_;
-  Block block_;  // peers may read it for as long as the operation lives
+  Block block_;  // peers may read it as long as the operation exists
 };
 
-/// Among near ranks.
+/// The exchange among near ranks.
 void exchange_near(const ExchangePlace& place, const std::shared_ptr<const Group>& group, OpKind kind,
                    std::span<const std::byte> mine, const ReadAll& read) {
   Fabric& fabric = place.fabric;
@@ -135,7 +135,7 @@ class FarSwap final : public Operation {
   std::vector<In> in_;
 };
 
-/// Ranks and their bytes, one after the other: what a rank shows its near peers.
+/// Ranks and their bytes, one after the other: what a rank publishes to its near peers.
 class Bundle {
  public:
   void add(RankId rank, std::span<const std::byte> bytes) {
@@ -147,14 +147,15 @@ class Bundle {
   }
   [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
 
-  /// Puts what a bundle holds into `all`, by rank. The bundle lies in the memory of `owner`, a rank of the whole world.
+  /// Stores the contents of a bundle in `all`, by rank. The bundle is in the memory of `owner`, a rank of the
+  /// transport.
   static void unpack(std::span<const std::byte> bundle, RankId owner, std::vector<std::span<const std::byte>>& all) {
     while (bundle.size() >= sizeof(Header)) {
       Header header{};
       std::memcpy(&header, bundle.data(), sizeof(header));
       bundle = bundle.subspan(sizeof(header));
       if (header.rank < 0 || static_cast<std::size_t>(header.rank) >= all.size() || header.bytes > bundle.size())
-        fail_because_of(owner, "rank {} shows damaged bytes of rank {}", owner, header.rank);
+        fail_because_of(owner, "rank {} published damaged bytes of rank {}", owner, header.rank);
       all[static_cast<std::size_t>(header.rank)] = bundle.first(header.bytes);
       bundle = bundle.subspan(std::min<std::size_t>((header.bytes + 7) / 8 * 8, bundle.size()));
     }
@@ -181,7 +182,7 @@ std::shared_ptr<const Group> near_group(const Group& all) {
   return group;
 }
 
-/// Each rank's bytes travel once to each far node, to the rank's counterpart there.
+/// Sends each rank's bytes once to each far node, to the rank's counterpart there.
 std::vector<FarBytes> swap_with_counterparts(const ExchangePlace& place, OpKind kind, std::span<const std::byte> mine,
                                              std::size_t most_bytes) {
   const Group& group = *place.group;

@@ -1,4 +1,4 @@
-// Every rank shows its bytes to every other.
+// All-gathers and exchanges of bytes among the ranks of a world.
 #pragma once
 
 #include <cstddef>
@@ -8,16 +8,16 @@
 #include <span>
 #include <vector>
 
-#include "engine/fabric.hpp"
 #include "engine/operation.hpp"
+#include "engine/world_impl.hpp"
 #include "shunt/topology.hpp"
 
 namespace shunt {
 
-/// Every member's bytes, by rank. They lie in the peers' memory: valid during the call only, and not to be trusted.
+/// Receives every member's bytes, by rank. They are in the peers' memory: valid during the call only, and untrusted.
 using ReadAll = std::function<void(std::span<const std::span<const std::byte>>)>;
 
-/// Where an exchange stands: in the order of an engine or of a world.
+/// The world of an exchange, and its place in the order of an engine or of the world.
 struct ExchangePlace {
   Fabric& fabric;
   const std::shared_ptr<const Group>& group;
@@ -28,33 +28,33 @@ struct ExchangePlace {
   std::string_view engine_name = {};
 };
 
-/// More than any rank shows at a time; who sends more over the network is a liar.
+/// Upper bound on one rank's contribution; more from the network is a protocol error.
 inline constexpr std::size_t kMostExchangedBytes = std::size_t{256} << 20;
 
-/// How much of a rank's bytes is for far ranks.
+/// The part of each rank's bytes that travels to far nodes.
 struct ForFar {
-  std::size_t bytes;                             ///< of this rank's; the first ones
-  std::size_t most_bytes = kMostExchangedBytes;  ///< of any rank's
+  std::size_t bytes;                             ///< of this rank: a prefix
+  std::size_t most_bytes = kMostExchangedBytes;  ///< upper bound for any rank
 };
 
-/// Collective, blocking. `kind` is what the caller was called for; all ranks' must match.
+/// Collective, blocking: an all-gather. `kind` is the public call that needs it; it must match on all ranks.
 void exchange(const ExchangePlace& place, OpKind kind, std::span<const std::byte> mine, const ForFar& for_far,
               const ReadAll& read);
 
-/// What a rank sends to, or has from, one far rank.
+/// Bytes to or from one far rank.
 struct FarBytes {
   RankId rank;
   std::vector<std::byte> bytes;
 };
 
-/// Of whom a rank knows that it will send, and that it will not send more.
+/// A far rank that sends to this one, with an upper bound.
 struct FarSender {
   RankId rank;
   std::size_t most_bytes;
 };
 
-/// Collective, blocking: every rank sends to some far ranks, and all know from whom they hear. `plan_hash` must be
-/// equal on all. Returns what `senders` sent, in their order.
+/// Collective, blocking: every rank sends to some far ranks, and names those that send to it. `plan_hash` must be equal
+/// on all. Returns the bytes of `senders`, in their order.
 std::vector<FarBytes> swap_far(const ExchangePlace& place, OpKind kind, std::uint64_t plan_hash,
                                std::vector<FarBytes> outgoing, std::span<const FarSender> senders);
 

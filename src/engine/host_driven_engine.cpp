@@ -38,7 +38,7 @@ class PendingOperation final : public Pending {
   std::shared_ptr<Operation> operation_;
 };
 
-/// What forwarders and receivers on other hosts can't derive from counts.
+/// Exchanges the far lists: what forwarders and receivers on other nodes can't derive from counts.
 void swap_far_lists(const ExchangePlace& place, Planner& planner) {
   std::vector<FarBytes> lists;
   for (const Planner::FarList& list : planner.far_lists()) {
@@ -52,7 +52,7 @@ void swap_far_lists(const ExchangePlace& place, Planner& planner) {
     try {
       planner.accept_far_list(list.rank, list.bytes);
     } catch (const Error& error) {
-      place.fabric.blame({place.group->member(list.rank), error.what()});
+      place.fabric.report_and_throw({place.group->member(list.rank), error.what()});
     }
   }
 }
@@ -90,7 +90,7 @@ std::shared_ptr<PlanData> HostDrivenEngine::make_plan(const Routing& routing, co
   if (world->group->has_far()) swap_far_lists(place, planner);
   std::shared_ptr<PlanData> data = planner.finish();
   data->engine = serial;
-  // Two plans of one engine may have equal counts and still not be the same.
+  // Different plans of an engine may have equal counts.
   data->hash = Hasher().add(data->hash).add(num_plans_++).value();
   if (const TraceTarget& trace = options.trace; trace.recorder)
     trace.recorder->record(trace.layer, narrow.get(), rank());

@@ -1,4 +1,4 @@
-// Engines whose operations the host takes part in: on host memory, and on devices of several nodes.
+// The base of engines whose operations are driven by the host: on host memory, and on devices of several nodes.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@ namespace shunt {
 struct HostDrivenEngine : Engine::Impl {
   using Impl::Impl;
 
-  /// Collective: the ranks tell each other what they route where. The routing lies in host memory.
+  /// Collective: exchanges counts with all ranks. The routing is in host memory.
   [[nodiscard]] std::shared_ptr<PlanData> make_plan(const Routing& routing, const ExpertMap& map,
                                                     const PlanOptions& plan_options);
 

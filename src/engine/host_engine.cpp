@@ -5,9 +5,7 @@
 #include "core/fail.hpp"
 #include "engine/combine.hpp"
 #include "engine/combine_backward.hpp"
-#include "engine/copy_rows.hpp"
 #include "engine/dispatch.hpp"
-#include "engine/packed_rows.hpp"
 
 namespace shunt {
 
@@ -62,7 +60,7 @@ Ticket<Rows> HostEngine::dispatch(const Plan& plan, const ConstTensor& x, const 
   if (data.options.layout == Layout::padded)
     rows.source_counts = {shape.source_counts(block.data), count / static_cast<std::size_t>(data.options.max_tokens)};
   if (is_given(out) && !only_rows) {
-    // What travels with the rows lies in the block even though they are copied elsewhere.
+    // Companions stay in the block even where rows are copied elsewhere.
     using Owners = std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>;
     rows.data.owner = std::make_shared<const Owners>(block.owner, out.owner);
   }

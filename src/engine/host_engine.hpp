@@ -24,9 +24,9 @@ class HostEngine final : public HostDrivenEngine {
   [[nodiscard]] std::optional<std::uint64_t> offset_of(const std::byte* data, std::size_t bytes) const {
     return world->fabric->transport().offset_of(data, bytes);
   }
-  /// The tensor itself where peers can read it, else a copy of it.
+  /// The tensor itself if peers can read it, else a copy.
   [[nodiscard]] Block publish(const ConstTensor& tensor) const;
-  /// A copy, in which packed rows stand where the plan has them.
+  /// A copy with packed rows moved back to their padded slots.
   [[nodiscard]] Block publish_packed(const PlanData& plan, const ConstTensor& tensor) const;
 };
 

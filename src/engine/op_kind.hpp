@@ -1,4 +1,4 @@
-// What ranks do together; they compare it before they touch each other's memory.
+// The kinds of collective operations. Ranks compare them before they access each other's memory.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ enum class OpKind : std::uint8_t {
 
 std::string_view to_string(OpKind kind);
 
-/// An operation as errors call it: "dispatch" or, where the engine has a name, "dispatch of 'layer 4'".
+/// An operation's name in errors: "dispatch" or, if the engine has a name, "dispatch of 'layer 4'".
 std::string title_of(std::string_view operation, std::string_view engine_name);
 
 }  // namespace shunt

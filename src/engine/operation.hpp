@@ -1,9 +1,9 @@
 // One collective operation, from its issue to its completion on this rank.
 //
-// Every operation has the same life (Phase): near ranks announce themselves to each other; once all have, this rank
-// does its share, reading or writing its peers' announced memory; then it tells them that it is done with their memory;
-// and it is complete once all peers have said the same. With far ranks it exchanges slices (slice_channel.hpp) as part
-// of its share; what it grants them tells them too that it is here.
+// Every operation goes through the same phases (Phase). Near ranks announce the operation to each other. Once all have,
+// this rank does its share: it reads or writes its peers' announced memory and exchanges slices with far ranks
+// (slice_channel.hpp), to which its first grant is the announcement. Then it signals `done` to its near peers, and it
+// is complete once all of them have.
 #pragma once
 
 #include <atomic>
@@ -24,7 +24,7 @@
 
 namespace shunt {
 
-/// The ranks of a world, as ranks of the transport below it.
+/// The members of a world, as ranks of the transport.
 struct Group {
   std::vector<RankId> members;  ///< by rank in this world
   Wiring wiring;                ///< by rank in this world
@@ -36,9 +36,9 @@ struct Group {
   [[nodiscard]] bool is_near(RankId rank) const { return wiring.are_near(rank, self); }
   [[nodiscard]] bool has_far() const { return !wiring.is_one_host(); }
   [[nodiscard]] bool is_near(std::size_t rank) const { return is_near(RankId(rank)); }
-  /// Members on this rank's host, itself included.
+  /// Members on this rank's machine, itself included.
   [[nodiscard]] std::size_t num_near() const;
-  /// The member that is this rank of the transport; an invalid id if none is.
+  /// The rank in this world of a rank of the transport; an invalid id if it is no member.
   [[nodiscard]] RankId rank_of(RankId member) const;
   /// Calls visit(rank) for each near member but this one.
   template <class Visit>
@@ -48,16 +48,16 @@ struct Group {
   }
 };
 
-/// How far a call of Operation::work() came, and what can take it further.
+/// The result of Operation::work(): what it did, and when to call it again.
 enum class Work : std::uint8_t {
-  needs_peer,  ///< nothing moved; something must come from a peer first
-  idle,        ///< nothing moved; to be asked again whenever the transport wakes
-  soon,        ///< idle, and nothing wakes when it can go on: to be asked again within a millisecond
+  needs_peer,  ///< nothing moved; a peer must act first
+  idle,        ///< nothing moved; call again whenever the transport wakes
+  soon,        ///< nothing moved, and no wake-up will come: call again within a millisecond
   moved,
   finished
 };
 
-/// What a rank tells its peers when it issues an operation.
+/// What a rank publishes to its peers when it issues an operation.
 struct Announcement {
   OpKind kind = OpKind::plan;
   std::uint64_t plan_hash = 0;
@@ -68,7 +68,7 @@ struct Announcement {
 
 class Operation {
  public:
-  /// Matches the operation with its peers': same engine, same place in the engine's order.
+  /// Operations of different ranks match by engine and by their place in the engine's order.
   struct Key {
     std::uint64_t engine = 0;
     std::uint32_t sequence = 0;
@@ -76,41 +76,41 @@ class Operation {
   };
 
   enum class Phase : std::uint8_t {
-    issued,     ///< this rank's memory is not ready, and its peers have not been told
+    issued,     ///< this rank's memory is not ready; not yet announced
     announced,  ///< waits for its near peers to announce it
     moving,     ///< this rank does its share
-    draining,   ///< that is done; peers may still use this rank's memory
+    draining,   ///< this rank's share is done; peers may still use this rank's memory
     complete,
     failed
   };
 
-  /// `engine_name`: of the caller, for errors; it may be empty.
+  /// `engine_name` appears in errors; it may be empty.
   Operation(std::shared_ptr<const Group> group, std::uint64_t engine, const Announcement& announcement,
             std::chrono::milliseconds deadline, std::string_view engine_name = {});
   virtual ~Operation() = default;
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
 
-  /// False while this rank's memory is not ready for its peers: then they are not told of the operation yet, and no
-  /// deadline runs. Whoever makes it ready wakes the transport. Asked first by the thread that issues the operation,
-  /// while others may drive others; if it throws there, the operation was never issued.
+  /// False while this rank's memory is not ready for its peers: the operation is not announced yet, and no deadline
+  /// runs. The code that makes it ready wakes the transport. First called by the issuing thread, while another thread
+  /// may drive other operations; if it throws there, the operation was not issued.
   [[nodiscard]] virtual bool is_ready() { return true; }
-  /// Far ranks of this world with which it exchanges slices, or which it wants to know to be here.
+  /// Far ranks of this world with which it exchanges slices, or whose announcement it needs.
   [[nodiscard]] virtual std::vector<RankId> far_partners() const { return {}; }
   /// Called once all near members have announced themselves. `peers` holds their announcements by rank, this rank's own
   /// included; those of far members are empty.
   virtual void begin(std::span<const Announcement> peers) = 0;
-  /// Does a part of this rank's share; called until it is finished.
+  /// Does a part of this rank's share; called again until it returns Work::finished.
   virtual Work work() { return Work::finished; }
   /// Called once all near peers are done with this rank's memory, until it returns true.
   virtual bool finish() { return true; }
-  /// Called when a fault ends the operation, before anybody hears of it: nothing of it may go on waiting for a peer.
+  /// Called when a fault ends the operation, before its error is visible: must end everything that waits for a peer.
   virtual void give_up() noexcept {}
 
   /// Far ranks without whose slices or grants it can't finish its share.
   [[nodiscard]] std::vector<RankId> awaited_far() const;
 
-  /// As errors call it, with its number.
+  /// The name and number that errors use.
   [[nodiscard]] std::string title() const;
   [[nodiscard]] const Group& group() const { return *group_; }
   [[nodiscard]] const Key& key() const { return key_; }
@@ -122,9 +122,9 @@ class Operation {
   void rethrow() const;
 
  protected:
-  /// From begin() on, to a far partner.
+  /// The channel to a far partner, from begin() on.
   [[nodiscard]] SliceChannel& channel(RankId peer) const;
-  /// What work() returns unless it is finished, where only peers and the link can take it further.
+  /// What work() returns while only peers and the link can make it go on.
   [[nodiscard]] Work progress_of(bool moved) const {
     return moved ? Work::moved : far_ && far_->link_was_full ? Work::idle : Work::needs_peer;
   }
@@ -140,7 +140,7 @@ class Operation {
   std::chrono::steady_clock::time_point announced_at_;
   std::unique_ptr<SliceChannel::Shared> far_;  // from begin() on, if there are far partners
   std::vector<SliceChannel*> channels_;        // to far partners, by rank
-  bool is_queued_ = false;                     // to be stepped
+  bool is_queued_ = false;                     // for a step
   std::optional<Error> error_;
   std::atomic<Phase> phase_{Phase::issued};
 };

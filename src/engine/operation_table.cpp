@@ -4,13 +4,13 @@
 
 namespace shunt {
 
-bool OperationTable::keep_for(RankId rank, Peer& peer) {
+bool OperationTable::keep(RankId rank, Peer& peer) {
   if (peer.is_kept_for) return true;
   peer.is_kept_for = true;
   return ++num_kept_for_[rank.index()] <= kMostKept;
 }
 
-void OperationTable::let_go(RankId rank, Peer& peer) {
+void OperationTable::release(RankId rank, Peer& peer) {
   if (!peer.is_kept_for) return;
   peer.is_kept_for = false;
   --num_kept_for_[rank.index()];
@@ -20,7 +20,7 @@ OperationTable::Entry& OperationTable::start(std::shared_ptr<Operation> operatio
   Entry& own = by_key_[operation->key()];
   own.operation = std::move(operation);
   own.order = num_started_++;
-  for (auto& [rank, peer] : own.peers) let_go(rank, peer);
+  for (auto& [rank, peer] : own.peers) release(rank, peer);
   return own;
 }
 
@@ -29,16 +29,16 @@ OperationTable::Entry* OperationTable::find(const Operation::Key& key) {
   return found == by_key_.end() || !found->second.operation ? nullptr : &found->second;
 }
 
-OperationTable::Entry* OperationTable::hear(RankId from, const Operation::Key& key) {
+OperationTable::Entry* OperationTable::entry_for(RankId from, const Operation::Key& key) {
   auto found = by_key_.find(key);
   if (found == by_key_.end()) {
     if (num_kept_for_[from.index()] >= kMostKept) return nullptr;
     found = by_key_.try_emplace(key).first;
   }
-  Entry& heard = found->second;
-  Peer& peer = heard.peers[from];
-  const bool is_ahead = !heard.operation && !heard.is_over;
-  return is_ahead && !keep_for(from, peer) ? nullptr : &heard;
+  Entry& entry = found->second;
+  Peer& peer = entry.peers[from];
+  const bool is_ahead = !entry.operation && !entry.is_over;
+  return is_ahead && !keep(from, peer) ? nullptr : &entry;
 }
 
 void OperationTable::settle(const Operation::Key& key) {
@@ -46,7 +46,7 @@ void OperationTable::settle(const Operation::Key& key) {
   if (found == by_key_.end() || !found->second.is_over) return;
   bool is_kept = false;
   for (auto& [rank, peer] : found->second.peers) {
-    if (peer.channel && peer.channel->has_granted_all()) let_go(rank, peer);
+    if (peer.channel && peer.channel->has_granted_all()) release(rank, peer);
     is_kept |= peer.is_kept_for;
   }
   if (!is_kept) by_key_.erase(found);
@@ -58,7 +58,7 @@ std::optional<RankId> OperationTable::complete(const Operation::Key& key) {
   own.is_over = true;
   std::optional<RankId> debtor;
   for (auto& [rank, peer] : own.peers)
-    if (peer.is_partner && peer.channel && !peer.channel->has_granted_all() && !keep_for(rank, peer)) debtor = rank;
+    if (peer.is_partner && peer.channel && !peer.channel->has_granted_all() && !keep(rank, peer)) debtor = rank;
   settle(key);
   return debtor;
 }

@@ -1,5 +1,5 @@
-// The operations that are under way here, by key, and what peers have said about each: before this rank issues its own
-// part, while that is under way, and until all that is still to come has come.
+// The operations in progress on this rank, by key, with the signals of peers for each. Entries are created by a peer's
+// first signal or by this rank's issue, and end when no more signals can come.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,12 @@
 namespace shunt {
 
 enum class Signal : std::uint8_t {
-  announce,  ///< to near ranks: here, with this memory
-  done,      ///< to near ranks: needs their memory no more
-  grant,     ///< to far ranks: here, and room for `offset` more slices of at most `bytes`
+  announce,  ///< to near ranks: the operation was issued, with this memory
+  done,      ///< to near ranks: their memory is no longer needed
+  grant,     ///< to far ranks: issued, with room for `offset` more slices of at most `bytes`
 };
 
-/// How an operation's signals travel.
+/// A signal as it travels.
 struct SignalRecord {
   std::uint64_t engine;
   std::uint32_t sequence;
@@ -35,49 +35,49 @@ struct SignalRecord {
 };
 static_assert(sizeof(SignalRecord) <= kMaxMessageBytes);
 
-/// Ranks are ranks of the transport.
+/// All RankIds are ranks of the transport.
 class OperationTable {
  public:
-  /// Operations that are not under way here, not yet or no more, of which one rank may speak: its tickets, and as many
-  /// calls that block, each a thread of its own.
+  /// Limit on the operations not in progress here that one rank may signal: its tickets, and as many blocking calls,
+  /// each by a thread of its own.
   static constexpr std::int32_t kMostKept = 2 * kMostTickets;
 
   explicit OperationTable(std::int32_t num_ranks) : num_kept_for_(static_cast<std::size_t>(num_ranks)) {}
 
-  /// What one rank has said about one operation.
+  /// The signals of one rank for one operation.
   struct Peer {
     std::optional<Announcement> announced;
     bool is_done = false;
-    bool is_partner = false;                ///< the operation under way here counts on it
+    bool is_partner = false;                ///< the operation in progress here depends on it
     std::unique_ptr<SliceChannel> channel;  ///< far ranks only
 
    private:
     friend class OperationTable;
-    bool is_kept_for = false;  // the operation is not under way here, and remembered because of this rank
+    bool is_kept_for = false;  // counted in num_kept_for_
   };
 
   struct Entry {
-    std::shared_ptr<Operation> operation;  ///< while it is under way here
-    std::map<RankId, Peer> peers;          ///< those that take part, as far as is known
-    std::uint32_t num_unannounced = 0;     ///< partners
-    std::uint32_t num_undone = 0;          ///< near partners
+    std::shared_ptr<Operation> operation;  ///< while in progress here
+    std::map<RankId, Peer> peers;          ///< participants known so far
+    std::uint32_t num_unannounced = 0;     ///< partners that have not announced it
+    std::uint32_t num_undone = 0;          ///< near partners that have not signalled `done`
     bool is_over = false;
-    std::uint64_t order = 0;  ///< of its issue
+    std::uint64_t order = 0;  ///< in which operations were issued
   };
 
-  /// Of an operation that this rank issues.
+  /// The entry of an operation that this rank issues.
   Entry& start(std::shared_ptr<Operation> operation);
-  /// nullptr if it is not under way here.
+  /// nullptr if the operation is not in progress here.
   Entry* find(const Operation::Key& key);
-  /// To be told what `from` says; nullptr if it speaks of more operations than it can have under way.
-  Entry* hear(RankId from, const Operation::Key& key);
-  /// After what hear() gave was told: forgets an operation of which nothing more is to come.
+  /// The entry for a signal of `from`; nullptr if that rank signals more operations than it may.
+  Entry* entry_for(RankId from, const Operation::Key& key);
+  /// Call after a signal was stored: removes the entry if no more signals can come.
   void settle(const Operation::Key& key);
-  /// The operation is over here, but its far partners may still grant what nobody needs. A partner that owes this for
-  /// more operations than it can have under way is returned.
+  /// The operation is complete here, but grants of far partners may still arrive. Returns a partner that owes grants to
+  /// more operations than it may.
   std::optional<RankId> complete(const Operation::Key& key);
 
-  /// Under way here, in the order of their issue.
+  /// Operations in progress here, in the order of their issue.
   [[nodiscard]] std::vector<Entry*> live();
   [[nodiscard]] std::size_t size() const { return by_key_.size(); }
 
@@ -88,9 +88,9 @@ class OperationTable {
     }
   };
 
-  /// False if too many are kept.
-  bool keep_for(RankId rank, Peer& peer);
-  void let_go(RankId rank, Peer& peer);
+  /// Counts the entry as kept for the rank; false if too many are.
+  bool keep(RankId rank, Peer& peer);
+  void release(RankId rank, Peer& peer);
 
   std::unordered_map<Operation::Key, Entry, HashKey> by_key_;
   std::vector<std::int32_t> num_kept_for_;  // operations, by rank

@@ -1,4 +1,4 @@
-// What callers and the server thread do; progress_driver.cpp is what one of them at a time does.
+// Issuing, waiting and the server thread; progress_driver.cpp has what the one driving thread does.
 #include "engine/progress.hpp"
 
 #include <algorithm>
@@ -10,10 +10,10 @@
 namespace shunt {
 namespace {
 
-// A world that has not moved for this long gives freed memory back (docs/adr/0003).
+// Freed memory is returned to the system after this long without operations (docs/adr/0003).
 constexpr std::chrono::milliseconds kIdleBeforeTrim{1000};
-// How long the last signals may take to find room in a peer's mailbox before this rank leaves without sending them.
-constexpr std::chrono::milliseconds kFarewell{2000};
+// How long the last signals may wait for room in peers' mailboxes before this rank leaves without sending them.
+constexpr std::chrono::milliseconds kDrainLimit{2000};
 
 }  // namespace
 
@@ -26,7 +26,7 @@ Progress::Progress(std::shared_ptr<Transport> transport, const SliceLimits& limi
 }
 
 Progress::~Progress() {
-  duty_->progress_is_gone_ = true;
+  server_state_->progress_is_gone_ = true;
   notify_server();
   transport_->wake();
   // The server may have dropped the last reference to an operation that kept all of this alive.
@@ -34,11 +34,11 @@ Progress::~Progress() {
     server_.detach();
   else
     server_.join();
-  say_farewell();
+  drain_backlog();
 }
 
-void Progress::say_farewell() {
-  const auto deadline = Clock::now() + kFarewell;
+void Progress::drain_backlog() {
+  const auto deadline = Clock::now() + kDrainLimit;
   for (flush_backlog(); backlog_size_ > 0 && Clock::now() < deadline; flush_backlog())
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
@@ -48,7 +48,7 @@ class Progress::Waiter {
   explicit Waiter(Progress& progress) : progress_(progress) { ++progress_.num_waiters_; }
   ~Waiter() {
     --progress_.num_waiters_;
-    if (progress_.on_duty()) progress_.notify_server();
+    if (progress_.needs_server()) progress_.notify_server();
   }
   Waiter(const Waiter&) = delete;
   Waiter& operator=(const Waiter&) = delete;
@@ -68,7 +68,7 @@ void Progress::issue(const std::shared_ptr<Operation>& operation, std::uint32_t&
   if (const auto fault = transport_->fault())
     throw Error(fault->code, fmt::format("{}; rank {} called {}", fault->text, transport_->rank(),
                                          to_string(operation->announcement().kind)));
-  const bool is_ready = operation->is_ready();  // may take its time, or throw: nothing is counted yet
+  const bool is_ready = operation->is_ready();  // may take long, or throw, so before anything is counted
   {
     const std::lock_guard lock(queue_mutex_);
     operation->key_.sequence = next_sequence++;
@@ -76,7 +76,7 @@ void Progress::issue(const std::shared_ptr<Operation>& operation, std::uint32_t&
     ++num_pending_;
     if (is_ready) announce(*operation);
   }
-  // Somebody must see it: a waiter if there is one (its last act is to look for pending work), else the server.
+  // A waiter picks it up if there is one (Waiter's destructor checks for pending work), else the server thread.
   if (num_waiters_ == 0)
     notify_server();
   else
@@ -86,7 +86,7 @@ void Progress::issue(const std::shared_ptr<Operation>& operation, std::uint32_t&
 void Progress::announce(Operation& operation) {
   operation.announced_at_ = Clock::now();
   operation.phase_.store(Phase::announced, std::memory_order_release);  // covers announced_at_; partner: phase()
-  tell_near(operation, Signal::announce);
+  signal_near(operation, Signal::announce);
 }
 
 SignalRecord Progress::record_of(const Operation& operation, Signal signal) {
@@ -95,7 +95,7 @@ SignalRecord Progress::record_of(const Operation& operation, Signal signal) {
           a.second_offset};
 }
 
-void Progress::tell_near(const Operation& operation, Signal signal) {
+void Progress::signal_near(const Operation& operation, Signal signal) {
   const Group& group = operation.group();
   const SignalRecord record = record_of(operation, signal);
   group.for_near_peers([&](RankId rank) { post(group.member(rank), record); });
@@ -103,8 +103,8 @@ void Progress::tell_near(const Operation& operation, Signal signal) {
 
 void Progress::post(RankId peer, const SignalRecord& record) {
   auto& queue = backlog_[peer.index()];
-  const bool overtakes_nobody = queue.empty();
-  if (overtakes_nobody && transport_->post(peer, std::as_bytes(std::span(&record, 1))) == Post::posted) return;
+  const bool is_next = queue.empty();
+  if (is_next && transport_->post(peer, std::as_bytes(std::span(&record, 1))) == Post::posted) return;
   queue.push_back(record);
   ++backlog_size_;
 }
@@ -114,9 +114,9 @@ void Progress::flush_backlog() {
   const bool poisoned = transport_->fault().has_value();
   for (std::size_t peer = 0; peer < backlog_.size(); ++peer) {
     auto& queue = backlog_[peer];
-    const bool nobody_listens = poisoned || transport_->has_left(RankId(peer));
+    const bool is_undeliverable = poisoned || transport_->has_left(RankId(peer));
     while (!queue.empty() &&
-           (nobody_listens ||
+           (is_undeliverable ||
             transport_->post(RankId(peer), std::as_bytes(std::span(&queue.front(), 1))) == Post::posted)) {
       queue.pop_front();
       --backlog_size_;
@@ -135,7 +135,7 @@ bool Progress::wait_for(Operation& operation, std::chrono::milliseconds limit) {
   const Waiter waiter(*this);
   while (!operation.done() && Clock::now() < deadline) {
     const std::uint32_t seen = transport_->observe();
-    if (!try_advance() && !operation.done()) transport_->sleep(seen, std::min(nap_.load(), limit));
+    if (!try_advance() && !operation.done()) transport_->sleep(seen, std::min(sleep_limit_.load(), limit));
   }
   return operation.done();
 }
@@ -146,15 +146,15 @@ void Progress::issue_and_wait(const std::shared_ptr<Operation>& operation, std::
   wait(*operation);
 }
 
-// Whoever fails to enter raises driver_contended_ and tries once more; so either that try succeeds, or the thread
-// inside leaves later than the flag was raised, sees it, and wakes those who sleep.
+// A thread that can't lock sets driver_contended_ and tries once more: either the second try succeeds, or the driver
+// unlocks after the flag was set, sees it, and wakes sleepers.
 bool Progress::try_advance() {
-  // Destroyed last, outside the room: what operations keep alive is the caller's, and may end in here again.
+  // Destroyed after unlocking: operations own objects of the caller, whose destructors may call this function.
   std::vector<std::shared_ptr<Operation>> finished;
-  std::unique_lock room(driver_mutex_, std::try_to_lock);
-  if (!room) {
+  std::unique_lock driving(driver_mutex_, std::try_to_lock);
+  if (!driving) {
     driver_contended_ = true;
-    if (!room.try_lock()) return false;
+    if (!driving.try_lock()) return false;
   }
   bool moved = true;
   try {
@@ -164,33 +164,34 @@ bool Progress::try_advance() {
                        fmt::format("rank {} can't go on: {}", transport_->rank(), error.what()));
   }
   finished.swap(finished_);
-  room.unlock();
+  driving.unlock();
   if (driver_contended_.exchange(false)) transport_->wake();
   return moved;
 }
 
 void Progress::serve() {
-  // A copy: an operation that ends here may be the last that keeps this object alive.
-  const std::shared_ptr<Duty> duty = duty_;
-  while (!duty->progress_is_gone_) {
-    wait_for_duty();
-    while (!duty->progress_is_gone_) {
+  // A copy: an operation destroyed here may hold the last reference to this object.
+  const std::shared_ptr<ServerState> state = server_state_;
+  while (!state->progress_is_gone_) {
+    wait_until_needed();
+    while (!state->progress_is_gone_) {
       const std::uint32_t seen = transport_->observe();
-      // After observe(): whoever ends the duty rings later, and so ends the sleep.
-      if (!on_duty()) break;
+      // After observe(): a change of needs_server() rings afterwards, and so ends the sleep.
+      if (!needs_server()) break;
       const bool moved = try_advance();
-      if (!moved && !duty->progress_is_gone_) transport_->sleep(seen, nap_.load());
+      if (!moved && !state->progress_is_gone_) transport_->sleep(seen, sleep_limit_.load());
     }
   }
 }
 
-void Progress::wait_for_duty() {
-  std::unique_lock lock(duty_->mutex_);
-  while (!duty_->progress_is_gone_ && !on_duty()) {
-    if (!duty_->trim_due_) {
-      duty_->changed_.wait(lock);
-    } else if (duty_->changed_.wait_for(lock, kIdleBeforeTrim) == std::cv_status::timeout && num_pending_ == 0) {
-      duty_->trim_due_ = false;
+void Progress::wait_until_needed() {
+  std::unique_lock lock(server_state_->mutex_);
+  while (!server_state_->progress_is_gone_ && !needs_server()) {
+    if (!server_state_->trim_due_) {
+      server_state_->changed_.wait(lock);
+    } else if (server_state_->changed_.wait_for(lock, kIdleBeforeTrim) == std::cv_status::timeout &&
+               num_pending_ == 0) {
+      server_state_->trim_due_ = false;
       lock.unlock();
       transport_->trim();
       lock.lock();
@@ -198,7 +199,7 @@ void Progress::wait_for_duty() {
   }
 }
 
-void Progress::Duty::note_release() {
+void Progress::ServerState::schedule_trim() {
   {
     const std::lock_guard lock(mutex_);
     if (std::exchange(trim_due_, true)) return;
@@ -207,8 +208,8 @@ void Progress::Duty::note_release() {
 }
 
 void Progress::notify_server() {
-  { const std::lock_guard lock(duty_->mutex_); }
-  duty_->changed_.notify_one();
+  { const std::lock_guard lock(server_state_->mutex_); }
+  server_state_->changed_.notify_one();
 }
 
 }  // namespace shunt

@@ -1,5 +1,5 @@
-// Driving: what one thread at a time does, in the room. It hears peers, steps operations, and looks after who is
-// silent.
+// Driving, by one thread at a time, which holds driver_mutex_: receives signals and slices, steps operations, checks
+// deadlines and silent peers.
 #include <algorithm>
 #include <cstring>
 #include <set>
@@ -10,14 +10,16 @@
 namespace shunt {
 namespace {
 
-// Messages, and slices, that are taken before operations go on: peers that never pause must not keep them waiting.
+// Messages, and slices, received before operations are stepped: a stream of them must not starve operations.
 constexpr int kMostAtATime = 1024;
+// The part of a deadline by which a rank that waits for far peers alone waits longer.
+constexpr int kFarGrace = 10;
 
 std::string list(const std::vector<RankId>& ranks) {
   return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
 }
 
-/// Throws PeerError if a member of the operation's world called something else.
+/// Throws PeerError if a member announced another operation in this place.
 void check_match(const Operation& operation, RankId member, const Announcement& theirs) {
   const Announcement& ours = operation.announcement();
   if (theirs.kind == ours.kind && theirs.plan_hash == ours.plan_hash) return;
@@ -44,14 +46,14 @@ bool Progress::advance() {
     fail_all(*fault);
     return moved;
   }
-  nap_ = kPatience;
+  sleep_limit_ = kCheckInterval;
   moved |= step_queued();
   const auto now = Clock::now();
-  const bool is_patience_due = now - last_patience_check_ >= kPatience;
-  if (!moved || is_patience_due) moved |= check_departures();
-  if (is_patience_due) {
-    last_patience_check_ = now;
-    check_patience();
+  const bool is_check_due = now - last_check_ >= kCheckInterval;
+  if (!moved || is_check_due) moved |= check_departures();
+  if (is_check_due) {
+    last_check_ = now;
+    check_deadlines();
   }
   return moved;
 }
@@ -70,7 +72,7 @@ void Progress::start(std::shared_ptr<Operation> operation) {
 void Progress::add_partner(Entry& entry, RankId member) {
   OperationTable::Peer& peer = entry.peers[member];
   peer.is_partner = true;
-  // One that called something else stays unannounced, so that the operation goes no further.
+  // A member whose announcement does not match stays unannounced, so that the operation goes no further.
   const bool matches =
       peer.announced && guarded(nullptr, [&] { check_match(*entry.operation, member, *peer.announced); });
   if (!matches) ++entry.num_unannounced;
@@ -106,15 +108,14 @@ void Progress::take(const Message& message) {
   if (message.bytes != sizeof(record))
     fail_because_of(from, "rank {} sent rank {} a message of {} bytes", from, self, message.bytes);
   std::memcpy(&record, message.data.data(), sizeof(record));
-  const bool is_far = transport_->host(from) != transport_->host(self);
-  if (is_far != (record.signal == Signal::grant) || record.signal > Signal::grant)
+  if (is_far(from) != (record.signal == Signal::grant) || record.signal > Signal::grant)
     fail_because_of(from, "rank {} sent rank {} signal {}, which is not for it", from, self,
                     static_cast<int>(record.signal));
   const Operation::Key key{record.engine, record.sequence};
-  Entry* const entry = table_.hear(from, key);
+  Entry* const entry = table_.entry_for(from, key);
   if (!entry)
-    fail_because_of(from, "rank {} told rank {} of more than {} operations that are not under way there", from, self,
-                    OperationTable::kMostKept);
+    fail_because_of(from, "rank {} signalled to rank {} more than {} operations that are not in progress there", from,
+                    self, OperationTable::kMostKept);
   OperationTable::Peer& peer = entry->peers[from];
   const bool is_awaited = entry->operation && peer.is_partner;
   if (is_awaited) enqueue(entry->operation);
@@ -124,14 +125,14 @@ void Progress::take(const Message& message) {
   }
   const Announcement announced{record.kind, record.plan_hash, record.offset, record.bytes, record.second_offset};
   if (is_awaited) check_match(*entry->operation, from, announced);
-  if (is_far) {
+  if (is_far(from)) {
     if (!peer.channel) peer.channel = std::make_unique<SliceChannel>();
     if (!peer.channel->take_grant(record.offset, record.bytes))
       fail_because_of(from, "rank {} granted rank {} room for {} slices of {} bytes", from, self, record.offset,
                       record.bytes);
   }
   if (!std::exchange(peer.announced, announced) && is_awaited) --entry->num_unannounced;
-  if (is_far) table_.settle(key);
+  if (is_far(from)) table_.settle(key);
 }
 
 bool Progress::receive_slices() {
@@ -160,7 +161,7 @@ bool Progress::step_queued() {
     Entry* const entry = table_.find(operation->key());
     if (!entry || !step(*entry)) continue;
     moved = true;
-    receive();  // its run may have taken long, and peers' mailboxes and ours are small
+    receive();  // the step may have taken long, and mailboxes are small
   }
   return moved;
 }
@@ -251,11 +252,11 @@ bool Progress::work(Entry& entry) {
   if (operation.far_) operation.far_->link_was_full = false;
   Work made = Work::idle;
   if (!guarded(&operation, [&] { made = operation.work(); })) return false;
-  if (made == Work::soon) nap_ = kSoon;
+  if (made == Work::soon) sleep_limit_ = kSoon;
   if (made == Work::finished) {
     operation.phase_.store(Phase::draining, std::memory_order_relaxed);
     const std::lock_guard lock(queue_mutex_);
-    tell_near(operation, Signal::done);
+    signal_near(operation, Signal::done);
   } else if (made != Work::needs_peer) {
     enqueue(entry.operation);
   }
@@ -300,18 +301,21 @@ void Progress::fail_all(const Fault& fault) {
 
 std::vector<RankId> Progress::awaited_members(const Entry& entry) {
   const Operation& operation = *entry.operation;
-  std::set<RankId> awaited;
+  std::vector<RankId> awaited;
   for (const auto& [rank, peer] : entry.peers)
-    if (peer.is_partner &&
-        (!peer.announced || (operation.phase() == Phase::draining && !peer.channel && !peer.is_done)))
-      awaited.insert(rank);
+    if (peer.is_partner && !peer.announced) awaited.push_back(rank);
+  for (const auto& [rank, peer] : entry.peers)
+    if (operation.phase() == Phase::draining && peer.is_partner && peer.announced && !peer.channel && !peer.is_done)
+      awaited.push_back(rank);
   if (operation.phase() == Phase::moving)
-    for (const RankId rank : operation.awaited_far()) awaited.insert(operation.group().member(rank));
-  return {awaited.begin(), awaited.end()};
+    for (const RankId rank : operation.awaited_far())
+      if (const RankId member = operation.group().member(rank); entry.peers.at(member).announced)
+        awaited.push_back(member);
+  return awaited;
 }
 
 bool Progress::check_departures() {
-  // First who has left, then what it said before: only then does its absence count.
+  // Read who has left first, then the last messages: only after those does the absence count.
   std::vector<bool> had_left;
   for (std::int32_t rank = 0; rank < transport_->size(); ++rank) had_left.push_back(transport_->has_left(RankId(rank)));
   had_left[transport_->rank().index()] = false;
@@ -326,15 +330,18 @@ bool Progress::check_departures() {
   return false;
 }
 
-void Progress::check_patience() {
+void Progress::check_deadlines() {
   std::set<RankId> suspects;
   for (const Entry* const entry : table_.live()) {
     const Operation& operation = *entry->operation;
     const auto awaited = awaited_members(*entry);
     for (const RankId peer : awaited)
       if (suspects.insert(peer).second) transport_->suspect(peer);
-    if (operation.phase() != Phase::issued && !awaited.empty() &&
-        Clock::now() - operation.announced_at_ > operation.deadline_)
+    if (operation.phase() == Phase::issued || awaited.empty()) continue;
+    // A far peer may itself wait for a near one. That peer sees the culprit directly, and gets the time to report it.
+    const bool waits_for_near = std::ranges::any_of(awaited, [&](RankId peer) { return !is_far(peer); });
+    const auto limit = waits_for_near ? operation.deadline_ : operation.deadline_ + operation.deadline_ / kFarGrace;
+    if (Clock::now() - operation.announced_at_ > limit)
       transport_->report(ErrorCode::deadline, awaited.front(),
                          fmt::format("rank {}: {} took longer than {} ms; {}", transport_->rank(), operation.title(),
                                      operation.deadline_.count(), describe_pending()));

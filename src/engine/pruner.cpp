@@ -2,7 +2,6 @@
 
 #include "core/fail.hpp"
 #include "engine/device_library.hpp"
-#include "engine/pruner_impl.hpp"
 #include "plan/prune.hpp"
 #include "plan/request.hpp"
 

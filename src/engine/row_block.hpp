@@ -1,14 +1,17 @@
-// How rows and their companions lie in one block of a receiver's memory.
+// Rows in host memory: the layout of rows and companions in a receiver's block, copies, and packing.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <vector>
 
 #include "shunt/rows.hpp"
+#include "shunt/tensor.hpp"
 
 namespace shunt {
 
-/// What the rows of an engine carry; equal on all ranks.
+/// The contents of an engine's rows; equal on all ranks.
 struct RowFormat {
   std::size_t row_bytes = 0;
   std::size_t scales_per_row = 0;  ///< 0: none
@@ -17,7 +20,7 @@ struct RowFormat {
 };
 
 /// Rows first, then each companion as an array of its own, all aligned to cache lines. A pure function of format and
-/// counts, so that a sender finds its way in a receiver's block.
+/// counts, so senders can compute addresses in a receiver's block.
 class RowBlock {
  public:
   RowBlock(const RowFormat& format, std::int64_t num_rows, std::int64_t num_source_counts) : format_(format) {
@@ -47,5 +50,27 @@ class RowBlock {
   RowFormat format_;
   std::size_t scales_, origins_, weights_, source_counts_, bytes_;
 };
+
+/// Copies between tensors of equal shape that do not overlap; any strides.
+void copy_rows(const ConstTensor& from, const Tensor& to);
+
+// `packed` rows are at the front of their expert's block, by source, then token.
+
+/// The rows of one source for one expert; positions in rows of the receiver's output.
+struct PackedRun {
+  std::int64_t padded;  ///< of the first row in the padded layout
+  std::int64_t packed;  ///< of the first row when packed; at most `padded`
+  std::int64_t count;
+};
+
+/// The non-empty runs, ascending. counts: [local experts, ranks], each at most max_tokens.
+std::vector<PackedRun> packed_runs(std::span<const std::int32_t> counts, std::int64_t num_ranks,
+                                   std::int64_t max_tokens);
+
+/// Moves rows of row_bytes from their padded to their packed positions.
+void pack_in_place(std::span<const PackedRun> runs, std::byte* rows, std::size_t row_bytes);
+
+/// Copies packed rows to their padded positions in another tensor.
+void unpack(std::span<const PackedRun> runs, const ConstTensor& packed, const Tensor& padded);
 
 }  // namespace shunt

@@ -27,7 +27,7 @@ std::vector<RankId> Shuffle::far_partners() const {
   std::vector<RankId> partners;
   for (const OutFlow& flow : plan_->out_flows) partners.push_back(flow.forwarder);
   for (const InFlow& flow : plan_->in_flows) partners.push_back(flow.source);
-  // Flows or not, all ranks must find out that they call the same: through near ranks and counterparts they do.
+  // Every rank compares its call with its counterparts on other nodes, even where no rows flow between them.
   const Topology& topology = plan_->topology;
   for (std::int32_t r = 0; r < topology.num_ranks(); ++r) {
     const RankId rank(r);

@@ -1,4 +1,4 @@
-// What the four data operations have in common.
+// What the four operations on rows have in common.
 #pragma once
 
 #include <algorithm>
@@ -7,14 +7,14 @@
 #include <span>
 #include <vector>
 
-#include "engine/fabric.hpp"
 #include "engine/operation.hpp"
+#include "engine/world_impl.hpp"
 #include "kernels/store.hpp"
 #include "plan/plan_data.hpp"
 
 namespace shunt {
 
-/// One flow of a plan under way, there or back: a segment per token, in their order.
+/// Progress of one flow of a plan in either direction: a segment per token, in order.
 template <class Flow>
 struct FlowCursor {
   const Flow* flow;
@@ -23,8 +23,8 @@ struct FlowCursor {
 
   [[nodiscard]] bool is_over() const { return next == flow->tokens.size(); }
 
-  /// Sends what there is room for: fill(flow, i, segment) writes the segment of the flow's i-th token, which has
-  /// bytes_of(flow, i). True if something moved.
+  /// Sends as many segments as fit: fill(flow, i, segment) writes the segment of the flow's i-th token, of
+  /// bytes_of(flow, i) bytes. True if any was sent.
   template <class BytesOf, class Fill>
   bool send(const BytesOf& bytes_of, const Fill& fill) {
     bool moved = false;
@@ -36,7 +36,7 @@ struct FlowCursor {
     }
     return moved;
   }
-  /// Takes what has arrived: take(flow, i, segment). True if something moved.
+  /// Calls take(flow, i, segment) for the segments that have arrived. True if there was any.
   template <class BytesOf, class Take>
   bool receive(const BytesOf& bytes_of, const Take& take) {
     bool moved = false;
@@ -50,7 +50,7 @@ struct FlowCursor {
   }
 };
 
-/// The flows of one operation that carry rows one way only, and nothing else.
+/// The flows of an operation that carries rows in one direction.
 template <class SentFlow, class ReceivedFlow>
 struct FarFlows {
   std::vector<FlowCursor<SentFlow>> sent;
@@ -71,7 +71,7 @@ struct FarFlows {
     for (auto& each : received) moved |= each.receive(bytes_of, take);
     return moved;
   }
-  /// True once all is on its way and all has been read to its end.
+  /// True once everything was sent and everything was received.
   bool finish() {
     for (auto& each : received)
       if (!each.is_over() || !each.channel->finish_receiving()) return false;
@@ -79,9 +79,9 @@ struct FarFlows {
   }
 };
 
-/// An operation over a plan. Among near ranks the work is done by the rank that owns the tokens: it writes rows
-/// straight into their slots in the receivers' memory, or reads them from there. A far node gets one row per token,
-/// through one of its ranks, the forwarder, which does there what the owner of the token can't do.
+/// An operation over a plan. Among near ranks, the rank that owns the tokens does the work: it writes rows straight
+/// into their slots in the receivers' memory, or reads them there. To a far node travels one row per token, to one of
+/// its ranks, the forwarder, which does the same work there on behalf of the owner.
 class Shuffle : public Operation {
  public:
   struct Context {
@@ -103,14 +103,14 @@ class Shuffle : public Operation {
  protected:
   [[nodiscard]] const PlanData& plan() const { return *plan_; }
 
-  /// Throws PeerError unless what a near peer announced has the size that the plan demands.
+  /// Throws PeerError unless a near peer announced the size that follows from the plan.
   void check_announced(RankId rank, const Announcement& peer, std::size_t expected_bytes) const;
   /// The block that a near peer announced, checked; nullptr for a far peer.
   [[nodiscard]] std::byte* announced_block(RankId rank, const Announcement& peer, std::size_t expected_bytes) const;
   [[nodiscard]] std::byte* peer_block(RankId rank, std::uint64_t offset, std::size_t bytes) const;
 
   [[nodiscard]] bool has_flows() const { return !plan_->out_flows.empty() || !plan_->in_flows.empty(); }
-  /// To be called in begin(): the plan's flows that have tokens, at their beginning.
+  /// Cursors at the beginning of the plan's flows that have tokens. Call in begin().
   [[nodiscard]] std::vector<FlowCursor<OutFlow>> out_flows() const;
   [[nodiscard]] std::vector<FlowCursor<InFlow>> in_flows() const;
   template <class SentFlow, class ReceivedFlow>
@@ -121,10 +121,10 @@ class Shuffle : public Operation {
     return {std::move(sent), std::move(received)};
   }
 
-  /// The end of the run of tokens from `begin` to do at once: all, or so few that the network does not wait long.
+  /// End of the next run of tokens from `begin`: all tokens, or few enough to keep the network busy in between.
   [[nodiscard]] std::int64_t end_of_chunk(std::int64_t begin, std::size_t bytes_per_token) const;
 
-  /// How to write this rank's `bytes`. All ranks of a host write at about the same time and share its cache.
+  /// How to store this rank's `bytes`. The ranks of a machine share its cache and write at about the same time.
   [[nodiscard]] Store store_for(std::size_t bytes) const { return choose_store(bytes * group().num_near()); }
 
  private:
@@ -143,7 +143,7 @@ void for_each_padding(const PlanData& plan, const Visit& visit) {
   }
 }
 
-/// Zeroes that padding.
+/// Zeroes the alignment padding of this rank's rows.
 void zero_padding(const PlanData& plan, std::byte* rows, std::size_t row_bytes);
 
 }  // namespace shunt

@@ -1,9 +1,9 @@
 // One operation's traffic with one far rank: credits, slices and segments of both directions.
 //
 // A receiver grants its sender room slice by slice, per operation and peer. So a slice never waits behind one of
-// another operation, and what has been granted fits the receiver's memory. A segment (a row, or what travels in its
-// place) starts a new slice where it doesn't fit the rest of the current one, and straddles slices only where it is
-// larger than a slice; the reader takes any cut.
+// another operation, and granted slices fit the receiver's memory. A segment (a row, or a sum in its place) starts a
+// new slice if it does not fit into the current one, and straddles slices only if it is larger than a slice; readers
+// accept any split.
 #pragma once
 
 #include <algorithm>
@@ -20,12 +20,12 @@
 
 namespace shunt {
 
-/// How much a receiver grants. Any values give the same results.
+/// Limits on what a receiver grants. They never change results.
 struct SliceLimits {
   std::size_t slice_bytes;
-  std::uint32_t depth;  ///< slices on their way per channel; 0: as suits the number of peers
+  std::uint32_t depth;  ///< slices in flight per channel; 0: depends on the number of peers
 
-  /// Few peers get deep rings, which need no waiting for grants; of many, each gets enough to keep the others busy.
+  /// Deep rings for few peers, so that senders need not wait for grants; shallow ones for many peers.
   [[nodiscard]] std::uint32_t depth_for(std::size_t num_peers) const {
     constexpr std::size_t kShared = 32, kLeast = 4, kMost = 16;
     if (depth > 0) return depth;
@@ -35,7 +35,7 @@ struct SliceLimits {
 
 class SliceChannel {
  public:
-  /// What the channels of one operation share on this rank.
+  /// State that the channels of one operation share on this rank.
   struct Shared {
     SliceLink& link;
     SliceLimits limits;
@@ -43,50 +43,50 @@ class SliceChannel {
     SliceTag tag;  ///< engine and sequence
     RankId self;
     std::function<void(RankId member, std::uint32_t num_slices)> post_grant;
-    bool link_was_full = false;  ///< since it was last cleared: room in the link is announced by no peer
+    bool link_was_full = false;  ///< since last cleared; no signal announces room in the link
   };
 
-  // Credits from the peer; they may come before open() and after close().
+  // Credits from the peer; they may arrive before open() and after close().
 
-  /// False for a grant that no honest peer gives: room for what was not sent yet, or will never be sent.
+  /// False for a grant that violates the protocol: more room than the slices read and the first grant allow.
   bool take_grant(std::uint64_t num_slices, std::uint64_t bytes_each);
-  /// One slice more for each that the peer has read, but the last.
+  /// True once the peer has granted one slice for each that it read, except the last.
   [[nodiscard]] bool has_granted_all() const { return granted_ > 0 && granted_ == most_granted(); }
 
-  /// Grants the peer its first slices, and so tells it that this rank is here. `peer` is its rank in the operation's
-  /// world, `member` in the transport; `shared` outlives all use up to close().
+  /// Grants the peer its first slices, which is also this rank's announcement. `peer` is its rank in the operation's
+  /// world, `member` in the transport; `shared` must outlive all use until close().
   void open(Shared& shared, RankId peer, RankId member);
-  /// Once the peer will send no more: room that it has not used is granted no longer.
+  /// Call when the peer will send no more: revokes unused grants at the link.
   void close();
   [[nodiscard]] bool is_open() const { return shared_ != nullptr; }
   [[nodiscard]] RankId peer() const { return peer_; }
 
-  /// To be called before the first slice there, or back: until that direction has come to its end the peer is awaited.
+  /// Call before the first slice in that direction. The peer counts as awaited until the direction has ended.
   void begin_sending() { is_sending_ = true; }
   void begin_receiving() { is_receiving_ = true; }
   [[nodiscard]] bool is_awaited() const { return is_sending_ || (is_receiving_ && !is_all_here()); }
 
   // To the peer: slices.
 
-  /// Slices that the peer has room for now, and once it has read all that it was sent.
+  /// Slices that the peer has room for now, and when it has read everything.
   [[nodiscard]] std::uint32_t room() const { return granted_ - num_posted_; }
   [[nodiscard]] std::uint32_t most_room() const { return first_grant_; }
-  /// Largest slice to the peer; 0 before it has granted room. No larger than this rank's own: what a peer grants says
-  /// nothing of this rank's memory.
+  /// Largest slice to the peer; 0 before its first grant. At most this rank's own limit, so a peer's grant can't make
+  /// this rank allocate more.
   [[nodiscard]] std::size_t slice_bytes() const { return std::min(granted_bytes_, shared_->limits.slice_bytes); }
-  /// A buffer for the next slice; none while the peer has granted no room or the link has none.
+  /// A buffer for the next slice; none while the peer or the link has no room.
   std::optional<OutSlice> open_slice();
-  /// The buffer may also be the caller's own, of slice_bytes() at most.
+  /// The buffer may be the caller's own, of at most slice_bytes().
   void post_slice(OutSlice slice, std::size_t bytes, bool is_last);
 
   // To the peer: segments.
 
-  /// Room for one segment, to be filled before commit(); nullptr while there is none.
+  /// Memory for one segment, to be filled before commit(); nullptr while there is no room.
   std::byte* open_segment(std::size_t bytes);
   void commit();
-  /// Posts what has been committed, as far as there is room; to be called, again and again, before a pause.
+  /// Posts committed segments as far as there is room. Call repeatedly before a pause in sending.
   void flush();
-  /// After the last segment, until it returns true: what is left has been posted.
+  /// Call after the last segment until it returns true: then everything was posted.
   bool finish_sending();
   [[nodiscard]] bool is_sending() const { return is_sending_; }
 
@@ -100,7 +100,7 @@ class SliceChannel {
   void pop_slice();
   /// True once the last slice was popped.
   [[nodiscard]] bool has_ended() const { return has_ended_; }
-  /// True once all slices are here, read or not.
+  /// True once all slices have arrived, read or not.
   [[nodiscard]] bool is_all_here() const { return num_arrived_ == num_slices_; }
 
   // From the peer: segments.
@@ -111,7 +111,7 @@ class SliceChannel {
   /// True once the peer's slices have ended. Throws PeerError if they go on after the last segment.
   bool finish_receiving();
 
-  /// Throws PeerError: the peer did not send what was agreed. `text` goes on after its name.
+  /// Throws PeerError for a violation of the protocol. `text` continues after the peer's name.
   [[noreturn]] void refuse(const std::string& text) const;
 
  private:
@@ -130,31 +130,31 @@ class SliceChannel {
   RankId peer_;
   RankId member_;
 
-  // There.
+  // To the peer.
   std::uint32_t first_grant_ = 0;  // slices
-  std::uint32_t granted_ = 0;      // slices that the peer has room for, counted from the beginning
-  std::size_t granted_bytes_ = 0;  // of each of them; the same in all its grants
+  std::uint32_t granted_ = 0;      // slices granted since the beginning
+  std::size_t granted_bytes_ = 0;  // per slice; the same in all grants
   std::uint32_t num_posted_ = 0;
   bool has_posted_last_ = false;
   bool is_sending_ = false;
-  bool is_large_ = false;          // the segment at hand is in large_
+  bool is_large_ = false;          // the current segment is in large_
   std::optional<OutSlice> slice_;  // being filled
   std::size_t filled_ = 0;         // bytes of slice_
   std::size_t opened_ = 0;         // bytes of the segment between open_segment() and commit()
   std::vector<std::byte> large_;   // a segment that is larger than a slice
   std::size_t large_posted_ = 0;
 
-  // Back.
+  // From the peer.
   bool is_receiving_ = false;
   bool has_ended_ = false;
   bool is_whole_ = false;  // pieces_ holds all of its segment
   std::uint32_t num_granted_ = 0;
   std::uint32_t next_ = 0;  // index of the slice to be read next
   std::uint32_t num_arrived_ = 0;
-  std::uint32_t num_slices_ = kUnknown;       // of them all, once the last one is here
+  std::uint32_t num_slices_ = kUnknown;       // total, once the last one has arrived
   std::map<std::uint32_t, InSlice> arrived_;  // by index
   std::size_t used_ = 0;                      // bytes of the front slice
-  std::size_t front_bytes_ = 0;               // of the segment that front() gave out of the front slice
+  std::size_t front_bytes_ = 0;               // of the segment that front() returned from the front slice
   std::vector<std::byte> pieces_;             // of a segment that straddles slices
 };
 

@@ -20,14 +20,14 @@ constexpr const char* kForeign = "it threw something that is not a std::exceptio
 
 }
 
-/// One rank's run of the body, with what became of it.
+/// One rank's run of the body and its outcome.
 class RankRun {
  public:
   using Body = std::function<void(World&)>;
 
   void operator()(const Body& body, Joined joined, const Environment& environment) {
     const auto transport = joined.transport;
-    // Outside of the try block: a world that is destroyed by an exception reports it without its text.
+    // Outside of the try block: a world destroyed by an exception would report it without its text.
     std::optional<World> world;
     try {
       world = World(make_world(std::move(joined), environment));
@@ -40,7 +40,7 @@ class RankRun {
   }
 
   [[nodiscard]] const std::exception_ptr& error() const { return error_; }
-  /// This rank failed by itself, not because of another one.
+  /// True if this rank failed first, not because of another rank.
   [[nodiscard]] bool is_root() const { return is_root_; }
 
  private:
@@ -64,8 +64,8 @@ void spawn_threads(const std::function<Ends()>& join, const RankRun::Body& body,
                    const Environment& environment) {
   std::vector<RankRun> runs(static_cast<std::size_t>(topology.num_ranks()));
   {
-    // If a thread can't be started, the ends that have none leave first, so that the join below does not wait for ranks
-    // that wait for them.
+    // If a thread can't be started, transports without a thread are destroyed first, so that ranks that wait for them
+    // get an Error before the threads are joined.
     std::vector<std::jthread> threads;
     Ends ends = join();
     for (std::size_t rank = 0; rank < runs.size(); ++rank)
@@ -97,7 +97,7 @@ Joined join_processes(RankId rank, const std::string& job, const Topology& topol
   bootstrap::RendezvousOptions options;
   options.rank = rank;
   options.size = topology.num_ranks();
-  // Not the token itself: names of sockets can be read by everybody.
+  // A hash, as names of sockets are public and the token is not.
   options.endpoint.address = fmt::format("@shunt/{:016x}", Hasher().add_all<char>(std::span<const char>(job)).value());
   options.token = job;
   options.limit = environment.join;

@@ -1,4 +1,5 @@
-// What each kind of engine can do. docs/errors.md shows the table; a test compares the two, and what engines refuse.
+// The features that each kind of engine supports. docs/errors.md shows the table; a test compares it with this one and
+// with what engines refuse.
 #pragma once
 
 #include <array>
@@ -37,7 +38,7 @@ enum class Feature : std::uint8_t {
 
 struct FeatureSupport {
   Feature feature;
-  std::string_view name;  ///< as errors and the table say it
+  std::string_view name;  ///< in errors and in the table
   std::array<bool, 3> by_kind;
 
   [[nodiscard]] constexpr bool of(EngineKind kind) const { return by_kind[static_cast<std::size_t>(kind)]; }
@@ -81,7 +82,7 @@ inline constexpr const FeatureSupport& support_of(Feature feature) {
   return kSupport[static_cast<std::size_t>(feature)];
 }
 
-/// Throws Error(unsupported) unless engines of that kind can do it.
+/// Throws Error(unsupported) unless engines of that kind support the feature.
 inline void require(EngineKind kind, Feature feature, RankId rank, std::string_view operation) {
   const FeatureSupport& support = support_of(feature);
   if (!support.of(kind))

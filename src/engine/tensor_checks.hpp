@@ -1,4 +1,4 @@
-// What operations demand of the tensors that callers bring, on hosts and on devices.
+// Checks of the tensors that callers pass, in host memory and on devices.
 #pragma once
 
 #include <cstdint>
@@ -9,25 +9,25 @@
 
 namespace shunt {
 
-/// A shape without memory is a mistake to be refused, not a tensor that was left out.
+/// True also for a shape without data, which is an error of the caller, not an omitted tensor.
 inline bool is_given(const ConstTensor& tensor) { return tensor.data || tensor.rows != 0; }
 
-/// Of one rank's engine. Each throws Error(invalid_argument) that names rank, operation and cause.
+/// The checks of one rank's engine. Each throws Error(invalid_argument) that names rank, operation and cause.
 struct TensorChecks {
   RankId rank;
   DType row_dtype;
   std::int64_t hidden;
-  bool aligned;  ///< elements must be, as on devices
+  bool aligned;  ///< elements must be aligned to their size, as on devices
 
   [[nodiscard]] bool has_scales() const { return row_dtype == fp8_e4m3; }
-  /// Of an fp8 row.
+  /// Scales of one fp8 row.
   [[nodiscard]] std::int64_t num_scales() const;
 
   void tensor(std::string_view operation, std::string_view name, const ConstTensor& tensor, DType dtype,
               std::int64_t rows, std::int64_t cols) const;
   void dispatch_input(std::string_view operation, std::int64_t num_tokens, const ConstTensor& x,
                       const ConstTensor& scales) const;
-  /// For scales of dispatched rows; it may be left out.
+  /// Checks an output for the scales of dispatched rows, which may be omitted.
   void out_scales(std::string_view operation, const ConstTensor& given, std::int64_t rows) const;
 };
 

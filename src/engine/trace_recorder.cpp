@@ -25,7 +25,7 @@ struct TraceRecorder::Impl {
       fail(ErrorCode::invalid_argument, "{}: max_tokens_per_layer is {}, expected 0 or more", path, max_tokens);
   }
 
-  /// Remembers why recording ended and lets go of the file.
+  /// Keeps the error that ended recording and closes the file.
   void give_up(const Error& error) {
     failure = error;
     writer.reset();
@@ -36,7 +36,7 @@ struct TraceRecorder::Impl {
   std::int64_t max_tokens;
 
   mutable std::mutex mutex;
-  std::optional<TraceWriter> writer;   // none after finish() or a failure
+  std::optional<TraceWriter> writer;   // empty after finish() or a failure
   std::vector<std::int64_t> recorded;  // tokens, by layer
   std::int64_t skipped = 0;
   std::optional<Error> failure;

@@ -20,6 +20,21 @@ std::string_view to_string(WorldKind kind) {
   return "unknown";
 }
 
+void Fabric::report_and_throw(const PeerError& error) const {
+  transport_->report(error.code(), error.culprit(), error.what());
+  throw error;
+}
+
+Block Fabric::allocate(std::size_t bytes) {
+  Block block = transport_->allocate(bytes);
+  block.owner = std::shared_ptr<const void>(
+      block.data, [inner = std::move(block.owner), state = progress_.server_state()](const void*) mutable {
+        inner.reset();
+        state->schedule_trim();
+      });
+  return block;
+}
+
 std::shared_ptr<World::Impl> make_world(Joined joined, const Environment& environment) {
   auto& [transport, topology, rebuilder] = joined;
   auto group = std::make_shared<Group>();
@@ -109,7 +124,7 @@ World World::split(std::int32_t colour) {
   for (std::size_t rank = 0; rank < colours.size(); ++rank) {
     std::int32_t theirs = 0;
     if (colours[rank].size() != sizeof(theirs))
-      impl_->fabric->blame(
+      impl_->fabric->report_and_throw(
           {impl_->group->member(RankId(rank)),
            fmt::format("rank {} brought {} bytes to split, not a colour", rank, colours[rank].size())});
     std::memcpy(&theirs, colours[rank].data(), sizeof(theirs));

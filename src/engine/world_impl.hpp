@@ -1,30 +1,58 @@
-// What a World holds.
+// The state of a World.
 #pragma once
 
 #include <map>
 #include <memory>
 
-#include "engine/fabric.hpp"
+#include "core/fail.hpp"
 #include "engine/operation.hpp"
+#include "engine/progress.hpp"
+#include "shunt/environment.hpp"
 #include "shunt/world.hpp"
 #include "transport/join.hpp"
+#include "transport/transport.hpp"
 
 namespace shunt {
 
 struct DeviceHeap;
+
+/// A transport with the Progress that drives it: shared by all worlds and engines on it.
+class Fabric {
+ public:
+  Fabric(std::shared_ptr<Transport> transport, const Environment& environment)
+      : environment_(environment),
+        transport_(std::move(transport)),
+        progress_(transport_, {static_cast<std::size_t>(environment.slice_bytes),
+                               static_cast<std::uint32_t>(environment.ring_depth)}) {}
+
+  [[nodiscard]] const Environment& environment() const { return environment_; }
+  [[nodiscard]] Transport& transport() const { return *transport_; }
+  [[nodiscard]] Progress& progress() { return progress_; }
+
+  /// Poisons the world with the peer as culprit, and throws.
+  [[noreturn]] void report_and_throw(const PeerError& error) const;
+
+  /// As Transport::allocate; freed memory is returned to the system after a while.
+  Block allocate(std::size_t bytes);
+
+ private:
+  Environment environment_;
+  std::shared_ptr<Transport> transport_;
+  Progress progress_;
+};
 
 struct World::Impl {
   std::shared_ptr<Fabric> fabric;
   std::shared_ptr<const Group> group;
   Topology topology;
 
-  std::uint32_t next_sequence = 0;  // of the world's own collectives
-  std::uint32_t num_engines = 0;    // made so far; gives engines their identity
+  std::uint32_t next_sequence = 0;  // in the order of the world's own collectives
+  std::uint32_t num_engines = 0;    // made so far; part of their keys
   std::uint32_t num_splits = 0;
-  std::unique_ptr<Rebuilder> rebuilder = nullptr;                         // none: can't be rebuilt
-  std::map<std::int32_t, std::shared_ptr<DeviceHeap>> device_heaps = {};  // by device, of the engines there
+  std::unique_ptr<Rebuilder> rebuilder = nullptr;                         // null: can't be rebuilt
+  std::map<std::int32_t, std::shared_ptr<DeviceHeap>> device_heaps = {};  // by device; made by the first engine there
 };
 
-/// How ranks that have joined become a world.
+/// Makes a world of joined ranks.
 std::shared_ptr<World::Impl> make_world(Joined joined, const Environment& environment);
 }  // namespace shunt

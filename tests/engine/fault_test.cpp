@@ -76,6 +76,20 @@ TEST_P(FaultAt, ARankThatNeverComesIsNamedByAllOthers) {
       kSoon);
 }
 
+// The ranks of the other node wait for rank 2, which waits for rank 3; their deadlines begin first.
+TEST_P(FaultAt, ARankThatNeverComesIsNamedByFarRanksThatWaitLonger) {
+  if (place().topology(4).num_nodes() == 1) GTEST_SKIP() << "one node";
+  on_ranks(
+      4,
+      [&](World& world, SmallShuffle& shuffle) {
+        shuffle.plan();
+        if (world.rank().value == 3) return;
+        if (world.rank().value == 2) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        require_error([&] { (void)shuffle.dispatch().wait(); }, ErrorCode::deadline, "waits for rank 3 to call it");
+      },
+      std::chrono::seconds(4));
+}
+
 // Were the world not asked, the test would time out.
 TEST_P(FaultAt, ARankThatFailsIsNotWaitedForUntilTheDeadline) {
   const auto run = [&](World& world) {

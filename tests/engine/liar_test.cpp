@@ -96,7 +96,7 @@ TEST(Liar, ThatMakesUpOperationsIsNamedBeforeTheyFillTheMemory) {
                               for (std::int32_t i = 0; i <= OperationTable::kMostKept; ++i, ++liar.about.sequence)
                                 liar.say();
                             }),
-              HasSubstr("rank 1 told rank 0 of more than 8192 operations that are not under way there"));
+              HasSubstr("rank 1 signalled to rank 0 more than 8192 operations that are not in progress there"));
 }
 
 TEST(Liar, ThatSendsASliceOfNoOperationIsNamed) {

@@ -155,7 +155,7 @@ TEST_F(OperationTableTest, WaitsForTheLastGrantsOfAnOperation) {
   run(0, 3, 0);
   for (int left = 2; left > 0; --left) {
     EXPECT_EQ(table_.size(), 1u);
-    OperationTable::Entry* const over = table_.hear(kFar, key(0));
+    OperationTable::Entry* const over = table_.entry_for(kFar, key(0));
     ASSERT_TRUE(over);
     EXPECT_TRUE(over->peers[kFar].channel->take_grant(1, 64));
     table_.settle(key(0));
@@ -169,20 +169,20 @@ TEST_F(OperationTableTest, NamesAPartnerThatOwesTooMany) {
 }
 
 TEST_F(OperationTableTest, HearsOfNoMoreOperationsThanARankCanHaveUnderWay) {
-  for (int i = 0; i < kMost; ++i) EXPECT_TRUE(table_.hear(kFar, key(static_cast<std::uint64_t>(i))));
-  EXPECT_TRUE(table_.hear(kFar, key(0))) << "of those, as often as it likes";
-  EXPECT_FALSE(table_.hear(kFar, key(kMost)));
+  for (int i = 0; i < kMost; ++i) EXPECT_TRUE(table_.entry_for(kFar, key(static_cast<std::uint64_t>(i))));
+  EXPECT_TRUE(table_.entry_for(kFar, key(0))) << "of those, as often as it likes";
+  EXPECT_FALSE(table_.entry_for(kFar, key(kMost)));
   EXPECT_EQ(table_.size(), static_cast<std::size_t>(kMost));
-  EXPECT_TRUE(table_.hear(RankId(0), key(kMost))) << "another rank may";
+  EXPECT_TRUE(table_.entry_for(RankId(0), key(kMost))) << "another rank may";
 
   table_.start(std::make_shared<Nothing>(3));
-  EXPECT_TRUE(table_.hear(kFar, key(kMost))) << "this rank has issued one of them";
+  EXPECT_TRUE(table_.entry_for(kFar, key(kMost))) << "this rank has issued one of them";
 }
 
 TEST_F(OperationTableTest, ListsWhatIsUnderWayInTheOrderOfIssue) {
   for (const std::uint64_t engine : {9, 2, 5}) table_.start(std::make_shared<Nothing>(engine));
   table_.complete(key(2));
-  (void)table_.hear(kFar, key(7));
+  (void)table_.entry_for(kFar, key(7));
   const auto live = table_.live();
   ASSERT_EQ(live.size(), 2u);
   EXPECT_EQ(live[0]->operation->key(), key(9));

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/device_facts.hpp"
+#include "engine/device_library.hpp"
 
 namespace shunt::bench::selftest {
 

@@ -15,7 +15,7 @@ __device__ void add_up_and_push_counts(const CountExchange& exchange) {
   const Control& control = exchange.control;
   const std::size_t offset = control.shape.words(control.state->barriers + 1, control.self);
   add_up_tiles(exchange.shape, exchange.plan, [&](std::int32_t column, std::uint32_t count) {
-    constexpr int kAtOnce = 8;  // loads on their way
+    constexpr int kAtOnce = 8;  // loads in flight
     for (std::int32_t begin = 0; begin < control.shape.num_ranks; begin += kAtOnce) {
       std::byte* blocks[kAtOnce];
 #pragma unroll
@@ -28,8 +28,8 @@ __device__ void add_up_and_push_counts(const CountExchange& exchange) {
   });
 }
 
-/// The first bad entry of the tiles that this thread looks at; −1 if there is none. The last threads begin, as the
-/// first ones have counts to add up.
+/// The first bad entry in this thread's tiles; −1 if there is none. Tiles go to the last threads first, as the first
+/// threads add up counts.
 __device__ std::int64_t bad_entry_of_thread(const CountExchange& exchange) {
   for (std::int32_t tile = kThreads - 1 - threadIdx.x; tile < exchange.shape.num_tiles(); tile += kThreads)
     if (const std::int32_t entry = exchange.plan.bad_entry[tile]; entry >= 0)
@@ -38,7 +38,7 @@ __device__ std::int64_t bad_entry_of_thread(const CountExchange& exchange) {
 }
 
 /// Called by a whole block, of which at least one thread has a bad entry. This rank arrives at the barrier once more,
-/// so that the others learn why it comes to none after.
+/// with the reason why it will arrive at no later one.
 __device__ void refuse(const CountExchange& exchange, std::int64_t bad_entry) {
   __shared__ unsigned long long first;
   if (threadIdx.x == 0) first = ~0ull;
@@ -53,7 +53,7 @@ __device__ void refuse(const CountExchange& exchange, std::int64_t bad_entry) {
     report(exchange.control, {FaultRecord::routing, exchange.control.self, exchange.record.tag, 0, bad.packed()});
 }
 
-/// A rank that has failed receives nothing: experts that read on the device how many rows they have find none.
+/// After a failure: experts that read their row counts on the device find zero.
 __device__ void publish_no_rows(const CountExchange& exchange) {
   const std::int32_t num_local = exchange.shape.num_local;
   for (std::int32_t local = threadIdx.x; local < num_local; local += kThreads) exchange.plan.expert_counts[local] = 0;

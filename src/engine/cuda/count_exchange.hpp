@@ -17,9 +17,9 @@ struct CountExchange {
   MapTables map;
   SlotRules rules;
   PlanArrays plan;
-  PlanSizes* told;              ///< pinned: what the host is told
-  const std::int32_t* experts;  ///< the routing, to name what is wrong with it
-  bool drops;                   ///< rows beyond the bound; else they are a fault
+  PlanSizes* told;              ///< pinned: sizes for the host
+  const std::int32_t* experts;  ///< the routing, to name its first bad entry
+  bool drops;                   ///< rows beyond the bound are dropped; else they are a fault
 };
 
 void launch(const CountExchange& exchange, cudaStream_t stream);

@@ -1,4 +1,4 @@
-// Memory that nobody holds any more, but that work on a stream may still use.
+// Blocks without an owner that work on a stream may still use; they are freed later.
 #pragma once
 
 #include <cstddef>
@@ -10,27 +10,26 @@
 
 namespace shunt::device {
 
-/// Work on a stream has numbers, in its order. A block that is let go of may be in use by any work that has begun, so
-/// it rests until all of that is complete, and only then is given back. The stream's own later work need not wait for
-/// that.
+/// Work on the stream is numbered in order. A released block may be in use by any work that has begun, so it is freed
+/// only when all of that is complete. Later work of the same stream may reuse it at once.
 class DeferredBlocks : public std::enable_shared_from_this<DeferredBlocks> {
  public:
   using Block = std::shared_ptr<std::byte>;
 
-  /// What gives a block back is called when it may be used by anyone.
-  using GiveBack = std::function<void(std::byte*)>;
-  explicit DeferredBlocks(GiveBack give_back) : give_back_(std::move(give_back)) {}
+  /// Frees a block, when any stream may use it.
+  using Free = std::function<void(std::byte*)>;
+  explicit DeferredBlocks(Free free) : free_(std::move(free)) {}
   DeferredBlocks(const DeferredBlocks&) = delete;
   DeferredBlocks& operator=(const DeferredBlocks&) = delete;
   ~DeferredBlocks() { complete(begun_); }
 
-  /// The number of what is put on the stream from now on.
+  /// Begins the next work: its number belongs to everything put on the stream from now on.
   std::uint64_t begin_work() {
     const std::lock_guard lock(mutex_);
     return ++begun_;
   }
 
-  /// Everything is complete that was put on the stream up to the end of this work.
+  /// Call when all work up to this number is complete.
   void complete(std::uint64_t work) {
     std::vector<Deferred> over;
     {
@@ -42,7 +41,7 @@ class DeferredBlocks : public std::enable_shared_from_this<DeferredBlocks> {
         return true;
       });
     }
-    for (const Deferred& each : over) give_back_(each.block);
+    for (const Deferred& each : over) free_(each.block);
   }
 
   [[nodiscard]] bool empty() {
@@ -50,19 +49,19 @@ class DeferredBlocks : public std::enable_shared_from_this<DeferredBlocks> {
     return deferred_.empty();
   }
 
-  /// For later work of the stream: a block of so many bytes that rests, or what `make` gives.
+  /// A block for later work of the stream: a deferred one of the same size, or make(bytes).
   template <class Make>
   [[nodiscard]] Block take(std::size_t bytes, const Make& make) {
     std::byte* block = take_deferred(bytes);
     if (!block) block = make(bytes);
-    return {block, [self = shared_from_this(), bytes](std::byte* let_go) { self->rest(let_go, bytes); }};
+    return {block, [self = shared_from_this(), bytes](std::byte* released) { self->defer(released, bytes); }};
   }
 
  private:
   struct Deferred {
     std::byte* block;
     std::size_t bytes;
-    std::uint64_t last_work;  // that may use it
+    std::uint64_t last_work;  // the last work that may use it
   };
 
   std::byte* take_deferred(std::size_t bytes) {
@@ -76,7 +75,7 @@ class DeferredBlocks : public std::enable_shared_from_this<DeferredBlocks> {
     return nullptr;
   }
 
-  void rest(std::byte* block, std::size_t bytes) {
+  void defer(std::byte* block, std::size_t bytes) {
     {
       const std::lock_guard lock(mutex_);
       if (begun_ > completed_) {
@@ -84,10 +83,10 @@ class DeferredBlocks : public std::enable_shared_from_this<DeferredBlocks> {
         return;
       }
     }
-    give_back_(block);
+    free_(block);
   }
 
-  GiveBack give_back_;
+  Free free_;
   std::mutex mutex_;
   std::uint64_t begun_ = 0;
   std::uint64_t completed_ = 0;

@@ -1,4 +1,4 @@
-#include "engine/cuda/describe_devices.hpp"
+#include "engine/cuda/library.hpp"
 
 #include <cuda_runtime_api.h>
 

@@ -10,7 +10,7 @@
 #include "core/cuda/on_device.hpp"
 #include "core/cuda/stream.hpp"
 #include "core/fail.hpp"
-#include "engine/cuda/preload.hpp"
+#include "engine/cuda/library.hpp"
 #include "plan/cuda/tile_memory.hpp"
 
 namespace shunt {
@@ -87,7 +87,7 @@ std::shared_ptr<DeviceHeap> DeviceHeap::of(World& world, const EngineOptions& op
   std::optional<World> here;
   if (group.has_far()) here = world.split(group.wiring.hosts[group.self.index()].value);
   heap = std::make_shared<DeviceHeap>(here ? *here : world, mine.bytes, device);
-  world.barrier();  // all kernels are loaded: from now on ranks may wait for each other
+  world.barrier();  // all kernels are loaded, so kernels may wait for other ranks from here on
   return heap;
 }
 

@@ -1,4 +1,4 @@
-// Device memory that all ranks of a node address, and what else their engines on a device share.
+// What the engines of a node's ranks share on a device: memory that all ranks address, pinned pages, a stream.
 #pragma once
 
 #include <cstring>
@@ -17,14 +17,14 @@
 
 namespace shunt {
 
-/// Where an engine's device and host meet: pinned memory.
+/// Pinned memory in which an engine's kernels and its host exchange words.
 struct HostPage {
   device::FaultRecord fault;
   device::PlanSizes sizes;
   device::WatchdogWords watchdog_words;
 };
 
-/// Of all engines of a heap. Pinned once: pinning more may wait for the device, and so for other ranks.
+/// The pages of all engines of a heap. Pinned at once: pinning later may wait for the device, and so for other ranks.
 struct HostPages {
   explicit HostPages(std::int32_t num_ranks);
 
@@ -33,32 +33,32 @@ struct HostPages {
   std::shared_ptr<std::uint32_t> watchdog_words;
 };
 
-/// What a rank has gathered; throws Error(mismatch) unless it is of the size that all ranks' are.
+/// A rank's contribution to an all-gather. Throws Error(mismatch) if its size differs from T's.
 template <class T>
 T gathered(std::span<const std::byte> bytes, std::size_t rank) {
   T value;
   if (bytes.size() != sizeof(value))
-    fail(ErrorCode::mismatch, "rank {} makes something else: it sent {} bytes, expected {}", rank, bytes.size(),
+    fail(ErrorCode::mismatch, "rank {} makes another engine: it sent {} bytes, expected {}", rank, bytes.size(),
          sizeof(value));
   std::memcpy(&value, bytes.data(), sizeof(value));
   return value;
 }
 
-/// Allocated once, so that nothing is allocated while ranks wait for each other. A rank's memory lives until the last
-/// rank of its process has let go of it: a rank may end while others still wait for it.
+/// Allocated once, as CUDA must not allocate while ranks wait for each other. A rank's memory is freed when the last
+/// rank of its process has released it: a rank may end while others still use its memory.
 struct DeviceHeap : std::enable_shared_from_this<DeviceHeap> {
-  /// Collective over the ranks of a node. Waits for the device to be idle, so no rank may have operations under way.
+  /// Collective over the ranks of a node. Waits for an idle device, so no rank may have operations in progress.
   DeviceHeap(World& world, std::size_t bytes, std::int32_t device);
 
-  /// The device of this rank; −1 is by its place among the ranks of its host. Throws Error(invalid_argument) if there
-  /// is none.
+  /// The device of this rank; for −1, chosen by its place among the ranks of its machine. Throws
+  /// Error(invalid_argument) if there is none.
   static std::int32_t device_of(const World& world, std::int32_t wanted);
 
-  /// That of the world's engines on a device, made by the first of them: of its ranks of this host. Collective over
-  /// all.
+  /// The heap of the world's engines on a device, shared by the ranks of this machine; the first engine makes it.
+  /// Collective over all ranks.
   static std::shared_ptr<DeviceHeap> of(World& world, const EngineOptions& options);
 
-  /// A block of the heap that is released with its last owner.
+  /// A block that is released with its last owner.
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes);
   [[nodiscard]] Tensor allocate(DType dtype, std::int64_t rows, std::int64_t cols);
   [[nodiscard]] std::shared_ptr<HostPage> take_page();
@@ -67,10 +67,10 @@ struct DeviceHeap : std::enable_shared_from_this<DeviceHeap> {
   device::SymmetricHeap memory;
   std::int32_t num_ranks;
   std::vector<RankId> members;  ///< ranks of the transport, by rank in the heap
-  std::size_t most_tile_bytes;  ///< of its device
+  std::size_t most_tile_bytes;  ///< that the device's shared memory holds
   device::Watchdog watchdog;
-  /// Of engines that were given none. Shared, as a stream more is a connection more to the device, in which whoever
-  /// waits may hold up others.
+  /// Used by engines without a stream of the caller's. Shared, as every further stream may share a connection to the
+  /// device with one whose kernels wait.
   std::shared_ptr<CUstream_st> stream;
 
  private:

@@ -1,4 +1,4 @@
-// Events that are used again, so that few are made.
+// A pool of CUDA events.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -19,7 +19,7 @@ class Events : public std::enable_shared_from_this<Events> {
     for (cudaEvent_t event : free_) (void)cudaEventDestroy(event);
   }
 
-  /// Marks what has been put on the stream so far.
+  /// An event recorded on the stream.
   [[nodiscard]] Event record(cudaStream_t stream) {
     const Event event = take();
     check(cudaEventRecord(event.get(), stream), "record an event");

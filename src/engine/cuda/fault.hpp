@@ -1,4 +1,4 @@
-// From what a device recorded to the Error that the host throws.
+// From the device's fault record to the Error that the host throws.
 #pragma once
 
 #include <chrono>
@@ -10,10 +10,10 @@
 
 namespace shunt::device {
 
-/// Reads the cause as the device may be writing it; the rest of the record is complete unless it is `none`.
+/// Reads the cause while the device may write the record; the rest is complete unless the cause is `none`.
 FaultRecord::Cause cause_of(const FaultRecord& record);
 
-/// Reads the record as the device may be writing it: returns unless it is complete. The watch knows why ranks are lost.
+/// Throws the Error of a complete record; returns if there is none. The watch gives the reason why a rank is lost.
 void throw_if_faulty(const FaultRecord& record, const Watchdog::Watch& watch, RankId self,
                      std::chrono::milliseconds deadline, std::string_view engine_name);
 

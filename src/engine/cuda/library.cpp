@@ -1,4 +1,4 @@
-// libshunt_cuda.so: what the core loads when something on a device is made.
+// The entry of libshunt_cuda.so.
 #include <cuda_runtime_api.h>
 
 #include "core/backend.hpp"
@@ -6,18 +6,15 @@
 #include "core/cuda/on_device.hpp"
 #include "core/fail.hpp"
 #include "engine/cuda/cluster/cluster_engine.hpp"
-#include "engine/cuda/describe_devices.hpp"
 #include "engine/cuda/device_heap.hpp"
+#include "engine/cuda/library.hpp"
 #include "engine/cuda/node_engine.hpp"
-#include "engine/cuda/pruner.hpp"
-#include "engine/device_library.hpp"
-#include "engine/engine_impl.hpp"
 #include "kernels/cuda/bulk_copy_rows.hpp"
 
 namespace shunt {
 namespace {
 
-/// Before ranks meet: it may differ between them, and the call may be repeated.
+/// Checked before any collective step, as `sms` may differ between ranks and the call may be repeated.
 void check_sms(const World& world, const EngineOptions& options) {
   const std::int32_t sms = options.device->sms;
   if (sms == 0) return;

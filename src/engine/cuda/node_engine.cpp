@@ -17,7 +17,7 @@
 namespace shunt {
 namespace {
 
-/// Maps whose tables are kept without a plan that uses them.
+/// Limit on maps whose tables are kept without a plan that uses them.
 constexpr std::size_t kMostMaps = 16;
 
 class PendingOnStream final : public Pending {
@@ -83,8 +83,8 @@ NodeEngine::NodeEngine(World& engine_world, const EngineOptions& engine_options,
 }
 
 NodeEngine::~NodeEngine() {
-  // What is under way ends by itself, when a rank is lost or at the deadline at the latest; its memory must not be
-  // handed out before.
+  // Operations in progress end at the latest when a rank is lost or at the deadline; their memory must not be reused
+  // before.
   (void)cudaStreamSynchronize(cuda_stream);
   if (has_failed() || has_left_out()) keep_what_peers_may_write();
   deferred_->complete(std::numeric_limits<std::uint64_t>::max());
@@ -104,9 +104,10 @@ void NodeEngine::meet_peers(World& engine_world) {
   control_.deadline_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(*options.deadline).count());
   elsewhere_ = control_;
   elsewhere_.shape.num_words = 0;
-  elsewhere_.deadline_ns *= 2;  // ranks may notice a loss one after the other
+  elsewhere_.deadline_ns *= 2;  // ranks may notice a loss at different times
 
-  // Of pointers [ranks]: heaps, control blocks, blocks elsewhere, published [2, ranks], published elsewhere [2, ranks].
+  // Tables of [ranks] pointers: heaps, control blocks, regrouping blocks, published [2, ranks], regrouping's [2,
+  // ranks].
   constexpr std::size_t kTables = 7;
   const std::size_t own_bytes =
       kTables * count * sizeof(void*) + 2 * sizeof(device::KernelState) + sizeof(unsigned long long);
@@ -203,7 +204,7 @@ void NodeEngine::keep_what_peers_may_write() const noexcept {
       keep(used);
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   if (cudaStreamIsCapturing(cuda_stream, &status) != cudaSuccess || status != cudaStreamCaptureStatusNone) return;
-  // What is published at a barrier is used until the next, and all came to the last but one.
+  // Memory published at a barrier is used until the next, and all ranks have passed the last but one.
   for (const std::uint32_t barrier : {0u, 1u}) {
     device::BarrierRecord said{};
     const std::byte* const from = control_block_.get() + control_.shape.record(barrier, rank().value);
@@ -379,7 +380,7 @@ auto NodeEngine::with_room(const Make& make) const {
   device::check(cudaStreamSynchronize(cuda_stream), "wait for room");
   throw_if_faulty();
   deferred_->complete(work_);
-  work_ = deferred_->begin_work();  // what asks for room has not been put on the stream yet
+  work_ = deferred_->begin_work();  // the caller's work is not on the stream yet
   return make();
 }
 
@@ -410,7 +411,7 @@ Tensor NodeEngine::staging(std::string_view operation, const ConstTensor& like) 
 }
 
 bool NodeEngine::is_symmetric(const ConstTensor& tensor) const {
-  // Kernels rely on what the heap aligns its blocks to.
+  // Kernels rely on the alignment of the heap's blocks.
   return tensor.is_contiguous() && heap->memory.contains(tensor.data, tensor.bytes()) &&
          heap->memory.offset_of(tensor.data) % device::SymmetricHeap::kAlignment == 0;
 }
@@ -460,7 +461,7 @@ Tensor NodeEngine::scales_for_output(const Tensor& given, std::int64_t rows) con
 void NodeEngine::copy(const ConstTensor& from, const Tensor& to) const {
   require_no_capture("copy");
   const device::OnDevice scope(memory().device);
-  // Nothing may wait in the queues of copies: copy_when_idle() says why.
+  // Nothing may wait in the copy queues; see copy_when_idle().
   device::check(cudaStreamSynchronize(cuda_stream), "copy");
   if (from.is_contiguous() && to.is_contiguous())
     device::check(cudaMemcpyAsync(to.data, from.data, from.bytes(), cudaMemcpyDefault, cuda_stream), "copy");
@@ -491,7 +492,7 @@ std::shared_ptr<const device::MapTables> NodeEngine::tables_of(const ExpertMap& 
   const std::size_t bytes = words.words().size() * sizeof(std::int32_t);
   const auto block = with_room([&] { return heap->allocate(bytes); });
   copy_when_idle(block.get(), words.words().data(), bytes, "tell the device of a map");
-  // The stream is idle: tables without a plan are used by nobody.
+  // The stream is idle, so tables without a plan are unused.
   if (maps_.size() >= kMostMaps) std::erase_if(maps_, [](const auto& known) { return known.second.use_count() == 1; });
   const auto tables = std::make_shared<device::MapTables>(words.at(reinterpret_cast<std::int32_t*>(block.get())));
   return maps_[map.hash()] = {tables.get(), [tables, block](const device::MapTables*) {}};

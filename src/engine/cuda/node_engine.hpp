@@ -1,4 +1,4 @@
-// The engine on devices of one node: operations are kernels on a stream, and ranks wait for each other there.
+// The engine on devices of one node: operations are kernels on a stream, and ranks wait for each other in kernels.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,12 +10,11 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/cuda/connections.hpp"
 #include "engine/cuda/deferred_blocks.hpp"
 #include "engine/cuda/device_heap.hpp"
 #include "engine/cuda/events.hpp"
 #include "engine/cuda/node_plan.hpp"
-#include "engine/cuda/padded_buffers.hpp"
+#include "engine/cuda/streams_in_use.hpp"
 #include "engine/cuda/tag.hpp"
 #include "engine/engine_impl.hpp"
 #include "plan/cuda/map_tables.hpp"
@@ -48,32 +47,31 @@ class NodeEngine final : public Engine::Impl, public std::enable_shared_from_thi
   void leave_out(std::span<const RankId> ranks) override;
   [[nodiscard]] std::optional<RankId> missing() const override;
 
-  // For its plans and tickets.
+  // For this engine's plans and tickets.
 
   /// Throws unless the host may wait for the stream.
   void require_no_capture(std::string_view operation) const;
-  /// Copies between host and device go through queues that ranks of a process share, so nothing may wait there: the
-  /// host waits for the stream first.
+  /// Waits for the stream, then copies: the ranks of a process share CUDA's copy queues, in which nothing may wait.
   void copy_when_idle(void* to, const void* from, std::size_t bytes, const char* what) const;
 
-  /// One that was put on the stream. A `padded` one has a second half, in which this rank waits for the others: it is
-  /// put there when its ticket is waited for, or before the next operation.
+  /// An operation on the stream. Operations of `padded` have a second half, which waits for the other ranks; it is
+  /// launched when the ticket is waited for, or before the next operation.
   struct Submitted {
     struct Half {
       std::shared_ptr<const NodePlan> plan;
       OpKind kind;
-      Tensor out;  ///< of combine
+      Tensor out;  ///< combine's result
     };
     std::optional<Half> second_half = std::nullopt;
-    std::optional<std::uint64_t> capture = std::nullopt;   ///< that holds the first half
-    std::vector<std::shared_ptr<const void>> inputs = {};  ///< kept as long as the ticket
+    std::optional<std::uint64_t> capture = std::nullopt;   ///< the capture of the first half
+    std::vector<std::shared_ptr<const void>> inputs = {};  ///< kept alive by the ticket
     device::Events::Event event = nullptr;
     std::uint64_t work = 0;
   };
-  /// Puts the second half on the stream, if there is one. Throws Error(invalid_argument) if the stream is in another
-  /// capture than it was for the first.
+  /// Launches the second half, if there is one. Throws Error(invalid_argument) if the stream's capture differs from the
+  /// first half's.
   void complete(Submitted& operation);
-  /// The same for a ticket that is dropped, where nothing can be thrown: the engine's next call does.
+  /// The same for a dropped ticket; instead of throwing, it makes the engine's next call throw.
   void complete_dropped(Submitted& operation);
   void wait(const Submitted& operation) const;
 
@@ -81,64 +79,65 @@ class NodeEngine final : public Engine::Impl, public std::enable_shared_from_thi
   cudaStream_t cuda_stream;
 
  private:
-  /// A mark on the stream, and the last work before it.
+  /// An event on the stream, and the last work before it.
   struct Mark {
     device::Events::Event event;
     std::uint64_t work = 0;
   };
-  /// The plan that the last operation made, and the capture that holds it.
+  /// The plan made by the last operation, and its capture.
   struct Planned {
     const NodePlan* plan = nullptr;
     std::optional<std::uint64_t> capture = std::nullopt;
   };
 
-  // Making it.
+  // Construction.
   void meet_peers(World& engine_world);
   void check_connections(World& engine_world) const;
   [[nodiscard]] std::vector<std::vector<std::byte>> gather(std::span<const std::byte> mine);
 
   // Faults.
   [[nodiscard]] bool has_failed() const;
-  /// Throws the Error of a fault that the device has recorded. Before, what peers may still write is kept from others.
+  /// Throws the Error of a recorded fault, after keep_what_peers_may_write().
   void throw_if_faulty() const;
-  /// Ranks that come late, after this one has given up or left them out, find all they waited for and write where they
-  /// were told to.
+  /// Withholds from reuse the memory that late ranks may still write: those for which this rank stopped waiting, or
+  /// that were left out.
   void keep_what_peers_may_write() const noexcept;
   [[nodiscard]] bool has_left_out() const;
 
   // The stream.
-  /// Of its capture; none unless it is captured.
+  /// The id of the stream's capture; none unless it is being captured.
   [[nodiscard]] std::optional<std::uint64_t> capture_id() const;
   [[nodiscard]] bool is_capturing() const { return capture_id().has_value(); }
-  /// The stream goes on when `after` has come here.
+  /// Begins an operation: the stream waits for the work that is on `after`.
   void start_after(Stream after);
   [[nodiscard]] std::shared_ptr<Pending> submit(Stream callers, std::initializer_list<ConstTensor> inputs,
                                                 std::optional<Submitted::Half> second_half = std::nullopt);
-  /// Operations but those of `padded` plans write to all ranks.
+  /// Throws if ranks were left out: all operations but those of `padded` need every rank.
   void require_all_ranks(std::string_view operation) const;
   void mark(Submitted& operation);
   void give_back_what_is_over(const device::Events::Event& now);
-  /// Blocks that peers may use from the barrier on.
+  /// The record that publishes these blocks.
   [[nodiscard]] device::BarrierRecord record(device::Tag tag, const void* published = nullptr,
                                              const void* second = nullptr) const;
   void begin_barrier(device::Tag tag, const void* published, const void* second = nullptr) const;
   void end_barrier(device::Tag tag, const device::Poison& outputs) const;
-  /// A dispatch that is captured now finds the plan's rows published to all.
+  /// True if the capture of a dispatch follows that of its plan, which has published the rows.
   [[nodiscard]] bool are_rows_published(const NodePlan& plan) const;
 
   // Memory.
-  /// Calls make(); if there is no room, once more when the stream has passed all that rests.
+  /// Returns make(); if it throws for want of room, waits for the stream, frees deferred blocks and tries once more.
   template <class Make>
   auto with_room(const Make& make) const;
-  /// A block that no caller sees. It is given back when it is let go of and the stream has passed its last use.
+  /// A block for internal use, freed when it was released and the stream has passed its last use.
   [[nodiscard]] std::shared_ptr<std::byte> allocate_hidden(std::size_t bytes) const;
-  /// One that lives long.
+  /// A block for long use, freed at once when released.
   [[nodiscard]] std::shared_ptr<std::byte> allocate_kept(std::size_t bytes) const;
   [[nodiscard]] Tensor staging(std::string_view operation, const ConstTensor& like) const;
   [[nodiscard]] bool is_symmetric(const ConstTensor& tensor) const;
-  /// The tensor itself where kernels can read it, else a copy.
+  /// The tensor itself if kernels can read it, else a copy.
   [[nodiscard]] ConstTensor readable(std::string_view operation, const ConstTensor& tensor) const;
-  /// The tensor itself where peers can read or write it, else a copy, or a block in its stead.
+  /// The tensor itself if peers can access it, else a copy (publish) or an uninitialised substitute
+  /// (writable_by_peers).
   [[nodiscard]] ConstTensor publish(std::string_view operation, const ConstTensor& tensor) const;
   [[nodiscard]] Tensor writable_by_peers(std::string_view operation, const Tensor& out) const;
   void copy_in(std::string_view operation, const ConstTensor& from, const Tensor& to) const;
@@ -159,7 +158,7 @@ class NodeEngine final : public Engine::Impl, public std::enable_shared_from_thi
   class PlanLaunches;
 
   // Rows.
-  /// Starts the kernel that sends x. published: [2, ranks], device: every rank's rows, and their scales.
+  /// Launches the kernel that sends x. published: [2, ranks], device: addresses of every rank's rows and scales.
   void send(const NodePlan& plan, const ConstTensor& x, const ConstTensor& scales, std::byte* const* published) const;
   void zero_padding(const NodePlan& plan, const Tensor& rows) const;
 
@@ -168,29 +167,29 @@ class NodeEngine final : public Engine::Impl, public std::enable_shared_from_thi
                                                                        const PlanOptions& plan_options);
   [[nodiscard]] std::shared_ptr<PaddedBuffers> make_padded_buffers(const ExpertMap& map,
                                                                    const PlanOptions& plan_options);
-  /// Those of all plans and maps, for what concerns every rank's memory.
+  /// The buffers of all plans and maps.
   [[nodiscard]] std::vector<std::shared_ptr<const PaddedBuffers>> all_padded_buffers() const;
   void check_turn(OpKind kind, const NodePlan& plan);
   [[nodiscard]] Ticket<Rows> dispatch_padded(const Plan& plan, const ConstTensor& x, Stream callers);
   [[nodiscard]] std::shared_ptr<Pending> combine_padded(const Pull& pull);
 
   std::uint64_t num_plans_ = 0;
-  std::uint32_t next_sequence_ = 0;  // of what ranks exchange to make buffers
+  std::uint32_t next_sequence_ = 0;  // in the order of the engine's exchanges on the host
   std::optional<device::StreamInUse> stream_in_use_;
   device::Control control_{};
   std::shared_ptr<device::Events> events_ = std::make_shared<device::Events>();
   std::shared_ptr<device::DeferredBlocks> deferred_;
-  mutable std::uint64_t work_ = 0;  // the last that was begun; making room begins anew
-  Mark probe_;                      // no event: nobody looks
-  Planned just_planned_;            // no plan: it was another operation
+  mutable std::uint64_t work_ = 0;  // begun last; with_room() begins another
+  Mark probe_;                      // no event: none pending
+  Planned just_planned_;            // no plan: the last operation made none
   std::shared_ptr<HostPage> page_;
   std::unique_ptr<device::Watchdog::Watch> watch_;
-  std::shared_ptr<std::byte> control_block_;  // what peers write
-  std::shared_ptr<std::byte> own_block_;      // what only this rank's kernels touch
+  std::shared_ptr<std::byte> control_block_;  // peers write it
+  std::shared_ptr<std::byte> own_block_;      // only this rank's kernels use it
   std::map<std::uint64_t, std::shared_ptr<const device::MapTables>> maps_;
 
   // `padded`.
-  /// A dispatch whose combine comes next.
+  /// A dispatch that awaits its combine.
   struct Dispatched {
     std::shared_ptr<const PaddedBuffers> buffers;
     std::int64_t num_tokens;
@@ -203,13 +202,13 @@ class NodeEngine final : public Engine::Impl, public std::enable_shared_from_thi
   };
   std::map<std::uint64_t, KnownBuffers> padded_;  // by PaddedBuffers::hash_of()
   std::uint64_t num_padded_plans_ = 0;
-  /// Not known any more. Peers may read expert_out when this rank is done, so they live until ranks meet on the host
-  /// and no plan has them.
+  /// Evicted from padded_. Peers may still read their expert_out, so they are freed after the next collective on the
+  /// host once no plan uses them.
   std::vector<std::shared_ptr<const PaddedBuffers>> retired_buffers_;
   std::optional<Dispatched> dispatched_;
-  std::weak_ptr<Submitted> half_done_;  // not submitted whole
-  bool has_lost_half_ = false;          // of a ticket that was dropped when its capture was over
-  device::Control elsewhere_{};         // where ranks regroup
+  std::weak_ptr<Submitted> half_done_;  // its second half is not launched yet
+  bool has_lost_half_ = false;          // a ticket was dropped after its capture had ended
+  device::Control elsewhere_{};         // barriers of regroupings
   std::shared_ptr<std::byte> elsewhere_block_;
   unsigned long long* furthest_round_ = nullptr;  // device
   std::vector<bool> is_left_out_;

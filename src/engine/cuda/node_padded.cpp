@@ -1,4 +1,4 @@
-// `padded` on devices of one node: few tokens, nothing planned, and each operation in two halves.
+// `padded` on devices of one node: no planning, and every operation in two halves.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -34,7 +34,7 @@ std::shared_ptr<const PaddedBuffers> NodeEngine::padded_buffers_of(const ExpertM
       fail(ErrorCode::unsupported, "rank {}: {}: ranks were left out, so padded plans keep to the maps known before",
            rank(), title("plan"));
     std::shared_ptr<const PaddedBuffers> made = make_padded_buffers(map, plan_options);
-    // Making them was a barrier on the host, for which all ranks had waited for their streams.
+    // The new buffers were made in a collective on the host, before which all ranks had waited for their streams.
     std::erase_if(retired_buffers_, [](const auto& buffers) { return buffers.use_count() == 1; });
     if (padded_.size() == kMostKnown) {
       const auto oldest = std::ranges::min_element(padded_, {}, [](const auto& each) { return each.second.last_plan; });

@@ -1,4 +1,4 @@
-// Plans on the devices of one node: how they are made, and what they tell.
+// Plans on the devices of one node: making them, and reading them back.
 #include "engine/cuda/node_plan.hpp"
 
 #include <algorithm>
@@ -40,7 +40,7 @@ device::PlanShape shape_of(const Routing& routing, const ExpertMap& map, const P
               max_rows * std::min<std::int64_t>(routing.topk, most_local) + most_local * (options.alignment - 1)};
 }
 
-/// `padded` plans of a map are alike: no rank needs to know which one the others use.
+/// `padded` plans of a map have one hash: ranks may use different ones in the same operation.
 std::uint64_t hash_of(const NodePlan& plan, const ExpertMap& map, std::uint64_t number) {
   const PlanOptions& options = plan.options;
   if (options.layout == Layout::padded) return PaddedBuffers::hash_of(map.hash(), options);
@@ -64,7 +64,7 @@ std::span<const T> as_span(const std::int32_t* words, std::int64_t count) {
 
 }  // namespace
 
-// What fills a plan, one kernel after the other.
+// The kernels that fill a plan, in order.
 class NodeEngine::PlanLaunches {
  public:
   PlanLaunches(const NodeEngine& engine, const NodePlan& plan)
@@ -100,7 +100,7 @@ class NodeEngine::PlanLaunches {
                    engine_.cuda_stream);
   }
 
-  /// What follows sees no entries that are beyond the capacity.
+  /// Drops the entries beyond the capacity for all later kernels.
   void clamp() {
     auto* const experts = reinterpret_cast<std::int32_t*>(plan_.clamped.get());
     device::launch(device::Clamp{routing_, *plan_.map, plan_.arrays, experts, copies(), stop()}, engine_.cuda_stream);
@@ -116,7 +116,7 @@ class NodeEngine::PlanLaunches {
                                  .flat = engine_.options.reduction == Reduction::flat,
                                  .stop = stop()},
                    engine_.cuda_stream);
-    // Maps are whole when all senders have written their part.
+    // The index maps are complete when all senders have written their part.
     if (plan_.shape.unique)
       device::launch_barrier(control_, record_with_rows({OpKind::plan, device::Phase::end, plan_.hash}),
                              engine_.cuda_stream);
@@ -131,7 +131,7 @@ class NodeEngine::PlanLaunches {
 
   const NodeEngine& engine_;
   const NodePlan& plan_;
-  device::Control control_;  // what ranks show is kept in the plan
+  device::Control control_;  // published addresses are kept in the plan
   device::RoutingView routing_;
 };
 
@@ -192,13 +192,13 @@ Plan NodeEngine::plan(const Routing& routing, const ExpertMap& map, const PlanOp
   device::SlotRules rules{plan_options.capacity, is_exact ? kMostRows : plan_options.max_rows, plan_options.alignment};
   launches.choose_copies();
   if (plan->clamped) {
-    // A token that loses all of its rows on a rank is not among the rank's: tokens are counted without what is dropped.
+    // A token whose rows on a rank are all dropped does not count there, so tokens are counted again after dropping.
     launches.exchange_counts({plan_options.capacity, kMostRows, plan_options.alignment});
     launches.clamp();
     rules.capacity = PlanOptions::kUnlimited;
   }
   launches.exchange_counts(rules);
-  // The host waits for sizes only, while the device goes on to place rows.
+  // The host waits for the sizes only, while the device places rows.
   const device::Events::Event sized = is_exact ? events_->record(cuda_stream) : nullptr;
   launches.place();
   just_planned_ = {plan.get(), capture_id()};
@@ -211,7 +211,7 @@ Plan NodeEngine::plan(const Routing& routing, const ExpertMap& map, const PlanOp
   return Plan(plan);
 }
 
-/// With memory for everything, of which nothing is filled yet.
+/// Allocates all memory of a plan, and fills none.
 std::shared_ptr<NodePlan> NodeEngine::make_plan(const Routing& routing, const ExpertMap& map,
                                                 const PlanOptions& plan_options) {
   auto plan = std::make_shared<NodePlan>();
@@ -239,7 +239,7 @@ std::shared_ptr<NodePlan> NodeEngine::make_plan(const Routing& routing, const Ex
     if (map.has_replicas()) plan->copies = allocate_hidden(entries_bytes);
   }
   bring_routing(*plan, routing);
-  // Counted when nothing can fail any more: a rank that finds no room may try again while the others wait.
+  // Counted when nothing can fail any more: a rank without room may repeat the call while the others wait.
   plan->hash = hash_of(*plan, map, num_plans_);
   if (plan_options.layout != Layout::padded) ++num_plans_;
   return plan;

@@ -1,4 +1,4 @@
-// What the engine on devices of one node does with rows.
+// The operations on rows of the engine on devices of one node, but for `padded`.
 #include "core/cuda/on_device.hpp"
 #include "engine/cuda/node_engine.hpp"
 #include "engine/cuda/row_kernels.hpp"

@@ -1,6 +1,5 @@
-#include "engine/cuda/preload.hpp"
-
 #include "engine/cuda/count_exchange.hpp"
+#include "engine/cuda/library.hpp"
 #include "engine/cuda/send_and_arrive.hpp"
 #include "kernels/cuda/bulk_copy_rows.hpp"
 #include "kernels/cuda/copy_bytes.hpp"

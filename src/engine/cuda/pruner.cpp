@@ -1,4 +1,4 @@
-#include "engine/cuda/pruner.hpp"
+#include "engine/cuda/library.hpp"
 
 #include <cuda_runtime_api.h>
 
@@ -9,7 +9,6 @@
 #include "core/cuda/memory.hpp"
 #include "core/cuda/on_device.hpp"
 #include "core/cuda/stream.hpp"
-#include "engine/pruner_impl.hpp"
 #include "plan/cuda/prune.hpp"
 #include "plan/prune.hpp"
 
@@ -74,7 +73,7 @@ class DevicePruner final : public Pruner::Impl {
   [[nodiscard]] PruneReport report(Stream stream) const override {
     const device::OnDevice scope(memory.device);
     std::vector<PrunedToken> tokens(num_pruned_);
-    // The host waits before it copies: ranks of a process share CUDA's queues for copies, where nothing may wait.
+    // The host waits before it copies: ranks of a process share CUDA's copy queues, in which nothing may wait.
     device::check(cudaStreamSynchronize(stream), "wait for pruning");
     device::check(cudaMemcpyAsync(tokens.data(), tokens_.get(), tokens.size() * sizeof(PrunedToken),
                                   cudaMemcpyDeviceToHost, stream),

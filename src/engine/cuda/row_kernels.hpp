@@ -1,4 +1,4 @@
-// Which kernels carry rows.
+// The choice among the kernels that move rows.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -15,7 +15,7 @@
 
 namespace shunt::device {
 
-/// Every row of x into its slots. out: [ranks], device: where each rank's rows begin. sms: as in DeviceOptions.
+/// Copies every row of x into its slots. out: [ranks], device: each rank's rows. sms: as in DeviceOptions.
 inline void launch_copy(const PlanShape& shape, const PlanArrays& arrays, const ConstTensor& x, std::byte* const* out,
                         const std::uint32_t* stop, std::int32_t sms, cudaStream_t stream) {
   // A third of a tile's list is empty with 8 ranks and top-8; docs/performance.md has the figures for other numbers.

@@ -11,8 +11,8 @@ namespace {
 template <class Word>
 __global__ void send_and_arrive_kernel(const __grid_constant__ SendAndArrive work, std::int32_t num_words) {
   extern __shared__ std::int32_t of_experts[];
-  const std::uint32_t stop = *work.send.stop;  // the same for all blocks: only the last one can find a fault
-  if (blockIdx.x == 0)                         // the first to start, as it takes longest
+  const std::uint32_t stop = *work.send.stop;  // equal in all blocks, as only the last one can record a fault
+  if (blockIdx.x == 0)                         // starts first, as it takes longest
     tell_counts(work.send, of_experts, stop);
   else
     send_token<Word>(work.send, static_cast<std::int32_t>(blockIdx.x) - 1, of_experts, num_words, stop);

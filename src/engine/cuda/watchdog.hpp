@@ -1,5 +1,4 @@
-// Tells kernels that wait for other ranks what the world knows of them: a lost rank is noticed in seconds, not at the
-// deadline.
+// Reports lost ranks to kernels that wait for them, within seconds instead of at the deadline.
 #pragma once
 
 #include <condition_variable>
@@ -18,8 +17,8 @@
 
 namespace shunt::device {
 
-/// A thread that looks ten times a second after all who are watched, as graphs wait without the host knowing of it. It
-/// asks peers for a sign of life only while a kernel says that it waits.
+/// A thread that checks all watches ten times a second, as replayed graphs wait without any call on the host. It pings
+/// peers only while a kernel is waiting.
 class Watchdog {
  public:
   class Watch;
@@ -39,25 +38,25 @@ class Watchdog {
   std::thread thread_;  // started by the first watch
 };
 
-/// Over the kernels that share a watchdog_words. The world does not end before it.
+/// Watches the kernels that share these words. Must end before the world.
 class Watchdog::Watch {
  public:
-  /// The watchdog_words's words are 0, and outlive the watch.
+  /// The words must be 0, and outlive the watch.
   Watch(Watchdog& watchdog, std::shared_ptr<World::Impl> world, WatchdogWords watchdog_words);
   ~Watch();
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
-  /// From now on these ranks are not waited for: what happens to them is no loss, nor is what is known so far.
+  /// Ignores these ranks from now on, and forgets all losses so far.
   void leave_out(const std::vector<bool>& ranks);
 
-  /// Why the rank was reported lost.
+  /// Throws the reason why the rank was reported lost.
   [[noreturn]] void throw_loss(RankId rank, std::string_view operation) const;
 
  private:
   friend class Watchdog;
 
-  /// The world's fault, unless it is that of a rank that was left out.
+  /// The world's fault, unless its culprit was left out.
   [[nodiscard]] std::optional<Fault> fault() const;
   [[nodiscard]] Transport& transport() const { return world_->fabric->transport(); }
   void look();

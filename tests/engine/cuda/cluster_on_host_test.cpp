@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
-#include "engine/copy_rows.hpp"
 #include "engine/cuda/host_lane.hpp"
 #include "engine/cuda/nccl_of_threads.hpp"
 #include "engine/rank_of_case.hpp"
+#include "engine/row_block.hpp"
 #include "support/hosts_of_processes.hpp"
 
 namespace shunt::test {

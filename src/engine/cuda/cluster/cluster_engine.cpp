@@ -4,10 +4,10 @@
 #include <vector>
 
 #include "core/cuda/on_device.hpp"
-#include "engine/copy_rows.hpp"
 #include "engine/cuda/cluster/combine.hpp"
 #include "engine/cuda/cluster/combine_backward.hpp"
 #include "engine/cuda/cluster/cuda_lane.hpp"
+#include "engine/row_block.hpp"
 #include "shunt/routing.hpp"
 
 namespace shunt {

@@ -1,8 +1,17 @@
-#include "engine/packed_rows.hpp"
+#include "engine/row_block.hpp"
 
 #include <cstring>
 
 namespace shunt {
+
+void copy_rows(const ConstTensor& from, const Tensor& to) {
+  if (from.bytes() == 0) return;
+  if (from.is_contiguous() && to.is_contiguous()) {
+    std::memcpy(to.data, from.data, from.bytes());
+    return;
+  }
+  for (std::int64_t i = 0; i < from.rows; ++i) std::memcpy(to.row(i), from.row(i), from.row_bytes());
+}
 
 std::vector<PackedRun> packed_runs(std::span<const std::int32_t> counts, std::int64_t num_ranks,
                                    std::int64_t max_tokens) {
@@ -18,7 +27,7 @@ std::vector<PackedRun> packed_runs(std::span<const std::int32_t> counts, std::in
   return runs;
 }
 
-// Ascending, so that no row is overwritten before it has moved.
+// In ascending order, so that no row is overwritten before it was moved.
 void pack_in_place(std::span<const PackedRun> runs, std::byte* rows, std::size_t row_bytes) {
   for (const PackedRun& run : runs)
     if (run.packed != run.padded)
