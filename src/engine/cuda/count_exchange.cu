@@ -20,10 +20,10 @@ __device__ void add_up_and_push_counts(const CountExchange& exchange) {
       std::byte* blocks[kAtOnce];
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i)
-        if (begin + i < control.shape.num_ranks) blocks[i] = control.blocks[begin + i] + offset;
+        blocks[i] = begin + i < control.shape.num_ranks ? control.blocks[begin + i] : nullptr;
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i)
-        if (begin + i < control.shape.num_ranks) reinterpret_cast<std::uint32_t*>(blocks[i])[column] = count;
+        if (blocks[i]) reinterpret_cast<std::uint32_t*>(blocks[i] + offset)[column] = count;
     }
   });
 }

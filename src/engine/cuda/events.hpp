@@ -20,9 +20,9 @@ class Events : public std::enable_shared_from_this<Events> {
   }
 
   /// An event recorded on the stream.
-  [[nodiscard]] Event record(cudaStream_t stream) {
+  [[nodiscard]] Event record(cudaStream_t stream, const char* what = "record an event") {
     const Event event = take();
-    check(cudaEventRecord(event.get(), stream), "record an event");
+    check(cudaEventRecord(event.get(), stream), what);
     return event;
   }
 

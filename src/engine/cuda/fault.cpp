@@ -41,6 +41,9 @@ void throw_if_faulty(const FaultRecord& record, const Watchdog::Watch& watch, Ra
            : other.plan_hash != tag.plan_hash ? " with other options, or of another plan"
                                               : " in a graph that does not hold the same operations");
     }
+    case FaultRecord::left_out:
+      fail(ErrorCode::unsupported, "rank {}: {}: rank {} was left out, so only padded plans go on", self, operation,
+           record.peer);
     case FaultRecord::overflow:
       fail(ErrorCode::invalid_argument, "rank {}: {}: a rank would receive {} rows, more than max_rows = {}", self,
            operation, record.seen, record.expected);

@@ -36,6 +36,8 @@ class PendingOnStream final : public Pending {
   }
   [[nodiscard]] bool done() const override {
     engine_->complete(*operation_);
+    // An event of a capture can't be asked, nor any by a thread that captures.
+    if (operation_->capture || engine_->is_capturing()) return false;
     const cudaError_t status = cudaEventQuery(operation_->event.get());
     if (status != cudaSuccess) (void)cudaGetLastError();
     return status != cudaErrorNotReady;
@@ -202,18 +204,11 @@ void NodeEngine::keep_what_peers_may_write() const noexcept {
     for (const std::byte* used : {buffers->rows.data, buffers->row_scales.data, buffers->counts.data,
                                   buffers->expert_out.data, buffers->begins.get()})  // the last two are read
       keep(used);
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  if (cudaStreamIsCapturing(cuda_stream, &status) != cudaSuccess || status != cudaStreamCaptureStatusNone) return;
-  // Memory published at a barrier is used until the next, and all ranks have passed the last but one.
-  for (const std::uint32_t barrier : {0u, 1u}) {
-    device::BarrierRecord said{};
-    const std::byte* const from = control_block_.get() + control_.shape.record(barrier, rank().value);
-    if (cudaStreamSynchronize(cuda_stream) != cudaSuccess) return;
-    if (cudaMemcpyAsync(&said, from, sizeof(said), cudaMemcpyDefault, cuda_stream) != cudaSuccess) return;
-    if (cudaStreamSynchronize(cuda_stream) != cudaSuccess) return;
-    for (const std::uint64_t offset : {said.offset, said.second_offset})
+  // Memory published at a barrier is used until the next, and all ranks have passed the last but one. Ranks that were
+  // left out write to padded buffers only.
+  if (has_failed() && device::Tag::unpack(page_->fault.tag).kind != OpKind::leave_out)
+    for (const std::uint64_t offset : page_->fault.published)
       if (offset != 0) blocks.keep(offset);
-  }
 }
 
 void NodeEngine::throw_if_faulty() const {
@@ -253,11 +248,12 @@ void NodeEngine::leave_out(std::span<const RankId> ranks) {
       copy_when_idle(const_cast<std::byte**>(table + left), &nowhere, sizeof(nowhere), "leave a rank out");
   }
   device::check(cudaStreamSynchronize(cuda_stream), "leave ranks out");
+  if (has_failed()) keep_what_peers_may_write();
   page_->fault = {};
   watch_->leave_out(is_left_out_);
   if (const auto half = half_done_.lock()) {
     half->second_half.reset();
-    mark(*half);
+    mark(*half, nullptr);
   }
   half_done_.reset();
   has_lost_half_ = false;
@@ -274,11 +270,15 @@ void NodeEngine::leave_out(std::span<const RankId> ranks) {
 
 // The stream.
 
-std::optional<std::uint64_t> NodeEngine::capture_id() const {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  unsigned long long id = 0;
-  device::check(cudaStreamGetCaptureInfo(cuda_stream, &status, &id), "ask whether a stream is captured");
-  return status == cudaStreamCaptureStatusNone ? std::nullopt : std::optional<std::uint64_t>(id);
+std::optional<std::uint64_t> NodeEngine::capture_id(Stream callers) const {
+  for (const cudaStream_t stream : {cuda_stream, callers}) {
+    if (!stream) continue;
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    unsigned long long id = 0;
+    device::check(cudaStreamGetCaptureInfo(stream, &status, &id), "ask whether a stream is captured");
+    if (status != cudaStreamCaptureStatusNone) return id;
+  }
+  return std::nullopt;
 }
 
 void NodeEngine::require_no_capture(std::string_view operation) const {
@@ -294,7 +294,7 @@ void NodeEngine::copy_when_idle(void* to, const void* from, std::size_t bytes, c
 }
 
 void NodeEngine::start_after(Stream after) {
-  if (const auto half = half_done_.lock()) complete(*half);
+  if (const auto half = half_done_.lock()) complete(*half, after);
   throw_if_faulty();
   if (std::exchange(has_lost_half_, false))
     fail(ErrorCode::invalid_argument,
@@ -303,7 +303,9 @@ void NodeEngine::start_after(Stream after) {
          rank(), title("engine"));
   work_ = deferred_->begin_work();
   if (after && after != cuda_stream)
-    device::check(cudaStreamWaitEvent(cuda_stream, events_->record(after).get(), 0), "wait for the caller's stream");
+    device::check(
+        cudaStreamWaitEvent(cuda_stream, events_->record(after, "wait for a stream of another device").get(), 0),
+        "wait for the caller's stream");
   just_planned_ = {};
 }
 
@@ -317,7 +319,7 @@ std::shared_ptr<Pending> NodeEngine::submit(Stream callers, std::initializer_lis
   if (operation->second_half)
     half_done_ = operation;
   else
-    mark(*operation);
+    mark(*operation, callers);
   return std::make_shared<PendingOnStream>(shared_from_this(), std::move(operation), callers);
 }
 
@@ -327,10 +329,10 @@ void NodeEngine::require_all_ranks(std::string_view operation) const {
          title(operation));
 }
 
-void NodeEngine::mark(Submitted& operation) {
+void NodeEngine::mark(Submitted& operation, Stream callers) {
   operation.event = events_->record(cuda_stream);
   operation.work = work_;
-  give_back_what_is_over(operation.event);
+  free_completed(operation.event, callers);
 }
 
 void NodeEngine::wait(const Submitted& operation) const {
@@ -339,8 +341,8 @@ void NodeEngine::wait(const Submitted& operation) const {
   deferred_->complete(operation.work);
 }
 
-void NodeEngine::give_back_what_is_over(const device::Events::Event& now) {
-  if (deferred_->empty() || is_capturing()) return;
+void NodeEngine::free_completed(const device::Events::Event& now, Stream callers) {
+  if (deferred_->empty() || capture_id(callers)) return;  // a thread that captures may ask no event
   if (!probe_.event) {
     probe_ = {now, work_};
     return;

@@ -49,6 +49,7 @@ class NodeEngine final : public Engine::Impl, public std::enable_shared_from_thi
 
   // For this engine's plans and tickets.
 
+  [[nodiscard]] bool is_capturing() const { return capture_id().has_value(); }
   /// Throws unless the host may wait for the stream.
   void require_no_capture(std::string_view operation) const;
   /// Waits for the stream, then copies: the ranks of a process share CUDA's copy queues, in which nothing may wait.
@@ -70,7 +71,8 @@ class NodeEngine final : public Engine::Impl, public std::enable_shared_from_thi
   };
   /// Launches the second half, if there is one. Throws Error(invalid_argument) if the stream's capture differs from the
   /// first half's.
-  void complete(Submitted& operation);
+  /// `callers`: the stream of the operation that comes next, which may be in a capture.
+  void complete(Submitted& operation, Stream callers = nullptr);
   /// The same for a dropped ticket; instead of throwing, it makes the engine's next call throw.
   void complete_dropped(Submitted& operation);
   void wait(const Submitted& operation) const;
@@ -105,17 +107,16 @@ class NodeEngine final : public Engine::Impl, public std::enable_shared_from_thi
   [[nodiscard]] bool has_left_out() const;
 
   // The stream.
-  /// The id of the stream's capture; none unless it is being captured.
-  [[nodiscard]] std::optional<std::uint64_t> capture_id() const;
-  [[nodiscard]] bool is_capturing() const { return capture_id().has_value(); }
+  /// The id of the capture that an operation joins: that of the engine's stream, or else of the caller's.
+  [[nodiscard]] std::optional<std::uint64_t> capture_id(Stream callers = nullptr) const;
   /// Begins an operation: the stream waits for the work that is on `after`.
   void start_after(Stream after);
   [[nodiscard]] std::shared_ptr<Pending> submit(Stream callers, std::initializer_list<ConstTensor> inputs,
                                                 std::optional<Submitted::Half> second_half = std::nullopt);
   /// Throws if ranks were left out: all operations but those of `padded` need every rank.
   void require_all_ranks(std::string_view operation) const;
-  void mark(Submitted& operation);
-  void give_back_what_is_over(const device::Events::Event& now);
+  void mark(Submitted& operation, Stream callers);
+  void free_completed(const device::Events::Event& now, Stream callers);
   /// The record that publishes these blocks.
   [[nodiscard]] device::BarrierRecord record(device::Tag tag, const void* published = nullptr,
                                              const void* second = nullptr) const;
@@ -169,7 +170,7 @@ class NodeEngine final : public Engine::Impl, public std::enable_shared_from_thi
                                                                    const PlanOptions& plan_options);
   /// The buffers of all plans and maps.
   [[nodiscard]] std::vector<std::shared_ptr<const PaddedBuffers>> all_padded_buffers() const;
-  void check_turn(OpKind kind, const NodePlan& plan);
+  void check_turn(OpKind kind, const NodePlan& plan, Stream callers);
   [[nodiscard]] Ticket<Rows> dispatch_padded(const Plan& plan, const ConstTensor& x, Stream callers);
   [[nodiscard]] std::shared_ptr<Pending> combine_padded(const Pull& pull);
 
@@ -202,6 +203,7 @@ class NodeEngine final : public Engine::Impl, public std::enable_shared_from_thi
   };
   std::map<std::uint64_t, KnownBuffers> padded_;  // by PaddedBuffers::hash_of()
   std::uint64_t num_padded_plans_ = 0;
+  std::uint64_t num_padded_sets_ = 0;
   /// Evicted from padded_. Peers may still read their expert_out, so they are freed after the next collective on the
   /// host once no plan uses them.
   std::vector<std::shared_ptr<const PaddedBuffers>> retired_buffers_;

@@ -115,6 +115,7 @@ std::shared_ptr<PaddedBuffers> NodeEngine::make_padded_buffers(const ExpertMap& 
   }
   copy_when_idle(buffers->peers.get(), pointers.data(), pointers.size() * sizeof(std::byte*),
                  "tell the device of its peers");
+  buffers->generation = ++num_padded_sets_;
   return buffers;
 }
 
@@ -123,8 +124,8 @@ Tensor NodeEngine::expert_out(const PlanData& plan) const {
   return data.padded ? data.padded->expert_out : Impl::expert_out(plan);
 }
 
-void NodeEngine::check_turn(OpKind wanted, const NodePlan& plan) {
-  const std::optional<std::uint64_t> capture = capture_id();
+void NodeEngine::check_turn(OpKind wanted, const NodePlan& plan, Stream callers) {
+  const std::optional<std::uint64_t> capture = capture_id(callers);
   // A capture that was given up, or has become a graph, leaves nothing behind.
   if (dispatched_ && dispatched_->capture && dispatched_->capture != capture) dispatched_.reset();
   const auto demand = [&](bool holds, const char* what) {
@@ -144,7 +145,7 @@ void NodeEngine::check_turn(OpKind wanted, const NodePlan& plan) {
 Ticket<Rows> NodeEngine::dispatch_padded(const Plan& plan, const ConstTensor& x, Stream callers) {
   const NodePlan& data = data_of(plan);
   const PaddedBuffers& buffers = *data.padded;
-  check_turn(OpKind::dispatch, data);
+  check_turn(OpKind::dispatch, data, callers);
   const device::OnDevice scope(memory().device);
   start_after(callers);
   ConstTensor sent = readable("dispatch", x);
@@ -199,7 +200,7 @@ Ticket<Rows> NodeEngine::dispatch_padded(const Plan& plan, const ConstTensor& x,
 std::shared_ptr<Pending> NodeEngine::combine_padded(const Pull& pull) {
   const NodePlan& data = data_of(pull.plan);
   const PaddedBuffers& buffers = *data.padded;
-  check_turn(OpKind::combine, data);
+  check_turn(OpKind::combine, data, pull.stream);
   const device::OnDevice scope(memory().device);
   start_after(pull.stream);
   if (pull.rows.data != buffers.expert_out.data) copy_in("combine", pull.rows, buffers.expert_out);
@@ -209,7 +210,7 @@ std::shared_ptr<Pending> NodeEngine::combine_padded(const Pull& pull) {
   return submit(pull.stream, {pull.rows}, Submitted::Half{held(pull.plan), OpKind::combine, pull.out});
 }
 
-void NodeEngine::complete(Submitted& operation) {
+void NodeEngine::complete(Submitted& operation, Stream callers) {
   if (!operation.second_half) return;
   if (operation.capture != capture_id())
     fail(ErrorCode::invalid_argument, "rank {}: {}: its ticket must be waited for, or dropped, {}", rank(),
@@ -268,7 +269,7 @@ void NodeEngine::complete(Submitted& operation) {
                                       .stop = stop},
                    cuda_stream);
   }
-  mark(operation);
+  mark(operation, callers);
 }
 
 void NodeEngine::complete_dropped(Submitted& operation) {

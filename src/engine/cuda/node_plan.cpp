@@ -116,10 +116,17 @@ class NodeEngine::PlanLaunches {
                                  .flat = engine_.options.reduction == Reduction::flat,
                                  .stop = stop()},
                    engine_.cuda_stream);
-    // The index maps are complete when all senders have written their part.
-    if (plan_.shape.unique)
-      device::launch_barrier(control_, record_with_rows({OpKind::plan, device::Phase::end, plan_.hash}),
-                             engine_.cuda_stream);
+    if (!plan_.shape.unique) return;
+    // The index maps are complete when all senders have written their part; after a fault they name no row.
+    const device::PlanArrays& arrays = plan_.arrays;
+    auto* const maps = reinterpret_cast<std::byte*>(arrays.unique_maps);
+    auto* const sizes = reinterpret_cast<std::byte*>(arrays.sizes);  // then offsets and counts, to the end of the block
+    const std::size_t block_bytes = device::PlanBlock(plan_.shape, nullptr).bytes();
+    const auto map_words = static_cast<std::size_t>(device::UniqueMaps::of(plan_.shape).num_words);
+    device::launch_barrier(control_, record_with_rows({OpKind::plan, device::Phase::end, plan_.hash}),
+                           engine_.cuda_stream, device::BarrierPart::whole,
+                           {.outputs = {{maps, map_words * sizeof(std::int32_t)}},
+                            .counts = {sizes, block_bytes - static_cast<std::size_t>(sizes - plan_.block.get())}});
   }
 
  private:
@@ -178,13 +185,14 @@ Plan NodeEngine::plan(const Routing& routing, const ExpertMap& map, const PlanOp
   const bool is_padded = plan_options.layout == Layout::padded;
   const bool is_exact = !is_padded && plan_options.max_rows == 0;
   if (!is_padded) require_all_ranks("plan");
-  if (is_exact && is_capturing())
+  if (is_exact && capture_id(plan_options.stream))
     fail(ErrorCode::invalid_argument, "rank {}: {}: what is captured needs max_rows", rank(), title("plan"));
   start_after(plan_options.stream);
 
   const std::shared_ptr<NodePlan> plan = make_plan(routing, map, plan_options);
   if (is_padded) {
     plan->padded = padded_buffers_of(map, plan_options);
+    plan->hash = Hasher().add(plan->hash).add(plan->padded->generation).value();
     return Plan(plan);
   }
   narrow_experts(*plan);

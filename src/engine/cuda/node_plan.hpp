@@ -40,6 +40,8 @@ struct PaddedBuffers {
   }
   [[nodiscard]] device::Term* terms_of_rows() const { return reinterpret_cast<device::Term*>(terms.get()); }
 
+  /// Counts the engine's sets of buffers; equal on all ranks. A set that was evicted and made again has another one.
+  std::uint64_t generation = 0;
   std::shared_ptr<const device::MapTables> map;
   std::int32_t num_ranks = 0;
   std::int32_t num_local = 0;

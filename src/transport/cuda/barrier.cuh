@@ -24,6 +24,11 @@ __device__ inline void report(const Control& control, const FaultRecord& fault) 
   record->tag = fault.tag;
   record->expected = fault.expected;
   record->seen = fault.seen;
+  for (std::uint32_t parity = 0; parity < 2; ++parity) {
+    const std::byte* const own = control.blocks[control.self] + control.shape.record(parity, control.self);
+    record->published[2 * parity] = reinterpret_cast<const BarrierRecord*>(own)->offset;
+    record->published[2 * parity + 1] = reinterpret_cast<const BarrierRecord*>(own)->second_offset;
+  }
   __threadfence_system();  // the host reads the rest only after it has seen a cause
   record->cause = fault.cause;
 }
@@ -106,8 +111,8 @@ __device__ inline bool is_last_block(KernelState& state) {
 }
 
 /// Called by all threads of a kernel's only block, or of its last; returns the same on all. Sets control.published.
-/// Ranks without a control block are skipped. Independent loads are issued side by side, as a barrier's time is all
-/// latency.
+/// Ranks without a control block are skipped by halves; a whole barrier fails, as the operations around it need every
+/// rank. Independent loads are issued side by side, as a barrier's time is all latency.
 template <BarrierPart kPart = BarrierPart::whole>
 __device__ inline bool pass_barrier(const Control& control, const BarrierRecord& record) {
   constexpr bool kArrives = kPart != BarrierPart::wait;
@@ -125,8 +130,15 @@ __device__ inline bool pass_barrier(const Control& control, const BarrierRecord&
   if constexpr (kPart == BarrierPart::arrive) return true;
   bool all_arrived = true;
   WaitDeadline deadline(control);
-  for (std::int32_t peer = threadIdx.x; peer < num_ranks; peer += blockDim.x)
-    if (block_of(peer)) all_arrived = wait_for_peer(control, deadline, peer, own, barrier, record.tag) && all_arrived;
+  for (std::int32_t peer = threadIdx.x; peer < num_ranks; peer += blockDim.x) {
+    if (block_of(peer)) {
+      all_arrived = wait_for_peer(control, deadline, peer, own, barrier, record.tag) && all_arrived;
+    } else if constexpr (kPart == BarrierPart::whole) {
+      // A graph that was captured before the rank was left out: its kernels would write to that rank.
+      report(control, {FaultRecord::left_out, peer, record.tag});
+      all_arrived = false;
+    }
+  }
   return __syncthreads_and(all_arrived);
 }
 

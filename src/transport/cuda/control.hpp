@@ -20,12 +20,14 @@ enum class BarrierPart : std::uint8_t { whole, arrive, wait };
 
 /// Why a wait on the device ended. In pinned memory: written once by the device, read by the host.
 struct FaultRecord {
-  enum Cause : std::uint32_t { none, deadline, lost, mismatch, overflow, routing };
+  enum Cause : std::uint32_t { none, deadline, lost, mismatch, overflow, routing, left_out };
   std::uint32_t cause;
   std::int32_t peer;
   std::uint64_t tag;       ///< the operation of this rank
   std::uint64_t expected;  ///< deadline, lost: the peer's barriers; overflow: the bound; mismatch: its second offset
   std::uint64_t seen;      ///< in its place; mismatch: the peer's tag; routing: the entry
+  /// The offsets of this rank's last two records: late peers may still write there.
+  std::uint64_t published[4] = {};
 };
 
 /// Words in pinned memory between waiting kernels and the host's Watchdog. Neither side waits for the other.
