@@ -1,4 +1,4 @@
-// What this host can take, and what a benchmark takes of it.
+// Limits of this machine on ranks and memory, and the needs of a benchmark.
 #pragma once
 
 #include <cstdint>
@@ -9,23 +9,23 @@
 
 namespace shunt::bench {
 
-/// Ranks that may be started at once. More would mostly wait for a core, and silence is what lost ranks are known by.
+/// Most ranks per core. More ranks would wait so long for a core that they could be taken for lost.
 constexpr std::int32_t kMostRanksPerCore = 32;
-/// Throws Error(invalid_argument) unless there may be so many.
+/// Throws Error(invalid_argument) if this machine can't run that many ranks.
 void check_ranks(std::int32_t num_ranks);
 
-/// What can be taken without pushing others out, within the limits of this process's control group (v1 or v2) and of
-/// those around it. Infinity where unknown. root: of the files that tell, /proc and /sys.
+/// Available memory within the limits of this process's control group (v1 or v2) and its ancestors. Infinity if
+/// unknown. root: parent folder of /proc and /sys.
 double available_memory_bytes(const std::filesystem::path& root = "/");
 
-/// Bytes that all ranks take together, at their peak. Expects a checked configuration.
+/// Peak bytes of all ranks together. Expects a checked configuration.
 double estimate_memory_bytes(const ShuffleConfig& config);
 
-/// Of the ranks on this host. Throws Error(invalid_argument) that names the estimate, what is available, and the
-/// options to lower.
+/// Throws Error(invalid_argument) if the ranks on this machine need more memory than is available. The message names
+/// the estimate, the available memory and the options to lower.
 void check_memory(const ShuffleConfig& config);
 
-/// The same for an estimate of another benchmark; `options`: what to lower.
+/// The same with an estimate of another benchmark. options: the options to lower.
 void check_memory(const ShuffleConfig& config, double bytes_of_all_ranks, const std::string& options);
 
 }  // namespace shunt::bench

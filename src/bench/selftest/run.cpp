@@ -64,14 +64,14 @@ class LinkWorker {
   void run_rank(World& world, std::size_t begin, std::size_t end) {
     const Place place = link_.place_of(world.rank());
     for (std::size_t i = begin; i < end; ++i) {
-      if (values_of_ranks(world, std::int32_t{Clock::now() >= stop_})[0] != 0)
+      if (gather_values(world, std::int32_t{Clock::now() >= stop_})[0] != 0)
         return;  // rank 0's clock decides, so that all ranks stop together
       const auto since = Clock::now();
       report(world, {{"begin", i}});
       const Outcome outcome = check_case(world, *cases_[i], place, options_.deadline, options_.hooks);
       const std::string difference = first_difference(world, outcome);
       std::int32_t num_comparisons = 0;
-      for (const std::int32_t of_rank : values_of_ranks(world, outcome.num_comparisons)) num_comparisons += of_rank;
+      for (const std::int32_t of_rank : gather_values(world, outcome.num_comparisons)) num_comparisons += of_rank;
       report(world, {{"end", i},
                      {"difference", difference},
                      {"comparisons", num_comparisons},

@@ -29,7 +29,7 @@ void append(placement::RoutedTokens& tokens, const TraceLayer& layer, const Trac
 }
 
 /// True if the sources are exactly the ranks 0 to num_ranks − 1.
-bool are_the_ranks(const std::vector<std::int32_t>& sources, std::int32_t num_ranks) {
+bool match_ranks(const std::vector<std::int32_t>& sources, std::int32_t num_ranks) {
   std::vector<bool> occurs(static_cast<std::size_t>(num_ranks));
   for (const std::int32_t source : sources) {
     if (source < 0 || source >= num_ranks) return false;
@@ -88,7 +88,7 @@ placement::RoutedTokens TokenSource::read(std::int32_t layer, std::int64_t first
   for (const TraceLayer& of_file : layers) of_file.release();
   if (tokens.num_tokens() == 0)
     fail(ErrorCode::invalid_argument, "{}: layer {} has no token number {}", paths_.back(), layer, first_token);
-  if (!has_sources || !are_the_ranks(tokens.sources, num_ranks)) tokens.deal_sources(num_ranks, first_token);
+  if (!has_sources || !match_ranks(tokens.sources, num_ranks)) tokens.deal_sources(num_ranks, first_token);
   return tokens;
 }
 

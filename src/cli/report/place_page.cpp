@@ -169,7 +169,7 @@ std::string PlacePage::tiles() const {
 
 std::string PlacePage::methods() const {
   Table table;
-  table.caption = "Means over layers; lower is better everywhere";
+  table.caption = "Means over layers; lower is better all_sms";
   table.columns = {{"method", ""}};
   const auto add_columns = [&](const std::string& group) {
     for (const char* name : {"C_T", "C_T of nodes", "load", "time, ms"}) table.columns.push_back({name, group});
