@@ -4,9 +4,9 @@
 #include <cstdlib>
 #include <memory>
 
-#include "bench/host_limits.hpp"
 #include "bench/layer/config.hpp"
 #include "bench/layer/measure.hpp"
+#include "bench/machine_limits.hpp"
 #include "bench/shuffle/routing_model.hpp"
 #include "cli/bench_report.hpp"
 #include "cli/launch.hpp"

@@ -259,7 +259,7 @@ void print_layer_report(const LayerConfig& config, const LayerResult& result) {
   if (!shuffle.map_file.empty()) fmt::print("experts placed as in {}, layer {}\n", shuffle.map_file, shuffle.layer);
   if (result.pruning) fmt::print("{}\n", describe(shuffle, result.routing, *result.pruning));
   fmt::print(
-      "medians of {}, slowest rank; {} per rank verified, largest error {:.1e}; all repeats gave the same bits\n\n",
+      "medians of {}, slowest rank; {} per rank verified, largest error {:.1e}; all iterations gave the same bits\n\n",
       plural(shuffle.iterations, "iteration"), plural(config.verified, "token"), result.largest_error);
   if (result.prune_ms > 0) fmt::print("  {:<12}{:>10.3f} ms\n", "prune", result.prune_ms);
   fmt::print("  {:<12}{:>10.3f} ms\n", "plan", result.plan_ms);
@@ -294,7 +294,7 @@ void print_layer_comparison(const LayerConfig& config, const std::vector<LayerRe
              to_string(shuffle.dtype), shuffle.topk, plural(shuffle.experts, "expert"), shuffle.routing);
   fmt::print("{}, {}; products by {}; medians of {}, slowest rank;\n", machine.cpu, plural(machine.cores, "core"),
              library, plural(shuffle.iterations, "iteration"));
-  fmt::print("{} per rank verified, largest error {:.1e}; all repeats gave the same bits\n\n",
+  fmt::print("{} per rank verified, largest error {:.1e}; all iterations gave the same bits\n\n",
              plural(config.verified, "token"), largest_error);
   fmt::print("  {:<16}{:>9}{:>12}{:>11}{:>11}{:>10}", "ms", "plan", "dispatch", "experts", "combine", "layer");
   if (results.size() > 1) fmt::print("   {:<26}{}", "faster than " + first.name, "than the row before");

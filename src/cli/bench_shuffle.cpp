@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <memory>
 
-#include "bench/host_limits.hpp"
+#include "bench/machine_limits.hpp"
 #include "bench/shuffle/config.hpp"
 #include "bench/shuffle/measure.hpp"
 #include "bench/shuffle/routing_model.hpp"

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "bench/host_limits.hpp"
+#include "bench/machine_limits.hpp"
 #include "bench/machine_speed.hpp"
 #include "cli/output.hpp"
 #include "cli/verbs.hpp"

@@ -181,7 +181,7 @@ std::vector<std::string> own_arguments() {
   return words;
 }
 
-/// The variables that mpirun is told to pass to other machines; it passes no others.
+/// Names of the variables that mpirun must pass to other machines; it passes no others.
 std::vector<std::string> variables_for_ranks() {
   std::vector<std::string> names;
   for (char** entry = environ; *entry; ++entry) {

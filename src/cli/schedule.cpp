@@ -226,7 +226,7 @@ graph::CostTable load_costs(const Arguments& arguments, const std::string& devic
   if (arguments.costs.empty()) return graph::CostTable(device);
   std::error_code ignored;
   const bool is_missing = fs::status(arguments.costs, ignored).type() == fs::file_type::not_found;
-  // The file is made from the list of unmeasured ops, so it may be missing when that list is asked for.
+  // The file is made from the list of unmeasured ops, so it may be missing when that list is requested.
   if (is_missing && !arguments.unmeasured.empty()) return graph::CostTable(device);
   return graph::CostTable::load(arguments.costs, device);
 }

@@ -7,7 +7,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "bench/host_limits.hpp"
+#include "bench/machine_limits.hpp"
 #include "bench/selftest/link.hpp"
 #include "bench/selftest/processes.hpp"
 #include "bench/selftest/run.hpp"

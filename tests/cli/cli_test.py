@@ -33,7 +33,7 @@ def shuffle(*arguments):
 class Help(unittest.TestCase):
     def test_explains_routings_systems_and_examples(self):
         text = shunt("bench", "shuffle", "--help").stdout
-        for word in ["--ranks", "--layout", "zipf:A", "trace:FILE", "--layer", "mpi_alltoallv", "mpirun -n 4", "-1 for a choice", "32 per core",
+        for word in ["--ranks", "--layout", "zipf:A", "trace:FILE", "--layer", "mpi_alltoallv", "mpirun -n 4", "-1 for a choice", "32 ranks per core",
                      "Any of shunt (always measured), mpi_alltoallv, unfused, wire and rotation"]:
             self.assertIn(word, text)
 
@@ -128,7 +128,7 @@ class Info(unittest.TestCase):
     def test_too_many_ranks_per_core_are_refused(self):
         done = shunt("info", "--measure", "--ranks", "100000")
         self.assertEqual(done.returncode, 1)
-        self.assertRegex(done.stderr, r"--ranks 100000: expected 1 to \d+ on this host \(32 per core\)")
+        self.assertRegex(done.stderr, r"--ranks 100000: expected 1 to \d+ on this machine \(32 per core\)")
 
     def test_an_unwritable_json_file_is_an_error_before_measuring(self):
         done = shunt("info", "--measure", "--json", "/nonexistent/x.json")
@@ -205,7 +205,7 @@ class Limits(unittest.TestCase):
                 self.expect_refused(option, value, words=[option])
 
     def test_too_many_ranks_per_core_are_refused(self):
-        self.expect_refused("--ranks", "1025", "--world", "inproc", words=["--ranks 1025", "on this host", "32 per core"])
+        self.expect_refused("--ranks", "1025", "--world", "inproc", words=["--ranks 1025", "on this machine", "32 per core"])
 
     def launch(self, world_size, local_world_size):
         """Runs rank 0 of a job on several machines without the other ranks."""
@@ -217,7 +217,7 @@ class Limits(unittest.TestCase):
         if "ucx     yes" not in shunt("info").stdout:
             self.skipTest("no UCX here")
         self.assertIn("rank 0 waited 100 ms in vain for these of 4000 ranks", self.launch(4000, 2).stderr)
-        self.assertRegex(self.launch(4000, 2000).stderr, r"--ranks 2000: expected 1 to \d+ on this host")
+        self.assertRegex(self.launch(4000, 2000).stderr, r"--ranks 2000: expected 1 to \d+ on this machine")
 
     @unittest.skipIf(os.environ.get("SHUNT_SANITIZE"), "sanitizers take memory of their own")
     def test_many_ranks_take_little_memory(self):

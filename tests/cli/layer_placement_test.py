@@ -79,7 +79,7 @@ class Placement(LayerOnHost):
         placed = self.write_map("two.json", [[0, 2, 4], [1, 3, 5]], layers=1)
         report, _ = self.measure(*arguments, "--map", placed)
         of = {system["name"]: system for system in report["systems"]}
-        # With experts in order, of 0, 2, 4 the last is on the other rank, of 1, 3, 5 the last two are.
+        # With experts in order, token 0 2 4 has its last expert on the other rank, token 1 3 5 its last two.
         self.assertEqual([of[name]["c_t"] for name in SYSTEMS + ["map"]], [2, 2, 2, 1])
         self.assertEqual([of[name]["c_t_node"] for name in SYSTEMS + ["map"]], [2, 2, 2, 1])
         self.assertEqual({system["load"] for system in report["systems"]}, {1})

@@ -41,7 +41,7 @@ class DeviceSystem {
   virtual void check() {}
 
   [[nodiscard]] virtual ConstTensor rows() const = 0;
-  /// Of the rows that dispatch() delivered, after its work is done; see Delivered.
+  /// Counts of the rows that dispatch() delivered, after its work is done; see Delivered.
   [[nodiscard]] virtual std::int64_t num_rows() const = 0;
   [[nodiscard]] virtual std::vector<std::int64_t> row_counts() const = 0;
   /// Scales of fp8 rows; otherwise empty.

@@ -13,7 +13,7 @@
 
 namespace shunt::bench::selftest {
 
-/// Where the rows of a rank's engine are.
+/// The memory that holds the rows of a rank's engine.
 struct Place {
   EngineKind kind = EngineKind::host;
   std::optional<std::int32_t> device = std::nullopt;  ///< index of this rank's device

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "bench/host_limits.hpp"
+#include "bench/machine_limits.hpp"
 #include "core/fail.hpp"
 #include "shunt/expert_map_file.hpp"
 #include "shunt/routing.hpp"

@@ -21,7 +21,7 @@ struct SystemResult {
   double planned_dispatch_ms = 0;  ///< on a device: plan and dispatch in one timing, without the host
   double dispatch_kernel_ms = 0;   ///< on a device: the kernel without barriers
   double combine_kernel_ms = 0;
-  // Of one dispatch, over all ranks.
+  // Bytes of one dispatch, over all ranks.
   std::uint64_t cross_node_bytes =
       0;                          ///< rows whose source and slot lie on different nodes, each as often as it is moved
   std::uint64_t wire_bytes = 0;   ///< rows whose source and slot lie on different ranks

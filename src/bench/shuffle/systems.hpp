@@ -29,7 +29,7 @@ class System {
   virtual void plan() = 0;
   /// This rank's rows; valid until the next call.
   virtual ConstTensor dispatch() = 0;
-  /// Of the rows that dispatch() delivered; see Delivered.
+  /// Scales and counts of the rows that dispatch() delivered; see Delivered.
   [[nodiscard]] virtual std::span<const float> scales() const { return {}; }
   [[nodiscard]] virtual std::vector<std::int64_t> row_counts() const = 0;
   /// The buffer for the experts' outputs; valid until it is requested again after another plan().

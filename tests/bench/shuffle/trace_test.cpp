@@ -107,7 +107,7 @@ TEST_F(ReplayedTrace, IsRefusedWithOptionAndFile) {
     change(changed);
     require_error([&] { (void)make_routing_model(changed); }, ErrorCode::invalid_argument, cause);
   };
-  refuses([](ShuffleConfig& c) { c.experts = 7; }, "--experts 7: " + path_ + " is of 8 experts");
+  refuses([](ShuffleConfig& c) { c.experts = 7; }, "--experts 7: " + path_ + " has 8 experts");
   refuses([](ShuffleConfig& c) { c.topk = 3; }, "--topk 3: " + path_ + " has 2 choices per token");
   refuses([](ShuffleConfig& c) { c.layer = 2; }, "--layer 2: " + path_ + " has layers 0 to 1");
   refuses([](ShuffleConfig& c) { c.layer = 0; }, path_ + ": layer 0 holds no tokens");

@@ -33,7 +33,7 @@ TEST_F(WireOverLoopback, ReportsAClosedConnectionAndNotAnEarlierErrno) {
     errno = ENOENT;
     try {
       wire.forward();
-      FAIL() << "nobody was there";
+      FAIL() << "the peer has closed the connection";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::peer_lost);
       EXPECT_STREQ(error.what(), "wire: a peer closed its connection");

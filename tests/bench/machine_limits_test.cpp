@@ -1,4 +1,4 @@
-#include "bench/host_limits.hpp"
+#include "bench/machine_limits.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "bench/host_limits.hpp"
+#include "bench/machine_limits.hpp"
 
 #include <algorithm>
 #include <fstream>
@@ -52,7 +52,7 @@ double gib(double bytes) { return bytes / (1 << 30); }
 void check_ranks(std::int32_t num_ranks) {
   const std::int32_t most = std::min(kMostRanks, kMostRanksPerCore * Machine::detect().cores);
   if (num_ranks < 1 || num_ranks > most)
-    fail(ErrorCode::invalid_argument, "--ranks {}: expected 1 to {} on this host ({} per core)", num_ranks, most,
+    fail(ErrorCode::invalid_argument, "--ranks {}: expected 1 to {} on this machine ({} per core)", num_ranks, most,
          kMostRanksPerCore);
 }
 
