@@ -1,4 +1,4 @@
-// The example of docs/tutorials/on-gpus.md: that of README with rows on a GPU, which the four ranks share.
+// The example of docs/tutorials/on-gpus.md: the README's example with rows on a GPU that the four ranks share.
 #include <cstdint>
 #include <cstdio>
 #include <shunt/shunt.hpp>
@@ -10,7 +10,7 @@ int main() {
       auto engine = shunt::Engine(world, {.hidden = 8, .dtype = shunt::f32, .device = {{.index = 0}}});
       auto map = shunt::ExpertMap::contiguous(16, world.size());
 
-      std::vector<float> tokens(2 * 8, 1.0f);              // two of this rank
+      std::vector<float> tokens(2 * 8, 1.0f);              // two tokens of this rank
       std::vector<std::int32_t> experts = {0, 5, 15, -1};  // top-2 each; -1 = dropped
       std::vector<float> weights = {0.25f, 0.75f, 0.5f, 0.0f};
       auto x = engine.allocate(shunt::f32, 2, 8);  // on the GPU
@@ -25,7 +25,7 @@ int main() {
       if (world.rank().value == 0)
         std::printf("rows here: %d, out: %.2f %.2f\n", static_cast<int>(plan.num_rows()), out[0], out[8]);
     });
-  } catch (const shunt::Error& error) {  // such as where there is no GPU
+  } catch (const shunt::Error& error) {  // for example, if there is no GPU
     std::fprintf(stderr, "%s\n", error.what());
     return 1;
   }

@@ -1,4 +1,4 @@
-// The example of README: four ranks as threads, sixteen experts, one shuffle there and back.
+// The example of README: four ranks as threads, sixteen experts, one dispatch and one combine.
 #include <cstdint>
 #include <cstdio>
 #include <shunt/shunt.hpp>

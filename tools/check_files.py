@@ -1,4 +1,4 @@
-"""Rules on files as such: names, size, characters, and that what they point to exists."""
+"""Rules on files: names, size, characters, and links that must exist."""
 import re
 import subprocess
 
@@ -33,7 +33,7 @@ def check_links(path, text):
 
 
 def check(root, path):
-    """What is wrong with one file of the tree."""
+    """Yields the problems of one file."""
     relative = path.relative_to(root)
     if any(VAGUE_NAME.search(part) for part in relative.parts):
         yield "the name does not say what the file is about"

@@ -1,7 +1,7 @@
 """The layers of the design, as rules on #include lines."""
 import re
 
-# module → the modules it may include besides itself. The public headers obey the same table.
+# module → other modules that it may include. Public headers obey the same table.
 ALLOWED = {
     "core": set(),
     "plan": {"core"},
@@ -44,7 +44,7 @@ def includes(path):
 
 
 def target_module(include):
-    """The module that an include reaches; None for a third party's header or an unlisted one of ours."""
+    """The module of an included header; None for a third-party header or an unlisted one of ours."""
     folder, _, rest = include.partition("/")
     if folder == "shunt":
         return MODULE_OF.get(rest)
@@ -68,7 +68,7 @@ def check_example(path):
 
 
 def check(root, path):
-    """What is wrong with the includes of one file of the tree."""
+    """Yields the problems of one file's includes."""
     if path.suffix not in SUFFIXES:
         return
     for number, _, include in includes(path):

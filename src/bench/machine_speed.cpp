@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kRow = 4096;
 
-/// A few ranks take three times a cache each; many ranks share twelve times all caches.
+/// Three times a last-level cache per rank; many ranks share twelve times all caches.
 std::size_t buffer_bytes(std::int32_t num_ranks) {
   const Machine machine = Machine::detect();
   const std::size_t most = std::max<std::size_t>(64 << 20, 3 * machine.last_level_cache_bytes);
@@ -33,7 +33,7 @@ MachineSpeed measure_rank(World& world) {
   Ceilings ceilings(world.size());
   Timings timings;
   for (int i = 0; i <= kRepetitions; ++i) {
-    if (i == 1) timings.clear();  // the first touches the pages
+    if (i == 1) timings.clear();  // the first repetition touches the pages
     ceilings.measure_once(world, timings);
   }
   for (int i = 0; i < kBarriers; ++i) timings.time(world, "barrier", [&] { world.barrier(); });
@@ -45,7 +45,7 @@ MachineSpeed measure_rank(World& world) {
 
 constexpr double kMicrosecond = 1e-6, kGiga = 1e9;
 
-/// Of a product that fits the caches, row by row; libraries are faster.
+/// FLOP/s of a plain matrix product that fits the caches; libraries are faster.
 double measure_flops() {
   constexpr std::size_t kSize = 256;
   std::vector<float> a(kSize * kSize, 1.0f), b(kSize * kSize, 0.5f), c(kSize * kSize, 0.0f);
@@ -59,7 +59,7 @@ double measure_flops() {
         for (std::size_t j = 0; j < kSize; ++j) c[i * kSize + j] += factor * b[k * kSize + j];
       }
     best_s = std::min(best_s, std::chrono::duration<double>(Clock::now() - start).count());
-    a[static_cast<std::size_t>(repeat)] = c[0];  // so that no repeat can be left out
+    a[static_cast<std::size_t>(repeat)] = c[0];  // so that the compiler can't remove a repetition
   }
   return 2.0 * kSize * kSize * kSize / best_s;
 }
@@ -103,7 +103,7 @@ void Ceilings::write_streaming() {
 }
 
 void Ceilings::read() {
-  // Several accumulators, so that the loads and not the additions are the limit.
+  // Several accumulators, so that loads, not additions, are the limit.
   std::uint64_t sums[8] = {};
   std::uint64_t words[8];
   for (std::size_t offset = 0; offset < bytes_; offset += sizeof(words)) {
@@ -114,7 +114,7 @@ void Ceilings::read() {
 }
 
 MachineSpeed measure_machine(std::int32_t num_ranks) {
-  // The ranks are children of this process; their result comes back through memory that they share with it.
+  // The ranks are child processes; they return their result through shared memory.
   void* memory = mmap(nullptr, sizeof(MachineSpeed), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) fail_errno("mmap");
   auto* shared = new (memory) MachineSpeed;
@@ -139,7 +139,7 @@ Cluster measure_this_cluster() {
   const MachineSpeed speed = measure_machine(cluster.ranks_per_node);
   const double copied = std::max(speed.memcpy_gbps, speed.streaming_gbps) * kGiga / cluster.ranks_per_node;
   cluster.memory_bytes_per_s = copied;
-  cluster.near_bytes_per_s = cluster.far_bytes_per_s = copied / 2;  // a row that moves is read and written
+  cluster.near_bytes_per_s = cluster.far_bytes_per_s = copied / 2;  // moving a row reads and writes it
   cluster.f32_flops = cluster.half_flops = measure_flops();
   cluster.all_to_all_s = cluster.all_reduce_s = speed.barrier_us * kMicrosecond;
   cluster.comm_workers = 1;

@@ -1,4 +1,4 @@
-// Times of the same steps on several ranks, and how far they have come.
+// Times of the same steps on several ranks, and progress messages.
 #pragma once
 
 #include <array>
@@ -12,14 +12,14 @@
 
 namespace shunt::bench {
 
-/// Of at least one value.
+/// values: at least one.
 [[nodiscard]] double median(std::vector<double> values);
 
 [[nodiscard]] inline double now_ms() {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// Milliseconds by name and repetition; filled on each rank, then merged to the slowest rank's.
+/// Milliseconds by name and repetition; recorded on each rank, then replaced by the slowest rank's.
 class Timings {
  public:
   /// Collective: all ranks start together.
@@ -31,8 +31,8 @@ class Timings {
     samples_[name].push_back({0, now_ms() - start});
   }
 
-  /// The same for work in which no rank waits for another: counts from the first rank's start to the last one's end, as
-  /// ranks that share a core may take turns. Ranks of one host have one clock.
+  /// The same for work in which no rank waits for another: measures from the first rank's start to the last rank's end,
+  /// because ranks that share a core may run one after the other. All ranks must share a clock, i.e. a machine.
   template <class Work>
   void time_together(World& world, const std::string& name, const Work& work) {
     world.barrier();
@@ -41,7 +41,7 @@ class Timings {
     samples_[name].push_back({start, now_ms()});
   }
 
-  /// Of work that another clock has timed, the same for all ranks.
+  /// Adds a time taken by another clock, which must be the same for all ranks.
   void record(const std::string& name, double begin_ms, double end_ms) { samples_[name].push_back({begin_ms, end_ms}); }
 
   void clear() { samples_.clear(); }
@@ -60,12 +60,12 @@ class Timings {
   std::map<std::string, std::vector<Sample>> samples_;
 };
 
-/// What a layer consists of.
+/// The parts of a layer, in order.
 enum class LayerPart : std::size_t { plan, dispatch, experts, combine };
 inline constexpr std::size_t kLayerParts = 4;
 
-/// A part's time is what it adds to the slowest rank's time: the moment when all ranks have ended it, minus the same of
-/// the part before. So parts add up to the layer, and waiting counts where it happens.
+/// The time of a part is the time when all ranks have ended it, minus the same time of the previous part. So the parts
+/// add up to the layer, and waiting counts in the part where it happens.
 class PartTimes {
  public:
   /// When each part of one repetition ended, in ms since this rank began it.
@@ -80,15 +80,15 @@ class PartTimes {
   [[nodiscard]] double median_of(LayerPart part) const;
   [[nodiscard]] double median() const;
 
-  /// By repetition: how many times as long the other layer took as this one. Both were measured in turn, so they have
-  /// equally many.
+  /// For each repetition, the other layer's time over this layer's. Both must have equally many repetitions, measured
+  /// in turn.
   [[nodiscard]] std::vector<double> speedups_over(const PartTimes& other) const;
 
  private:
   std::vector<Ends> ends_;
 };
 
-/// On the terminal, by rank 0; replaces the line before. Nothing unless `enabled`.
+/// On rank 0, if enabled: replaces the progress line on the terminal.
 void show_progress(const World& world, bool enabled, const std::string& text);
 
 }  // namespace shunt::bench

@@ -27,8 +27,8 @@ Verifier::Verifier(const ShuffleConfig& config, const Workload& workload, std::s
       topology_(config.topology()),
       plan_(routings_of(config, workload), map_, topology_, {.layout = kind.layout, .max_tokens = kind.max_tokens}) {}
 
-std::vector<Verifier::Place> Verifier::places(std::size_t source, std::int64_t token) const {
-  std::vector<Place> all;
+std::vector<Verifier::Delivery> Verifier::deliveries(std::size_t source, std::int64_t token) const {
+  std::vector<Delivery> all;
   for (const ReferenceRow& row : plan_.rows_of(RankId(source), token)) {
     const RankId rank = map_.rank(row.expert);
     const ExpertId expert = map_.logical(row.expert);
@@ -43,8 +43,8 @@ std::vector<Verifier::Place> Verifier::places(std::size_t source, std::int64_t t
   return all;
 }
 
-Verifier::Sent Verifier::sent(std::size_t source, std::int64_t token) const {
-  Sent row;
+Verifier::SentRow Verifier::sent(std::size_t source, std::int64_t token) const {
+  SentRow row;
   row.bytes.resize(static_cast<std::size_t>(config_.hidden) * size_of(workload_.token_dtype()));
   workload_.fill_row(source, token, row.bytes.data());
   row.values = widened(row.bytes, workload_.token_dtype());
@@ -61,11 +61,11 @@ template <class Visit>
 void Verifier::for_each_delivery(const Visit& visit) const {
   for (std::size_t source = 0; source < static_cast<std::size_t>(config_.ranks); ++source)
     for (std::int64_t token = 0; token < config_.tokens; ++token) {
-      std::vector<Place> here = places(source, token);
-      std::erase_if(here, [&](const Place& place) { return place.rank != RankId(rank_); });
+      std::vector<Delivery> here = deliveries(source, token);
+      std::erase_if(here, [&](const Delivery& delivery) { return delivery.rank != RankId(rank_); });
       if (here.empty()) continue;
-      const Sent row = sent(source, token);
-      for (const Place& place : here) visit(source, token, row, place);
+      const SentRow row = sent(source, token);
+      for (const Delivery& delivery : here) visit(source, token, row, delivery);
     }
 }
 
@@ -79,48 +79,50 @@ void Verifier::check_counts(const std::string& system, const Delivered& delivere
     }
   }
   if (delivered.row_counts.size() != expected.size())
-    fail(ErrorCode::internal, "{}: rank {}: there are {} row counts, should be {}", system, rank_,
-         delivered.row_counts.size(), expected.size());
+    fail(ErrorCode::internal, "{}: rank {}: {} row counts, expected {}", system, rank_, delivered.row_counts.size(),
+         expected.size());
   for (std::size_t i = 0; i < expected.size(); ++i)
     if (delivered.row_counts[i] != expected[i])
-      fail(ErrorCode::internal, "{}: rank {}: row count {} is {}, should be {}", system, rank_, i,
+      fail(ErrorCode::internal, "{}: rank {}: row count {} is {}, expected {}", system, rank_, i,
            delivered.row_counts[i], expected[i]);
   if (const std::int64_t num_rows = plan_.num_rows(RankId(rank_)); delivered.num_rows != num_rows)
-    fail(ErrorCode::internal, "{}: rank {}: {} rows came, should be {}", system, rank_, delivered.num_rows, num_rows);
+    fail(ErrorCode::internal, "{}: rank {}: {} rows received, expected {}", system, rank_, delivered.num_rows,
+         num_rows);
 }
 
 void Verifier::check_dispatch(const std::string& system, const Delivered& delivered) const {
   check_counts(system, delivered);
   const ConstTensor& rows = delivered.rows;
-  for_each_delivery([&](std::size_t source, std::int64_t token, const Sent& row, const Place& place) {
-    const auto first_scale = static_cast<std::size_t>(place.slot) * row.scales.size();
-    const bool fits = place.slot < rows.rows && rows.row_bytes() == row.bytes.size() &&
-                      std::memcmp(rows.row(place.slot), row.bytes.data(), row.bytes.size()) == 0 &&
+  for_each_delivery([&](std::size_t source, std::int64_t token, const SentRow& row, const Delivery& delivery) {
+    const auto first_scale = static_cast<std::size_t>(delivery.slot) * row.scales.size();
+    const bool fits = delivery.slot < rows.rows && rows.row_bytes() == row.bytes.size() &&
+                      std::memcmp(rows.row(delivery.slot), row.bytes.data(), row.bytes.size()) == 0 &&
                       first_scale + row.scales.size() <= delivered.scales.size() &&
                       std::ranges::equal(row.scales, delivered.scales.subspan(first_scale, row.scales.size()));
     if (!fits)
-      fail(ErrorCode::internal, "{}: rank {}: row {} is not token {} of rank {}, as it should be", system, rank_,
-           place.slot, token, source);
+      fail(ErrorCode::internal, "{}: rank {}: row {} is not token {} of rank {}, as expected", system, rank_,
+           delivery.slot, token, source);
   });
 }
 
 void Verifier::fill_expert_out(const Tensor& expert_out) const {
   HostRows bytes(config_.expert_dtype(), 1, config_.hidden);
-  for_each_delivery([&](std::size_t, std::int64_t, const Sent& row, const Place& place) {
-    bytes.set_floats(0, reference_product(place.factor, row.values));
-    std::memcpy(expert_out.row(place.slot), bytes.tensor().data, bytes.tensor().bytes());
+  for_each_delivery([&](std::size_t, std::int64_t, const SentRow& row, const Delivery& delivery) {
+    bytes.set_floats(0, reference_product(delivery.factor, row.values));
+    std::memcpy(expert_out.row(delivery.slot), bytes.tensor().data, bytes.tensor().bytes());
   });
 }
 
 std::vector<float> Verifier::result_of(std::int64_t token) const {
-  const std::vector<Place> all = places(rank_, token);
+  const std::vector<Delivery> all = deliveries(rank_, token);
   if (all.empty()) return std::vector<float>(static_cast<std::size_t>(config_.hidden));
-  const Sent row = sent(rank_, token);
+  const SentRow row = sent(rank_, token);
   const DType dtype = config_.expert_dtype();
   std::vector<ReferenceTerm> terms;
-  for (const Place& place : all)
-    terms.push_back({place.rank, place.expert, place.choice,
-                     reference_product(place.weight, rounded_to(reference_product(place.factor, row.values), dtype))});
+  for (const Delivery& delivery : all)
+    terms.push_back(
+        {delivery.rank, delivery.expert, delivery.choice,
+         reference_product(delivery.weight, rounded_to(reference_product(delivery.factor, row.values), dtype))});
   return rounded_to(reference_sum(terms, kind_.order, topology_, RankId(rank_), dtype), dtype);
 }
 
@@ -133,7 +135,7 @@ void Verifier::check_combine(const std::string& system, const ConstTensor& resul
     const std::vector<float> actual = widened(std::span(result.row(token), result.row_bytes()), result.dtype);
     for (std::size_t i = 0; i < expected.size(); ++i)
       if (actual[i] != expected[i])
-        fail(ErrorCode::internal, "{}: rank {}: token {}, element {} is {}, should be {}", system, rank_, token, i,
+        fail(ErrorCode::internal, "{}: rank {}: token {}, element {} is {}, expected {}", system, rank_, token, i,
              actual[i], expected[i]);
   }
 }
@@ -155,8 +157,8 @@ double TokenCheck::largest_error(const std::string& system, const RankRouting& r
     const double error = relative_error(widened(result.subspan(index * x.size(), x.size()), config_.dtype), expected);
     if (!(error <= tolerance))  // NaN included
       fail(ErrorCode::internal,
-           "{}, rank {}: token {} is off by {:.1e} of its norm, more than the {:.0e} that rounding explains", system,
-           rank_, token, error, tolerance);
+           "{}, rank {}: the error of token {} is {:.1e} of its norm, more than the tolerance of {:.0e} for rounding",
+           system, rank_, token, error, tolerance);
     largest = std::max(largest, error);
   }
   return largest;

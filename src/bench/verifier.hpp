@@ -1,4 +1,4 @@
-// Compares what a system gives with the definition, before anything is timed.
+// Compares a system's output with the reference before anything is timed.
 #pragma once
 
 #include <cstddef>
@@ -17,57 +17,57 @@
 
 namespace shunt::bench {
 
-/// How a system shuffles, as far as its output shows it.
+/// The properties of a system that determine its output.
 struct ShuffleKind {
   Layout layout;
   SumOrder order;
   DType row_dtype;
-  std::int64_t max_tokens = 0;  ///< `padded` only: as in PlanOptions
+  std::int64_t max_tokens = 0;  ///< `padded` only: PlanOptions::max_tokens
 };
 
-/// What a system's dispatch left on a rank, in host memory.
+/// The output of a system's dispatch on a rank, in host memory.
 struct Delivered {
-  ConstTensor rows;               ///< may have room for more than came
-  std::int64_t num_rows;          ///< that came; in `padded` those that there is room for
+  ConstTensor rows;               ///< may be larger than num_rows
+  std::int64_t num_rows;          ///< rows received; in `padded` the capacity
   std::span<const float> scales;  ///< of fp8 rows, else empty
-  /// [local experts], or in `padded` [local experts, ranks]: rows that came for each, as the system counts them.
+  /// [local experts], or in `padded` [local experts, ranks]: rows received for each, as counted by the system.
   std::vector<std::int64_t> row_counts;
 };
 
-/// Works on one rank's part with the reference, which shares no planner and no kernel with what is measured. Throws
-/// Error(internal) that says what differs.
+/// Checks one rank's output with the reference, which shares no planner and no kernel with the systems. Throws
+/// Error(internal) that names the difference.
 class Verifier {
  public:
   Verifier(const ShuffleConfig& config, const Workload& workload, std::size_t rank, const ShuffleKind& kind);
 
-  /// How many rows came for every expert, and every bit of them.
+  /// Checks the number of rows for every expert, and every bit of the rows.
   void check_dispatch(const std::string& system, const Delivered& delivered) const;
-  /// What the stand-in experts make of the rows that should have come.
+  /// Fills expert_out with the stand-in experts' outputs for the expected rows.
   void fill_expert_out(const Tensor& expert_out) const;
   void check_combine(const std::string& system, const ConstTensor& result) const;
 
  private:
-  /// A token's row as it is sent, and as experts see it.
-  struct Sent {
+  /// A token's row as bytes on the wire, and as values for the experts.
+  struct SentRow {
     std::vector<std::byte> bytes;
     std::vector<float> scales;
     std::vector<float> values;
   };
-  /// A row that a token has on a rank.
-  struct Place {
+  /// One row of a token on a rank.
+  struct Delivery {
     RankId rank;
     ExpertId expert;  ///< none in `token_unique`
     std::int32_t choice;
     std::int64_t slot;
-    float factor;  ///< what the stand-in expert, or the whole layer in `token_unique`, multiplies it with
-    float weight;  ///< of the result in combine
+    float factor;  ///< factor of the stand-in expert, or in `token_unique` of all experts of the rank
+    float weight;  ///< weight in combine
   };
 
   void check_counts(const std::string& system, const Delivered& delivered) const;
-  [[nodiscard]] std::vector<Place> places(std::size_t source, std::int64_t token) const;
-  [[nodiscard]] Sent sent(std::size_t source, std::int64_t token) const;
+  [[nodiscard]] std::vector<Delivery> deliveries(std::size_t source, std::int64_t token) const;
+  [[nodiscard]] SentRow sent(std::size_t source, std::int64_t token) const;
   [[nodiscard]] std::vector<float> result_of(std::int64_t token) const;
-  /// visit(source, token, row, place) for every row that this rank should receive.
+  /// visit(source, token, row, delivery) for every row that this rank should receive.
   template <class Visit>
   void for_each_delivery(const Visit& visit) const;
 
@@ -80,17 +80,17 @@ class Verifier {
   ReferencePlan plan_;
 };
 
-/// For one rank's tokens.
+/// Checks a layer's results for tokens of one rank.
 class TokenCheck {
  public:
-  /// expert_of: by logical expert.
+  /// expert_of: returns the reference expert with that logical index.
   TokenCheck(const ShuffleConfig& config, const Workload& workload, std::size_t rank,
              std::function<ReferenceExpert(std::int32_t)> expert_of)
       : config_(config), workload_(workload), rank_(rank), expert_of_(std::move(expert_of)) {}
 
-  /// Of `count` tokens, spread over the rank's: the largest error of their rows in `result` ([tokens, hidden]),
-  /// relative to the norm of what they should be under the rank's routing. Throws Error(internal) that names `system`
-  /// if rounding does not explain one.
+  /// Returns the largest error of `count` tokens, spread over the rank's tokens: their rows in `result` ([tokens,
+  /// hidden]) compared with the reference for the rank's routing, relative to its norm. Throws Error(internal) that
+  /// names `system` if an error exceeds the tolerance for rounding.
   [[nodiscard]] double largest_error(const std::string& system, const RankRouting& routing,
                                      std::span<const std::byte> result, std::int64_t count) const;
 

@@ -1,16 +1,15 @@
-// shunt bench layer: how long a whole Mixture-of-Experts layer takes, and how much of it is shuffle.
+// shunt bench layer: measures a whole Mixture-of-Experts layer and the share of the shuffle in it.
 #include <unistd.h>
 
 #include <cstdlib>
 #include <memory>
 
-#include "bench/host_limits.hpp"
 #include "bench/layer/config.hpp"
 #include "bench/layer/measure.hpp"
+#include "bench/machine_limits.hpp"
 #include "bench/shuffle/routing_model.hpp"
 #include "cli/bench_report.hpp"
 #include "cli/launch.hpp"
-#include "cli/options.hpp"
 #include "cli/output.hpp"
 #include "cli/verbs.hpp"
 #include "core/fail.hpp"
@@ -24,39 +23,38 @@ namespace {
 using bench::LayerConfig, bench::LayerResult, bench::ShuffleConfig;
 
 constexpr const char* kFooter = R"(
-A layer is plan, dispatch, experts, combine. Every expert is a SwiGLU: down(silu(gate(x)) * up(x)), with weights of
-its own, drawn at random.
+A layer is plan, dispatch, experts, combine. Every expert is a SwiGLU, down(silu(gate(x)) * up(x)), with random weights
+of its own.
 
-On the CPU: systems, all measured in one run, iteration by iteration, after tokens of each were verified:
-  conventional   permute, all-to-all of a row per (token, expert) over shunt's transport, permute; weighted sum at the end
-  expert_major   shunt's shuffle of a row per (token, expert); combine weighs and sums
-  token_unique   shunt's shuffle of a row per (token, rank); the experts gather blocks of rows, weigh and sum their
-                 outputs turn by turn, so that a large batch's copies per expert are never stored all at once
-With these options the last system is measured again, each time with one thing more:
-  map            (--map) experts lie as in the file; without it they lie in order
-  replicas       (--replica-map) … as in this file, where some have copies on several ranks
-  pruned         (--prune D) under the last of these maps no token uses more than D ranks, or nodes (--prune-level).
-                 Routings are pruned beforehand; that takes no part in the times
-So a row over the one before is what came from fusion (expert_major), one copy per rank (token_unique), placement,
-replicas and pruning. C_T is the mean number of ranks that a token is sent to; load, the busiest rank's (token, expert)
-pairs over the mean.
+On the CPU, these systems are measured in one run, in turn within each iteration, after tokens of each were verified:
+  conventional   permute, all-to-all of one row per (token, expert) over shunt's transport, permute; weighted sum at the end
+  expert_major   shunt's shuffle of one row per (token, expert); combine computes the weighted sum
+  token_unique   shunt's shuffle of one row per (token, rank); the experts gather rows block by block and add their weighted
+                 outputs, so that the copies per expert of a large batch are never stored all at once
+These options measure the last system again, each with one change more:
+  map            (--map) experts are placed as in this file; otherwise in order
+  replicas       (--replica-map) experts are placed as in this file, where some have copies on several ranks
+  pruned         (--prune D) with the last of these maps, no token uses more than D ranks, or nodes (--prune-level).
+                 Routings are pruned beforehand; pruning is not timed
+Each row compared with the row before shows the effect of fusion (expert_major), one copy per rank (token_unique),
+placement, replicas and pruning. C_T is the mean number of ranks that a token is sent to; load is the busiest rank's
+(token, expert) pairs over the mean.
 
-Each rank computes on one thread; products are oneDNN's, or OpenBLAS's. A part's time is what it adds to the slowest
-rank's, so parts add up to the layer. How much faster a system is than another: median, least and most of the ratios of
-single iterations.
+Each rank computes on one thread, with oneDNN or OpenBLAS. The time of a part is what it adds to the time of the slowest
+rank, so that the parts add up to the layer. Speedups are the median, least and most of the ratios of single iterations.
 
-With --device cuda: one layout, with one --map; with --prune, every layer prunes its tokens first. Products are
-cuBLASLt's, on tiles of 128 rows of one expert each. Sizes stay on the device and the bounds are those of the routing
-that is measured, so the same work can be captured in a CUDA graph (--graph).
-  expert_major   every expert's rows are filled up to whole tiles; combine weighs and sums
-  token_unique   the experts copy the rows of a run of tokens into a buffer, one per expert, compute, weigh and sum them
-                 there. More --chunks take less memory and more time, as every run fills up its own tiles and reads all
-                 weights
+With --device cuda, one layout is measured, with one --map; with --prune, every layer prunes its tokens first. cuBLASLt
+multiplies tiles of 128 rows of one expert each. Sizes stay on the device and the bounds are those of the measured
+routing, so the same work can be captured in a CUDA graph (--graph).
+  expert_major   every expert's rows are padded to whole tiles; combine computes the weighted sum
+  token_unique   the experts copy the rows of a run of tokens into a buffer, one copy per expert, compute there and add
+                 the weighted outputs. More --chunks take less memory and more time, because every run pads its own
+                 tiles and reads all weights
 
-What is printed beside the times:
-  FLOP/s         of the products of routed rows, without what fills tiles up
+Printed beside the times:
+  FLOP/s         of the products of routed rows, without padding
   dense          the same products as if all rows had one expert, in the same run
-  largest error  of the --verify tokens per rank that plain loops compute as well, relative to their norm
+  largest error  of the --verify tokens per rank that plain loops compute too, relative to their norm
 
 Examples:
   shunt bench layer --ranks 2 --tokens 4096
@@ -82,7 +80,7 @@ struct Arguments {
   std::string progress = "auto";
 };
 
-/// Throws what is wrong with the request before anything is started for it.
+/// Throws Error if the request is invalid, before anything is started.
 void check(const LayerConfig& config) {
   config.check();
   if (config.is_on_device())
@@ -125,7 +123,7 @@ void run_rank(World& world, const LayerConfig& config, const std::string& world_
   if (world.rank().value != 0) return;
   print_layer_comparison(config, results, world_name, Gemm::library());
   if (!config.shuffle.json.empty()) write_layer_json(config, results, world_name);
-  flush_stdout();  // a process that was forked ends without another chance to say that nobody could read it
+  flush_stdout();  // a forked process has no later chance to report a failed write
 }
 
 void run_under_launcher(Arguments& arguments) {
@@ -135,7 +133,7 @@ void run_under_launcher(Arguments& arguments) {
   shuffle.ranks = launch.size;
   shuffle.local_ranks = launch.local_size;
   if (std::getenv("OMPI_COMM_WORLD_SIZE")) die_with_launcher();
-  check(config);  // before the ranks meet, as the first to know would take memory that the others count as available
+  check(config);  // before ranks join: afterwards another rank may have taken memory that this one counts as available
   World world = join_launched(shuffle);
   run_rank(world, config, launch.local_size != world.size() ? "hosts" : "shm");
 }
@@ -151,7 +149,7 @@ void run_on_host(Arguments& arguments) {
     if (arguments.systems->count() > 0)
       fail(ErrorCode::invalid_argument, "--layout: not beside --systems, which name layouts too");
     config.systems = {arguments.layout};
-  } else if (!config.systems.empty()) {  // that of the last, whose figures stand at the top level of the report
+  } else if (!config.systems.empty()) {  // the last system's, as its figures are at the top level of the report
     shuffle.layout = config.systems.back() == "token_unique" ? Layout::token_unique : Layout::expert_major;
   }
   if (Gemm::library().empty())
@@ -186,8 +184,8 @@ void add_bench_layer(CLI::App& bench) {
   verb->option_defaults()->always_capture_default()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   verb->add_option("--device", shuffle.device, "cpu, or cuda: ranks are threads that share the current GPU")
       ->check(CLI::IsMember({"cpu", "cuda"}));
-  arguments->ranks =
-      verb->add_option("--ranks", shuffle.ranks, "Expert-parallel ranks; with --world env the launcher says how many");
+  arguments->ranks = verb->add_option("--ranks", shuffle.ranks,
+                                      "Expert-parallel ranks; with --world env the launcher sets the number");
   arguments->nodes = verb->add_option("--nodes", shuffle.nodes, "Virtual nodes that the ranks are spread over");
   arguments->world = verb->add_option("--world", shuffle.world,
                                       "shm (processes), inproc (threads), or env (ranks started by a launcher)")
@@ -197,25 +195,26 @@ void add_bench_layer(CLI::App& bench) {
   verb->add_option("--ffn", config.ffn, "Elements between an expert's products; on a device a multiple of 8");
   verb->add_option("--experts", shuffle.experts, "Experts, spread evenly over the ranks unless there is a --map");
   verb->add_option("--topk", shuffle.topk, "Experts per token");
-  verb->add_option("--dtype", arguments->dtype, "Of rows and weights: f32 or bf16; on a device also f16");
+  verb->add_option("--dtype", arguments->dtype, "Dtype of rows and weights: f32 or bf16; on a device also f16");
   arguments->systems =
       verb->add_option("--systems", config.systems,
-                       "On the CPU: of conventional, expert_major and token_unique; compared with the first")
+                       "On the CPU: any of conventional, expert_major and token_unique; speedups are over the first")
           ->delimiter(',')
           ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   arguments->layout_option =
-      verb->add_option("--layout", arguments->layout, "expert_major or token_unique; on the CPU that system alone");
-  verb->add_option("--chunks", config.chunks,
-                   "On a device, with token_unique: runs of tokens that take turns in one buffer; 0: chosen by size");
+      verb->add_option("--layout", arguments->layout, "expert_major or token_unique; on the CPU only that system");
+  verb->add_option(
+      "--chunks", config.chunks,
+      "On a device, with token_unique: number of runs of tokens that use one buffer in turn; 0: chosen by size");
   add_routing_options(*verb, shuffle);
   verb->add_option("--replica-map", config.replica_map_file,
                    "On the CPU: another file of expert maps, with copies of experts");
-  verb->add_option("--graph", shuffle.graph, "On a device: also time so many layers in one CUDA graph");
-  verb->add_option("--verify", config.verified, "Tokens per rank that are compared with what plain loops compute");
+  verb->add_option("--graph", shuffle.graph, "On a device: also time this many layers in one CUDA graph");
+  verb->add_option("--verify", config.verified, "Tokens per rank that are compared with the result of plain loops");
   arguments->iterations =
       verb->add_option("--iterations", shuffle.iterations, "Timed repetitions; on the CPU by default 5");
-  verb->add_option("--warmup", shuffle.warmup, "Repetitions before them");
-  verb->add_option("--seed", shuffle.seed, "Of routings, rows and weights");
+  verb->add_option("--warmup", shuffle.warmup, "Untimed repetitions before them");
+  verb->add_option("--seed", shuffle.seed, "Seed of routings, rows and weights");
   verb->add_option("--json", shuffle.json, "Write the results to this file");
   verb->add_option("--progress", arguments->progress, "on, off or auto (on a terminal)")
       ->check(CLI::IsMember({"on", "off", "auto"}));

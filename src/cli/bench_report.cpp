@@ -15,7 +15,7 @@ namespace {
 using bench::FewSmsResult, bench::LayerConfig, bench::LayerResult, bench::PruningFigures, bench::RoutingFigures;
 using bench::ShuffleConfig, bench::ShuffleResult, bench::Speedup, bench::SystemResult;
 
-/// The "config" of a report.
+/// The "config" object of a report.
 nlohmann::ordered_json to_json(const ShuffleConfig& config, const std::string& world_name) {
   nlohmann::ordered_json report = {{"ranks", config.ranks},
                                    {"nodes", config.nodes},
@@ -48,7 +48,7 @@ nlohmann::ordered_json to_json(const LayerConfig& config, const std::string& wor
   return json;
 }
 
-/// The figures of a routing, in every report.
+/// Adds the figures of a routing, which are in every report.
 void add_figures(nlohmann::ordered_json& report, const ShuffleConfig& config, const RoutingFigures& figures,
                  const std::optional<PruningFigures>& pruning) {
   report.update({{"c_t", figures.c_t}, {"c_t_node", figures.c_t_node}, {"load", figures.load}});
@@ -66,7 +66,7 @@ void add_figures(nlohmann::ordered_json& report, const ShuffleConfig& config, co
                        {"c_t_node_after", figures.c_t_node}};
 }
 
-/// What pruning did, in a line or two.
+/// Describes the effect of pruning in two lines.
 std::string describe(const ShuffleConfig& config, const RoutingFigures& after, const PruningFigures& pruning) {
   const bool counts_nodes = config.prune.level == "nodes";
   return fmt::format(
@@ -79,7 +79,7 @@ std::string describe(const ShuffleConfig& config, const RoutingFigures& after, c
 }
 
 std::string describe_planning(const ShuffleConfig& config, const SystemResult& shunt) {
-  if (config.warmup == 0) return "nothing was warmed up, so times include first touches";
+  if (config.warmup == 0) return "without warm-up, times include first touches of memory";
   const double share = shunt.plan_ms / shunt.dispatch_ms;
   return share < 1 ? fmt::format("planning is {:.1f} % of dispatch", 100 * share)
                    : fmt::format("planning takes {:.1f} times as long as dispatch", share);
@@ -201,7 +201,7 @@ void print_report(const ShuffleConfig& config, const ShuffleResult& result, cons
     fmt::print("  plan, dispatch and combine, one of {} in a graph: {:.4f} ms\n", config.graph, result.pair_ms);
   if (result.stamped_pair_ms > 0)
     fmt::print(
-        "  there, plan and dispatch {:.4f} ms, combine {:.4f} ms; telling them apart takes {:.4f} ms of a pair\n",
+        "  there, plan and dispatch {:.4f} ms, combine {:.4f} ms; timing them separately adds {:.4f} ms to a pair\n",
         result.graph_dispatch_ms, result.graph_combine_ms, result.stamped_pair_ms - result.pair_ms);
   if (result.few_sms) print_few_sms(config, *result.few_sms);
   fmt::print("  {}\n", describe_planning(config, shunt));
@@ -259,7 +259,7 @@ void print_layer_report(const LayerConfig& config, const LayerResult& result) {
   if (!shuffle.map_file.empty()) fmt::print("experts placed as in {}, layer {}\n", shuffle.map_file, shuffle.layer);
   if (result.pruning) fmt::print("{}\n", describe(shuffle, result.routing, *result.pruning));
   fmt::print(
-      "medians of {}, slowest rank; {} per rank verified, largest error {:.1e}; all repeats gave the same bits\n\n",
+      "medians of {}, slowest rank; {} per rank verified, largest error {:.1e}; all iterations gave the same bits\n\n",
       plural(shuffle.iterations, "iteration"), plural(config.verified, "token"), result.largest_error);
   if (result.prune_ms > 0) fmt::print("  {:<12}{:>10.3f} ms\n", "prune", result.prune_ms);
   fmt::print("  {:<12}{:>10.3f} ms\n", "plan", result.plan_ms);
@@ -294,7 +294,7 @@ void print_layer_comparison(const LayerConfig& config, const std::vector<LayerRe
              to_string(shuffle.dtype), shuffle.topk, plural(shuffle.experts, "expert"), shuffle.routing);
   fmt::print("{}, {}; products by {}; medians of {}, slowest rank;\n", machine.cpu, plural(machine.cores, "core"),
              library, plural(shuffle.iterations, "iteration"));
-  fmt::print("{} per rank verified, largest error {:.1e}; all repeats gave the same bits\n\n",
+  fmt::print("{} per rank verified, largest error {:.1e}; all iterations gave the same bits\n\n",
              plural(config.verified, "token"), largest_error);
   fmt::print("  {:<16}{:>9}{:>12}{:>11}{:>11}{:>10}", "ms", "plan", "dispatch", "experts", "combine", "layer");
   if (results.size() > 1) fmt::print("   {:<26}{}", "faster than " + first.name, "than the row before");

@@ -1,4 +1,4 @@
-// What people and programs read of a benchmark.
+// Output of benchmarks, for people and as JSON.
 #pragma once
 
 #include <string>
@@ -14,17 +14,17 @@ namespace shunt::cli {
 void print_report(const bench::ShuffleConfig& config, const bench::ShuffleResult& result,
                   const std::string& world_name);
 
-/// The JSON of design.md; the file is complete or not there.
+/// Writes the file completely or not at all.
 void write_json(const bench::ShuffleConfig& config, const bench::ShuffleResult& result, const std::string& world_name);
 
-/// One layer on a device, part by part.
+/// Prints the parts of one layer on a device.
 void print_layer_report(const bench::LayerConfig& config, const bench::LayerResult& result);
 
-/// Systems on the host side by side. library: what computes products.
+/// Prints systems in host memory side by side. library: the library that computes products.
 void print_layer_comparison(const bench::LayerConfig& config, const std::vector<bench::LayerResult>& results,
                             const std::string& world_name, const std::string& library);
 
-/// The file is complete or not there. Figures of the last system stand at the top level, those of all in "systems".
+/// Writes the file completely or not at all. The last system's figures are at the top level, those of all in "systems".
 void write_layer_json(const bench::LayerConfig& config, const std::vector<bench::LayerResult>& results,
                       const std::string& world_name);
 

@@ -1,16 +1,15 @@
-// shunt bench shuffle: how fast tokens get to their experts and back, beside the conventional ways.
+// shunt bench shuffle: measures dispatch and combine beside conventional implementations.
 #include <unistd.h>
 
 #include <cstdlib>
 #include <memory>
 
-#include "bench/host_limits.hpp"
+#include "bench/machine_limits.hpp"
 #include "bench/shuffle/config.hpp"
 #include "bench/shuffle/measure.hpp"
 #include "bench/shuffle/routing_model.hpp"
 #include "cli/bench_report.hpp"
 #include "cli/launch.hpp"
-#include "cli/options.hpp"
 #include "cli/output.hpp"
 #include "cli/verbs.hpp"
 #include "core/diagnostic.hpp"
@@ -24,28 +23,28 @@ namespace {
 using bench::ShuffleConfig, bench::ShuffleResult;
 
 constexpr const char* kFooter = R"(
-Systems, all measured in one run, iteration by iteration, after their outputs were verified:
+Systems, all measured in one run, in turn within each iteration, after their outputs were verified:
   shunt          every row is read once and written once, into its final slot
   mpi_alltoallv  permute, MPI_Alltoallv, permute; the better of cached and streaming permutes
   unfused        the same three steps over shunt's own transport; with --device cuda, permute, device copies, permute
-  wire           several hosts: the bytes that shunt moves between them over plain TCP, and nothing else
-  rotation       several hosts, if asked for: shunt with FUSCO's choice of forwarders
+  wire           several machines: plain TCP that moves the same bytes as shunt between them, and nothing else
+  rotation       several machines, if listed in --systems: shunt with FUSCO's choice of forwarders
 
 Routings:
   uniform        every expert equally likely
   zipf:A         expert i drawn in proportion to 1/(i+1)^A, A from 0 to 10
   node-local     all experts of a token have a copy on one node, drawn uniformly
   bimodal        half of the ranks hold experts that draw three times the tokens of the others
-  hot-ranks:F    uniform, but the first rank of each node brings F times as many tokens as its other ranks, of whose
-                 tokens the rest is dropped; F from 1 to 1000
+  hot-ranks:F    uniform, but the first rank of each node has F times as many tokens as the node's other ranks; the
+                 remaining tokens of the other ranks are dropped; F from 1 to 1000
   clustered:G    experts in G groups, a token's experts mostly from one
-  trace:FILE     recorded: layer --layer of a routing trace (docs/concepts/routing-traces.md), with its weights; each rank
-                 takes the tokens that came from it if the sources recorded are these ranks, else a run of tokens; or a
-                 text file with one token per line: its experts, separated by spaces; -1 for a choice that was dropped;
-                 # comments. The first --topk choices of a token count; at the end ranks start over
+  trace:FILE     recorded: layer --layer of a routing trace (docs/concepts/routing-traces.md), with its weights. Each rank
+                 takes its own tokens if the recorded sources are these ranks, otherwise a run of tokens. FILE may also
+                 be a text file with one token per line: its experts, separated by spaces; -1 for a choice that was dropped;
+                 # comments. The first --topk choices of a token are used; after the last token ranks start over
 
-Ranks share this host's cores. More than {} per core are refused, as they would mostly wait for their turn and
-be taken for lost; so is what would not fit the memory that is available.
+Ranks share the cores of this machine. More than {} ranks per core are refused, because ranks that wait long for a core
+look like lost ranks. Runs that need more memory than is available are refused too.
 
 Examples:
   shunt bench shuffle --ranks 4
@@ -74,7 +73,7 @@ struct Arguments {
   std::string progress = "auto";
 };
 
-/// Throws what is wrong with the request before anything is started for it.
+/// Throws Error if the request is invalid, before anything is started.
 void check(const ShuffleConfig& config) {
   config.check();
   bench::check_memory(config);
@@ -88,13 +87,13 @@ void run_rank(World& world, const ShuffleConfig& config, const std::string& worl
   if (world.rank().value != 0) return;
   print_report(config, result, world_name);
   if (!config.json.empty()) write_json(config, result, world_name);
-  flush_stdout();  // a process that was forked ends without another chance to say that nobody could read it
+  flush_stdout();  // a forked process has no later chance to report a failed write
 }
 
-/// Ranks of several hosts that mpirun did not start: shunt and MPI are to be measured in the same processes, so rank 0
-/// starts them anew by mpirun, and the others have nothing to do.
-bool should_start_anew(const ShuffleConfig& config) {
-  return !std::getenv("OMPI_COMM_WORLD_SIZE") && mpirun_knows_hosts() && config.wants("mpi_alltoallv") &&
+/// True for ranks of several machines that mpirun did not start. shunt and MPI are measured in the same processes, so
+/// rank 0 starts new ranks by mpirun, and the other ranks return.
+bool should_restart_under_mpirun(const ShuffleConfig& config) {
+  return !std::getenv("OMPI_COMM_WORLD_SIZE") && mpirun_has_other_machines() && config.wants("mpi_alltoallv") &&
          why_no_mpirun().empty();
 }
 
@@ -103,25 +102,25 @@ void run_under_launcher(const Arguments& arguments) {
   const Environment::Launch launch = launch_of(arguments.ranks->count() > 0 ? config.ranks : 0);
   config.ranks = launch.size;
   config.local_ranks = launch.local_size;
-  if (should_start_anew(config)) {
+  if (should_restart_under_mpirun(config)) {
     if (launch.rank == 0) throw CLI::RuntimeError(run_under_mpirun(config));
     return;
   }
   if (std::getenv("OMPI_COMM_WORLD_SIZE")) die_with_launcher();
-  check(config);  // before the ranks meet, as the first to know would take memory that the others count as available
+  check(config);  // before ranks join: afterwards another rank may have taken memory that this one counts as available
   World world = join_launched(config);
-  const bool has_hosts = launch.local_size != world.size();
-  run_rank(world, config, has_hosts ? "hosts" : "shm");
+  const bool has_several_machines = launch.local_size != world.size();
+  run_rank(world, config, has_several_machines ? "hosts" : "shm");
 }
 
-/// What --low-latency stands for, unless the caller says otherwise.
+/// Defaults of --low-latency for options that are not given.
 void choose_low_latency(Arguments& arguments) {
   if (arguments.tokens->count() == 0) arguments.config.tokens = 128;
   if (arguments.graph->count() == 0) arguments.config.graph = 20;
   if (arguments.layout_option->count() == 0) arguments.layout = "padded";
 }
 
-/// What --device cuda stands for.
+/// Defaults and checks of --device cuda.
 void choose_device(Arguments& arguments) {
   if (arguments.world->count() > 0 && arguments.config.world != "inproc")
     fail(ErrorCode::invalid_argument, "--world {}: expected inproc with --device cuda, whose ranks are threads",
@@ -165,13 +164,13 @@ void add_bench_shuffle(CLI::App& bench) {
   verb->footer(fmt::format(kFooter, bench::kMostRanksPerCore));
   verb->option_defaults()->always_capture_default()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   arguments->ranks =
-      verb->add_option("--ranks", config.ranks, "Expert-parallel ranks; with --world env the launcher says how many");
+      verb->add_option("--ranks", config.ranks, "Expert-parallel ranks; with --world env the launcher sets the number");
   verb->add_option("--nodes", config.nodes, "Virtual nodes that the ranks are spread over");
   arguments->tokens = verb->add_option("--tokens", config.tokens, "Tokens per rank");
   verb->add_option("--hidden", config.hidden, "Elements per row");
   verb->add_option("--experts", config.experts, "Experts, spread evenly over the ranks unless there is a --map");
   verb->add_option("--topk", config.topk, "Experts per token");
-  verb->add_option("--dtype", arguments->dtype, "Of rows: f32, bf16, f16 or fp8_e4m3");
+  verb->add_option("--dtype", arguments->dtype, "Row dtype: f32, bf16, f16 or fp8_e4m3");
   arguments->layout_option = verb->add_option("--layout", arguments->layout, "expert_major, token_unique or padded");
   add_routing_options(*verb, config);
   arguments->world = verb->add_option("--world", config.world,
@@ -181,20 +180,21 @@ void add_bench_shuffle(CLI::App& bench) {
       ->check(CLI::IsMember({"cpu", "cuda"}));
   arguments->graph = verb->add_option(
       "--graph", config.graph,
-      "With --device cuda: time so many operations in a row, shunt's in a CUDA graph, and report one's share");
+      "With --device cuda: time this many operations in a row, shunt's in a CUDA graph, and report the time of one");
   verb->add_option("--sms", config.sms,
                    "With --device cuda: multiprocessors for all ranks together; a GEMM on the others is timed too");
   verb->add_flag("--low-latency", config.low_latency,
-                 "With --device cuda: also time dispatch and combine apart in a graph of pairs; unless given "
-                 "otherwise, --layout padded --tokens 128 --graph 20");
-  arguments->systems = verb->add_option("--systems", config.systems,
-                                        "Of shunt, mpi_alltoallv, unfused, wire and rotation; shunt always; with "
-                                        "--device cuda of shunt and unfused, by default both")
-                           ->delimiter(',')
-                           ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+                 "With --device cuda: also time dispatch and combine separately in a graph of pairs; defaults to "
+                 "--layout padded --tokens 128 --graph 20");
+  arguments->systems =
+      verb->add_option("--systems", config.systems,
+                       "Any of shunt (always measured), mpi_alltoallv, unfused, wire and rotation; with "
+                       "--device cuda shunt and unfused")
+          ->delimiter(',')
+          ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   verb->add_option("--iterations", config.iterations, "Timed repetitions");
-  verb->add_option("--warmup", config.warmup, "Repetitions before them");
-  verb->add_option("--seed", config.seed, "Of routings and rows");
+  verb->add_option("--warmup", config.warmup, "Untimed repetitions before them");
+  verb->add_option("--seed", config.seed, "Seed of routings and rows");
   verb->add_option("--json", config.json, "Write the results to this file");
   verb->add_option("--progress", arguments->progress, "on, off or auto (on a terminal)")
       ->check(CLI::IsMember({"on", "off", "auto"}));

@@ -1,18 +1,91 @@
-// shunt info: what is in this build, what this machine offers and, if asked, how fast it is.
+#include "cli/info.hpp"
+
+#include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
-#include <nlohmann/json.hpp>
 
-#include "bench/host_limits.hpp"
+#include "bench/machine_limits.hpp"
 #include "bench/machine_speed.hpp"
-#include "cli/build_parts.hpp"
 #include "cli/output.hpp"
 #include "cli/verbs.hpp"
+#include "core/backend.hpp"
+#include "core/build.hpp"
+#include "core/fail.hpp"
 #include "core/file.hpp"
 #include "shunt/machine.hpp"
 
 namespace shunt::cli {
+namespace {
+
+enum class Kind {
+  linked,   ///< into the program, if the build has it
+  backend,  ///< a library of shunt's, loaded on first use
+};
+
+struct Known {
+  const char* name;
+  bool built_in;
+  const char* note;
+  Kind kind = Kind::linked;
+};
+
+constexpr Known kKnown[] = {
+    {"inproc", true, "ranks as threads"},
+    {"shm", true, "ranks as processes of one machine"},
+    {"tcp", true, "ranks of several machines"},
+    {"ucx", SHUNT_HAVE_UCX, "ranks of several machines with RDMA", Kind::backend},
+    {"pmix", SHUNT_HAVE_PMIX, "joins ranks of several machines under mpirun and srun", Kind::backend},
+    {"cuda", SHUNT_HAVE_CUDA, "ranks on GPUs", Kind::backend},
+    {"nccl", SHUNT_HAVE_NCCL, "ranks on GPUs of several nodes, if libnccl is installed"},
+    {"onednn", SHUNT_HAVE_ONEDNN, "experts on the CPU in `bench layer`; OpenBLAS otherwise"},
+    {"mpi", SHUNT_HAVE_MPI, "the baseline of `bench shuffle`, and a launcher"},
+};
+
+/// The library that Machine::detect looks for.
+BuildPart find_hwloc() {
+  BuildPart part{.name = "hwloc", .note = "caches and packages in `shunt info`"};
+  part.is_there = dlopen("libhwloc.so.15", RTLD_NOW | RTLD_LOCAL) != nullptr;
+  if (!part.is_there) part.why_not = dlerror();
+  return part;
+}
+
+}  // namespace
+
+std::vector<BuildPart> find_build_parts() {
+  std::vector<BuildPart> parts;
+  for (const Known& known : kKnown) {
+    BuildPart part{.name = known.name, .note = known.note, .is_there = known.built_in};
+    if (known.built_in && known.kind == Kind::backend) part.why_not = load_backend(known.name).why_not;
+    part.is_there = part.is_there && part.why_not.empty();
+    parts.push_back(std::move(part));
+  }
+  parts.push_back(find_hwloc());
+  return parts;
+}
+
+const BuildPart& part_of(const std::vector<BuildPart>& parts, const std::string& name) {
+  const auto found = std::ranges::find(parts, name, &BuildPart::name);
+  SHUNT_CHECK(found != parts.end());
+  return *found;
+}
+
+void print_build(const std::vector<BuildPart>& parts) {
+  fmt::print("shunt {} (build {})\n\nin this build\n", SHUNT_VERSION, build_id());
+  for (const BuildPart& part : parts)
+    fmt::print("  {:<8}{:<5}{}{}{}\n", part.name, part.is_there ? "yes" : "no", part.note,
+               part.why_not.empty() ? "" : ": ", part.why_not);
+}
+
+nlohmann::ordered_json build_report(const std::vector<BuildPart>& parts) {
+  nlohmann::ordered_json report;
+  report["version"] = SHUNT_VERSION;
+  report["build_id"] = build_id();
+  for (const BuildPart& part : parts) report["build"][part.name] = part.is_there;
+  return report;
+}
+
 namespace {
 
 struct Arguments {
@@ -65,11 +138,11 @@ void run(const Arguments& arguments) {
 
 void add_info(CLI::App& app) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* info = app.add_subcommand("info", "What is in this build and what this machine offers");
+  CLI::App* info = app.add_subcommand("info", "The parts of this build and the properties of this machine");
   info->add_flag("--measure", arguments->measure,
                  "Also measure copy rates and the time of a barrier between ranks (takes seconds)");
-  info->add_option("--ranks", arguments->ranks, "Ranks that measure at once")->capture_default_str();
-  info->add_option("--json", arguments->json, "Write all of it to this file");
+  info->add_option("--ranks", arguments->ranks, "Ranks that measure at the same time")->capture_default_str();
+  info->add_option("--json", arguments->json, "Write the results to this file");
   info->callback([arguments] { run(*arguments); });
 }
 

@@ -28,12 +28,12 @@ constexpr std::chrono::seconds kGrace{5};
 
 [[noreturn]] void become(std::vector<std::string> command, int output, pid_t parent, const EndingSignals& signals,
                          const std::function<void()>& prepare) {
-  // Signals to the group of this process (a terminal's, timeout's) would come on top of the one that is passed on, and
-  // mpirun takes a second one for an order to leave its files behind.
+  // Signals to this process's group (from a terminal or timeout) would reach mpirun in addition to the one passed on,
+  // and after a second signal mpirun leaves its files behind.
   setpgid(0, 0);
-  signal(SIGTTOU, SIG_IGN);  // it is in the terminal's background now, where a line on stderr may stop it
+  signal(SIGTTOU, SIG_IGN);  // a background process group may be stopped when it writes to the terminal
   prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (getppid() != parent) _exit(1);  // it died before the line above
+  if (getppid() != parent) _exit(1);  // the parent died before the line above
   dup2(above_standard(open("/dev/null", O_RDONLY | O_CLOEXEC)), STDIN_FILENO);
   dup2(output, STDOUT_FILENO);
   signals.release();
@@ -46,17 +46,17 @@ constexpr std::chrono::seconds kGrace{5};
   _exit(1);
 }
 
-/// Passes output on to stdout, as mpirun would not say that nobody could read it.
+/// Copies a child's output to stdout. mpirun itself does not report that its output could not be written.
 class Output {
  public:
   explicit Output(int readable) : readable_(readable) { fcntl(readable_.get(), F_SETFL, O_NONBLOCK); }
 
-  /// −1 once there is nothing more to come.
+  /// −1 after the end of the output.
   [[nodiscard]] int descriptor() const { return readable_.get(); }
-  /// errno of the write that failed; 0: none.
+  /// errno of a failed write; 0: none.
   [[nodiscard]] int error() const { return error_; }
 
-  /// All that is there.
+  /// Copies everything that is available.
   void copy() {
     std::array<char, 4096> buffer{};
     while (readable_.valid()) {
@@ -89,11 +89,11 @@ class Program {
     fail_errno("can't watch process {}", pid_);
   }
 
-  /// Readable once it has ended.
+  /// Readable after the process has ended.
   [[nodiscard]] int descriptor() const { return process_.get(); }
   [[nodiscard]] Deadline deadline() const { return deadline_; }
 
-  /// Once only; see become().
+  /// Sends one SIGTERM, however often it is called; see become().
   void ask_to_end() {
     if (was_asked_) return;
     was_asked_ = true;
@@ -101,7 +101,7 @@ class Program {
     deadline_ = std::chrono::steady_clock::now() + kGrace;
   }
 
-  /// After the deadline.
+  /// To be called after the deadline.
   void end() {
     kill(pid_, SIGKILL);
     deadline_ = Deadline::max();
@@ -122,14 +122,14 @@ class Program {
 };
 
 struct ProgramEnd {
-  int wait_status = 0;  ///< as waitpid() tells it
-  int signal = 0;       ///< the one that asked this process to end; 0: none
+  int wait_status = 0;  ///< of waitpid()
+  int signal = 0;       ///< the signal that asked this process to end; 0: none
 };
 
-/// Runs a program in a process group of its own, without input, and copies its output to stdout; `prepare` runs in the
-/// child before. If a signal asks this process to end, or if stdout can't be written, the program gets one SIGTERM and
-/// is killed if it has not ended 5 seconds later; one SIGTERM too if this process dies. Returns when it has ended.
-/// Throws Error(system) if it can't be started or its output can't be passed on.
+/// Runs a program in a process group of its own, without input, and copies its output to stdout. `prepare` runs in the
+/// child before exec. If a signal asks this process to end, or if stdout can't be written, the program receives one
+/// SIGTERM and is killed 5 seconds later; it also receives a SIGTERM if this process dies. Returns when the program has
+/// ended. Throws Error(system) if it can't be started or its output can't be copied.
 ProgramEnd supervise(std::vector<std::string> command, const EndingSignals& signals,
                      const std::function<void()>& prepare) {
   std::array<int, 2> ends{};
@@ -172,7 +172,7 @@ std::string find_program(const std::string& name) {
   return "";
 }
 
-/// Without the program's name.
+/// The arguments of this process, without the program's name.
 std::vector<std::string> own_arguments() {
   std::ifstream command_line("/proc/self/cmdline", std::ios::binary);
   std::vector<std::string> words;
@@ -181,7 +181,7 @@ std::vector<std::string> own_arguments() {
   return words;
 }
 
-/// mpirun passes only these on to other hosts.
+/// Names of the variables that mpirun must pass to other machines; it passes no others.
 std::vector<std::string> variables_for_ranks() {
   std::vector<std::string> names;
   for (char** entry = environ; *entry; ++entry) {
@@ -195,38 +195,38 @@ std::vector<std::string> variables_for_ranks() {
 std::vector<std::string> mpirun_command(const bench::ShuffleConfig& config, const std::string& folder) {
   std::vector<std::string> command = {
       find_program("mpirun"), "-n", std::to_string(config.ranks), "--oversubscribe", "--bind-to", "none",
-      // As fast as Open MPI gets: shared memory inside a host, and waits that give way.
-      "--mca", "pml", "ob1", "--mca", "btl", mpirun_knows_hosts() ? "self,vader,tcp" : "self,vader", "--mca",
+      // Open MPI's fastest setup: shared memory inside a machine, and waits that yield the core.
+      "--mca", "pml", "ob1", "--mca", "btl", mpirun_has_other_machines() ? "self,vader,tcp" : "self,vader", "--mca",
       "mpi_yield_when_idle", "1",
-      // All its files in one place. mpirun and its daemons on other hosts make the folder where it is missing.
+      // All files in one folder, which mpirun and its daemons on other machines create if it is missing.
       "--mca", "orte_top_session_dir", folder, "--mca", "btl_vader_backing_directory", folder};
   if (geteuid() == 0) command.emplace_back("--allow-run-as-root");
-  if (mpirun_knows_hosts()) {
+  if (mpirun_has_other_machines()) {
     command.insert(command.end(), {"--map-by", "slot"});
     for (const std::string& name : variables_for_ranks()) command.insert(command.end(), {"-x", name});
   }
   command.push_back(std::filesystem::read_symlink("/proc/self/exe"));
   const std::vector<std::string> arguments = own_arguments();
   command.insert(command.end(), arguments.begin(), arguments.end());
-  // What was given last counts.
+  // The last value of an option takes precedence.
   command.insert(command.end(), {"--world", "env"});
   if (config.progress) command.insert(command.end(), {"--progress", "on"});
   return command;
 }
 
-/// Tells ranks whom they belong to. Runs in the process that becomes mpirun.
+/// Sets the variables by which ranks find their launcher. Runs in the process that becomes mpirun.
 void set_variables_of_mpirun() {
-  if (mpirun_knows_hosts())
+  if (mpirun_has_other_machines())
     for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}) unsetenv(name);
   else
     setenv(kLauncherVariable, std::to_string(getpid()).c_str(), 1);
 }
 
-/// Holds all files of one mpirun. mpirun removes it when it ends by itself, the destructor when it was killed.
+/// Holds all files of one mpirun. mpirun removes it when it exits; the destructor removes it if mpirun was killed.
 class SessionFolder {
  public:
   SessionFolder() {
-    // Where Open MPI would put its segments; a disk would write them back while they are measured.
+    // Open MPI's default for its segments. On a disk, write-back would disturb the measurement.
     const std::string base = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : std::filesystem::temp_directory_path();
     path_ = base + "/shunt-mpi.XXXXXX";
     if (!mkdtemp(path_.data())) fail_errno("can't make a folder for mpirun in {}", base);
@@ -246,7 +246,7 @@ class SessionFolder {
 
 }  // namespace
 
-bool mpirun_knows_hosts() { return std::getenv("OMPI_MCA_orte_default_hostfile") != nullptr; }
+bool mpirun_has_other_machines() { return std::getenv("OMPI_MCA_orte_default_hostfile") != nullptr; }
 
 std::string why_no_mpirun() {
   if (!SHUNT_HAVE_MPI) return "this build has no MPI (SHUNT_MPI)";
@@ -265,7 +265,7 @@ int run_under_mpirun(const bench::ShuffleConfig& config) {
 
 void die_with_launcher() {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  // It may have died before the line above.
+  // The launcher may have died before the line above.
   const char* launcher = std::getenv(kLauncherVariable);
   if (launcher && std::to_string(getppid()) != launcher) _exit(1);
 }

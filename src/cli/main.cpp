@@ -1,10 +1,9 @@
-// shunt: measures, plans and explains the shuffle of Mixture-of-Experts tokens.
+// The command line of shunt.
 #include <CLI/CLI.hpp>
 #include <exception>
 #include <string>
 #include <vector>
 
-#include "cli/options.hpp"
 #include "cli/output.hpp"
 #include "cli/signals.hpp"
 #include "cli/verbs.hpp"
@@ -13,9 +12,9 @@
 
 namespace {
 
-constexpr int kError = 1, kWrongUsage = 2;  // as --help and docs/errors.md say
+constexpr int kError = 1, kWrongUsage = 2;  // documented in --help and docs/errors.md
 
-/// CLI11 has a status for each way in which a command line can be wrong.
+/// Maps CLI11's many codes for wrong command lines to one.
 int exit_status(const CLI::App& app, const CLI::ParseError& error) { return app.exit(error) == 0 ? 0 : kWrongUsage; }
 
 int run(CLI::App& app, int argc, char** argv) {
@@ -25,7 +24,7 @@ int run(CLI::App& app, int argc, char** argv) {
   } catch (const CLI::RuntimeError& ended) {
     return ended.get_exit_code();  // mpirun's
   } catch (const CLI::RequiredError& error) {
-    // A word that is no verb says more than that a verb is missing.
+    // Report an unknown verb rather than a missing one.
     const std::vector<std::string> unknown = app.remaining(true);
     return unknown.empty() ? exit_status(app, error) : exit_status(app, CLI::ExtrasError(unknown));
   } catch (const CLI::ParseError& error) {
@@ -46,7 +45,8 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   shunt::cli::add_info(app);
   shunt::cli::add_selftest(app);
-  CLI::App* bench = app.add_subcommand("bench", "Measure, beside what you would use otherwise")->require_subcommand(1);
+  CLI::App* bench =
+      app.add_subcommand("bench", "Measure shunt beside conventional implementations")->require_subcommand(1);
   shunt::cli::add_bench_shuffle(*bench);
   shunt::cli::add_bench_layer(*bench);
   shunt::cli::add_place(app);

@@ -1,4 +1,4 @@
-// What is printed.
+// Output to stdout.
 #pragma once
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@ inline std::string plural(std::int64_t number, const char* noun) {
   return fmt::format("{} {}{}", number, noun, number == 1 ? "" : "s");
 }
 
-/// Writes out what was printed. Throws Error(system) if some of it could not be.
+/// Flushes stdout. Throws Error(system) if some output could not be written.
 inline void flush_stdout() {
   std::cout.flush();
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0 || !std::cout) fail_errno("can't write to standard output");

@@ -1,4 +1,4 @@
-// shunt place: which rank holds which expert, from recorded routing.
+// shunt place: computes which rank holds which expert from recorded routing.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -18,27 +18,28 @@ namespace {
 
 constexpr const char* kFooter = R"(
 Four forms:
-  shunt place --trace F --nodes N --ranks-per-node M -o map.json    maps for all layers, and what they cost
-  shunt place --trace F --stats [--map map.json]                    what the layers and a map are like
-  shunt place --trace F --from map.json --window N -o new.json      follow drift: move experts where it pays
-  shunt place --generate KIND -o F                                  a made-up trace
+  shunt place --trace F --nodes N --ranks-per-node M -o map.json    make maps for all layers and estimate their cost
+  shunt place --trace F --stats [--map map.json]                    print statistics of the layers and of a map
+  shunt place --trace F --from map.json --window N -o new.json      follow drift: move experts if it pays off
+  shunt place --generate KIND -o F                                  generate a synthetic trace
 
 Methods:
-  shunt            swaps scored on tokens, under a limit on the busiest rank's load; copies where --replicas allows
+  shunt            swaps scored on tokens, under a limit on the busiest rank's load; copies if --replicas allows them
   contiguous       experts in order
-  occult-greedy    the Occult paper's greedy; ignores load
+  occult-greedy    the greedy algorithm of the Occult paper; ignores load
   occult-repaired  the same, then the cheapest swaps until the load limit holds
-  load-only        load alone, hierarchical, with copies: what EPLB does
-  all              all of these; -o then gets shunt's map
+  load-only        balances load only, hierarchical, with copies, like EPLB
+  all              all of these; -o writes shunt's map
 
-Kinds of made-up traces:
-  uniform, zipf    every expert equally likely; in proportion to 1/i^--exponent, in a shuffled order
-  clustered        --groups disjoint groups, a token's experts all from one
+Kinds of synthetic traces:
+  uniform          every expert equally likely
+  zipf             expert i in proportion to 1/i^--exponent, in a shuffled order
+  clustered        --groups disjoint groups; all experts of a token are from one group
   topics           overlapping topics of different popularity
-  drift            topics that change half-way
+  drift            topics that change half-way through
 
-Traces are recorded by EngineOptions::trace or made from NumPy arrays by tools/trace_from_npz. Several --trace files of
-one model, such as those of its ranks, are read as one.
+Traces are recorded with EngineOptions::trace or converted from NumPy arrays with tools/trace_from_npz. Several --trace
+files of one model, such as one per rank, are read as one trace.
 
 Examples:
   shunt place --generate topics --layers 4 -o topics.trace
@@ -54,7 +55,7 @@ struct Arguments {
   std::string map, from, progress = "auto";
 };
 
-/// Options that the other forms would ignore.
+/// Refuses options that the requested form would ignore.
 void refuse_options_of_other_forms(const CLI::App& verb, const Arguments& arguments) {
   struct Form {
     const char* name;
@@ -81,12 +82,12 @@ void refuse_options_of_other_forms(const CLI::App& verb, const Arguments& argume
         fail(ErrorCode::invalid_argument, "{}: not with {}", option, form.name);
 }
 
-/// A map that is followed may be replaced by the one that follows.
-void refuse_to_replace_what_is_needed(const Arguments& arguments) {
+/// Refuses outputs that would overwrite an input. The map of --from may be overwritten by -o.
+void refuse_to_overwrite_inputs(const Arguments& arguments) {
   const PlaceRequest& request = arguments.request;
   const auto refuse_same = [](const std::string& needed, const std::string& written) {
     if (needed.empty() || written.empty()) return;
-    std::error_code error;  // where one is not there yet
+    std::error_code error;  // of a file that does not exist yet
     const auto plain = [](const std::string& path) { return std::filesystem::absolute(path).lexically_normal(); };
     if (std::filesystem::equivalent(needed, written, error) || plain(needed) == plain(written))
       fail(ErrorCode::invalid_argument, "{}: it would replace {}", written, needed);
@@ -113,7 +114,7 @@ void run(const CLI::App& verb, Arguments& arguments) {
   refuse_options_of_other_forms(verb, arguments);
   for (const std::string& file : {request.output, request.json})
     if (!file.empty()) check_writable(file);
-  refuse_to_replace_what_is_needed(arguments);
+  refuse_to_overwrite_inputs(arguments);
   if (!request.generate.empty()) {
     demand(!request.output.empty(), "--generate", "-o FILE with it");
     return generate_trace(request);
@@ -161,7 +162,7 @@ placement::PlaceOptions PlaceRequest::options() const {
 void generate_trace(const PlaceRequest& request) {
   const placement::GenerateOptions& generated = request.generated;
   demand(request.generated_layers >= 1, "--layers", "at least 1");
-  (void)placement::make_generator(request.generate, generated, 0);  // throws what is wrong before a file is begun
+  (void)placement::make_generator(request.generate, generated, 0);  // throws before a file is created
   TraceWriter writer(request.output, {.layers = request.generated_layers,
                                       .experts = generated.experts,
                                       .topk = generated.topk,
@@ -189,50 +190,53 @@ void generate_trace(const PlaceRequest& request) {
 void add_place(CLI::App& app) {
   auto arguments = std::make_shared<Arguments>();
   PlaceRequest& request = arguments->request;
-  CLI::App* verb =
-      app.add_subcommand("place", "Expert maps from recorded routing: experts that work together live together");
+  CLI::App* verb = app.add_subcommand(
+      "place", "Make expert maps from recorded routing: experts that are used together are placed together");
   verb->footer(kFooter);
   verb->option_defaults()->always_capture_default()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  verb->add_option("--trace", request.traces, "Routing trace; several of one model are read as one")
+  verb->add_option("--trace", request.traces, "Routing trace; several traces of one model are read as one")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  verb->add_option("--nodes", request.nodes, "Nodes; between them a token travels once per node");
-  verb->add_option("--ranks-per-node", request.ranks_per_node, "Ranks of each node");
+  verb->add_option("--nodes", request.nodes, "Number of nodes; a token is sent once to each node that it uses");
+  verb->add_option("--ranks-per-node", request.ranks_per_node, "Ranks per node");
   verb->add_option("--cluster", request.cluster,
-                   "Whose links estimates are for: a preset (v100, a100, h100) or a file");
-  verb->add_option("--objective", request.objective, "time: of the busiest link; c_t: distinct ranks per token")
+                   "Cluster whose links the estimates use: a preset (v100, a100, h100) or a file");
+  verb->add_option("--objective", request.objective, "time: time of the busiest link; c_t: distinct ranks per token")
       ->check(CLI::IsMember({"time", "c_t"}));
-  verb->add_option("--replicas", request.replicas, "Copies of experts beyond one each, in per cent of the experts");
+  verb->add_option("--replicas", request.replicas, "Additional copies of experts, in per cent of the experts");
   verb->add_option("--load-limit", request.load_limit,
-                   "Most rows of a rank over the mean, in every layer; by default 1.05 times what load-only reaches");
-  verb->add_option("--prune", request.prune, "Also report what pruning tokens to so many ranks would keep");
-  verb->add_option("--holdout", request.holdout, "Share of each layer's tokens, its last, that maps are not made from");
+                   "Most rows of a rank over the mean, in every layer; default: 1.05 times the result of load-only");
+  verb->add_option("--prune", request.prune,
+                   "Also report the probability mass that remains if tokens are pruned to this many ranks");
+  verb->add_option("--holdout", request.holdout,
+                   "Share of each layer's tokens, the last ones, that are not used to make maps");
   verb->add_option("--method", request.method, "See below");
   verb->add_option("--first-token", request.first_token, "Skip the tokens before this one in every layer");
   verb->add_option("--hidden", request.hidden, "Elements per row, for estimates");
-  verb->add_option("--dtype", request.dtype, "Of rows, for estimates");
-  verb->add_option("--tokens-per-rank", request.tokens_per_rank, "Of one shuffle, for estimates");
-  verb->add_flag("--stats", arguments->stats, "Show what the trace's layers are like");
-  verb->add_option("--map", arguments->map, "With --stats: of this map instead of experts in order");
-  verb->add_option("--from", arguments->from, "Follow the trace from this map");
+  verb->add_option("--dtype", request.dtype, "Row dtype, for estimates");
+  verb->add_option("--tokens-per-rank", request.tokens_per_rank, "Tokens per rank of one shuffle, for estimates");
+  verb->add_flag("--stats", arguments->stats, "Print statistics of the trace's layers");
+  verb->add_option("--map", arguments->map, "With --stats: score this map instead of experts in order");
+  verb->add_option("--from", arguments->from, "Follow drift of the trace, starting with this map");
   verb->add_option("--window", request.window, "With --from: tokens per window");
   verb->add_option("--expert-mb", request.expert_mb,
-                   "With --from: weights of an expert, and states that move with them");
-  verb->add_option("--horizon", request.horizon, "With --from: shuffles that a map is expected to stay for");
-  verb->add_option("--generate", request.generate, "Make up a trace of this kind");
+                   "With --from: size of an expert's weights and of the optimizer states that move with them");
+  verb->add_option("--horizon", request.horizon,
+                   "With --from: number of shuffles that a map is expected to be used for");
+  verb->add_option("--generate", request.generate, "Generate a synthetic trace of this kind");
   verb->add_option("--layers", request.generated_layers, "With --generate");
-  verb->add_option("--tokens", request.generated.tokens, "With --generate: of each layer");
+  verb->add_option("--tokens", request.generated.tokens, "With --generate: tokens per layer");
   verb->add_option("--experts", request.generated.experts, "With --generate");
   verb->add_option("--topk", request.generated.topk, "With --generate");
   verb->add_option("--groups", request.generated.groups, "With --generate clustered");
   verb->add_option("--exponent", request.generated.exponent, "With --generate zipf");
   verb->add_option("--seed", request.generated.seed, "With --generate");
-  verb->add_option("--search-steps", request.effort.steps, "Effort: swaps of each start");
-  verb->add_option("--search-starts", request.effort.starts, "Effort: starts");
-  verb->add_option("--search-tokens", request.effort.sample, "Effort: tokens that swaps are scored on");
-  verb->add_option("--search-copies", request.effort.replica_proposals, "Effort: changes of copies that are tried");
-  verb->add_option("-o,--output", request.output, "Where maps, or a trace, go");
+  verb->add_option("--search-steps", request.effort.steps, "Effort: swaps per start");
+  verb->add_option("--search-starts", request.effort.starts, "Effort: number of starts");
+  verb->add_option("--search-tokens", request.effort.sample, "Effort: tokens used to score swaps");
+  verb->add_option("--search-copies", request.effort.replica_proposals, "Effort: changes of copies to try");
+  verb->add_option("-o,--output", request.output, "File for the maps or the trace");
   verb->add_option("--json", request.json, "Write the figures to this file");
-  verb->add_option("--progress", arguments->progress, "on, off or auto: where standard error is a terminal")
+  verb->add_option("--progress", arguments->progress, "on, off or auto (on a terminal)")
       ->check(CLI::IsMember({"on", "off", "auto"}));
   verb->callback([arguments, verb] { run(*verb, *arguments); });
 }

@@ -1,4 +1,4 @@
-// shunt schedule: what splitting, reordering and pipelining makes of a training step on a cluster.
+// shunt schedule: splits, reorders and pipelines a training step for a cluster and reports the result.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,12 +22,12 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kFooter = R"(
-Steps that are compared, all simulated on the same cluster:
+Compares three steps, all simulated on the same cluster:
   before  program order: a weight gradient beside its data gradient, an all-reduce once its gradient is ready
-  tutel   all-to-alls and experts pipelined, the best of 1, 2, 4 and 8 parts; the rest as before
-  after   what the passes make of it
+  tutel   all-to-alls and experts pipelined, with the best of 1, 2, 4 and 8 parts; otherwise as before
+  after   the result of the passes
 
-Times come from the figures of the cluster's description unless --costs names measured ones.
+Times are computed from the description of the cluster unless --costs gives measured ones.
 
 Examples:
   shunt schedule --model gpt2-s-moe --cluster v100x64
@@ -185,7 +185,7 @@ nlohmann::ordered_json json_of(const graph::Schedule& schedule) {
   return json;
 }
 
-/// "matmul 1.04, add 0.98": what was measured over what the cluster's figures say, the kind that takes longest first.
+/// "matmul 1.04, add 0.98": measured time over the time from the cluster's description, the slowest kind first.
 std::string measured_over_assumed(const graph::Graph& step, const graph::CostModel& measured) {
   const graph::CostModel assumed(measured.cluster());
   struct Times {
@@ -226,7 +226,7 @@ graph::CostTable load_costs(const Arguments& arguments, const std::string& devic
   if (arguments.costs.empty()) return graph::CostTable(device);
   std::error_code ignored;
   const bool is_missing = fs::status(arguments.costs, ignored).type() == fs::file_type::not_found;
-  // The file is made from the list of unmeasured ops, so it may be missing when that list is asked for.
+  // The file is made from the list of unmeasured ops, so it may be missing when that list is requested.
   if (is_missing && !arguments.unmeasured.empty()) return graph::CostTable(device);
   return graph::CostTable::load(arguments.costs, device);
 }
@@ -271,7 +271,7 @@ void run(const Arguments& arguments) {
 void add_schedule(CLI::App& app) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* schedule =
-      app.add_subcommand("schedule", "Split, reorder and pipeline a training step so that its shuffle disappears");
+      app.add_subcommand("schedule", "Split, reorder and pipeline a training step to hide its shuffle behind compute");
   schedule
       ->add_option("--model", arguments->model,
                    "A preset (gpt2-s-moe, gpt2-l-moe, olmoe, deepseek-v3, tiny) or a JSON file")
@@ -281,18 +281,19 @@ void add_schedule(CLI::App& app) {
           "--cluster", arguments->cluster,
           "A preset with a number of ranks (v100xN, a100xN, h100xN), a JSON file, or this, which measures this machine")
       ->required();
-  schedule->add_option("--memory", arguments->memory_gib, "GiB that activations and buffers may take; 0: no cap")
+  schedule->add_option("--memory", arguments->memory_gib, "Cap on activations and buffers in GiB; 0: no cap")
       ->check(CLI::Range(0.0, 1e6));
-  schedule->add_option("--passes", arguments->passes, "Only these, of partition, interleave, dw and all_reduce")
+  schedule->add_option("--passes", arguments->passes, "Run only these passes: partition, interleave, dw, all_reduce")
       ->delimiter(',');
-  schedule->add_option("--dw-seconds", arguments->dw_seconds, "About how long to search for places of weight gradients")
+  schedule
+      ->add_option("--dw-seconds", arguments->dw_seconds, "Approximate time to search for an order of weight gradients")
       ->check(CLI::Range(0.0, 3600.0))
       ->capture_default_str();
   schedule
       ->add_option("--vary", arguments->vary_percent,
-                   "Also schedule with each assumption so many percent less and more")
+                   "Also schedule with each assumption decreased and increased by this percentage")
       ->check(CLI::Range(0.0, 90.0));
-  schedule->add_option("--costs", arguments->costs, "A file of measured times of ops, as tools/measure_ops makes it");
+  schedule->add_option("--costs", arguments->costs, "File of measured op times, written by tools/measure_ops");
   schedule->add_option("--unmeasured", arguments->unmeasured,
                        "Write the ops whose times were not measured to this file, for tools/measure_ops");
   schedule->add_option("--json", arguments->json, "Write the figures to this file");

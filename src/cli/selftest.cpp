@@ -1,4 +1,4 @@
-// shunt selftest: what this machine is, and whether every operation does on it what the reference says.
+// shunt selftest: describes this machine and compares every operation on it with the reference.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -7,12 +7,12 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "bench/host_limits.hpp"
-#include "bench/selftest/choose.hpp"
-#include "bench/selftest/far_processes.hpp"
+#include "bench/machine_limits.hpp"
+#include "bench/selftest/link.hpp"
+#include "bench/selftest/processes.hpp"
 #include "bench/selftest/run.hpp"
 #include "bench/selftest/warnings.hpp"
-#include "cli/build_parts.hpp"
+#include "cli/info.hpp"
 #include "cli/output.hpp"
 #include "cli/selftest_report.hpp"
 #include "cli/verbs.hpp"
@@ -27,20 +27,21 @@ namespace {
 using namespace bench::selftest;
 
 constexpr const char* kFooter = R"(
-The first command on a new machine. It prints what the machine offers and what will hurt (`warn:`), then checks plan, dispatch,
-combine and both gradients in every layout and row dtype, with replicas, drops, capacity and alignment, bit for bit against
-a slow reference that shares no planner and no kernel with what is checked. One line per link and layout:
-  ok              all cases agree; how many, and how long they took
+The first command to run on a new machine. It prints what the machine has, warns about settings that will cause trouble
+(`warn:`), and then checks plan, dispatch, combine and both gradients in every layout and row dtype, with replicas, drops,
+capacity and alignment. Results are compared bit for bit with a slow reference that shares no planner and no kernel with
+the code under test. One line per link and layout:
+  ok              all cases agree; their number and time
   FAILED          the first difference, or the Error that ended a case
-  NOT ALL CHECKED the time was up: raise --seconds
+  NOT ALL CHECKED the time was not sufficient: raise --seconds
   not offered     engines of this kind can't do it (docs/errors.md)
-  skipped         this machine lacks what it needs, such as a GPU
+  skipped         this machine lacks something, such as a GPU
 
 Links:
 {}
-Ranks on a GPU are joined by the same, all on one GPU; of several GPUs also with a rank on each.
+The same links join ranks that share a GPU; with several GPUs, also ranks with one GPU each.
 
-Exit status: 0 if all was checked and agrees, skipped links aside; 1 otherwise; 2 a command line that is wrong.
+Exit status: 0 if everything was checked and agrees, except skipped links; 1 otherwise; 2 a command line that is wrong.
 
 Examples:
   shunt selftest
@@ -60,8 +61,8 @@ struct Arguments {
 
 class Progress {
  public:
-  explicit Progress(const std::string& wanted)
-      : is_on_(wanted == "on" || (wanted == "auto" && isatty(STDERR_FILENO) != 0)) {}
+  explicit Progress(const std::string& enabled)
+      : is_on_(enabled == "on" || (enabled == "auto" && isatty(STDERR_FILENO) != 0)) {}
 
   void show(const std::string& text) const {
     if (is_on_) print_diagnostic("\r\x1b[K{}", text);
@@ -71,19 +72,21 @@ class Progress {
   bool is_on_;
 };
 
-Wanted wanted_of(const Arguments& arguments) {
-  Wanted wanted{.devices = arguments.devices};
-  wanted.rank_counts = arguments.ranks;
-  std::ranges::sort(wanted.rank_counts);
-  wanted.rank_counts.erase(std::unique(wanted.rank_counts.begin(), wanted.rank_counts.end()), wanted.rank_counts.end());
-  for (const std::int32_t ranks : wanted.rank_counts) bench::check_ranks(ranks);
-  if (arguments.links.empty()) return wanted;
-  std::erase_if(wanted.ways,
-                [&](Way way) { return std::ranges::find(arguments.links, to_string(way)) == arguments.links.end(); });
-  return wanted;
+LinkRequest request_of(const Arguments& arguments) {
+  LinkRequest request{.devices = arguments.devices};
+  request.rank_counts = arguments.ranks;
+  std::ranges::sort(request.rank_counts);
+  request.rank_counts.erase(std::unique(request.rank_counts.begin(), request.rank_counts.end()),
+                            request.rank_counts.end());
+  for (const std::int32_t ranks : request.rank_counts) bench::check_ranks(ranks);
+  if (arguments.links.empty()) return request;
+  std::erase_if(request.types, [&](LinkType type) {
+    return std::ranges::find(arguments.links, to_string(type)) == arguments.links.end();
+  });
+  return request;
 }
 
-/// What the machine offers, printed and for the report.
+/// Facts about the machine, as printed and for the report.
 struct Facts {
   std::vector<BuildPart> parts;
   BusFacts bus;
@@ -91,7 +94,7 @@ struct Facts {
   nlohmann::ordered_json report;
 };
 
-Facts find_facts(const Wanted& wanted, const Progress& progress) {
+Facts find_facts(const LinkRequest& request, const Progress& progress) {
   Facts facts{.parts = find_build_parts(), .bus = {}, .warnings = {}, .report = {}};
   print_build(facts.parts);
   const MachineFacts machine = read_machine_facts();
@@ -104,7 +107,7 @@ Facts find_facts(const Wanted& wanted, const Progress& progress) {
   facts.bus.why_no_gpus = found.why_not;
   print_bus(facts.bus);
   facts.warnings = warnings_of(machine, facts.bus,
-                               {.ranks = wanted.rank_counts.back(),
+                               {.ranks = request.rank_counts.back(),
                                 .has_ucx = part_of(facts.parts, "ucx").is_there,
                                 .device_connections = Environment::read().device_connections});
   for (const BuildPart& part : facts.parts)
@@ -143,7 +146,7 @@ void print_summary(const std::vector<Verdict>& verdicts, double seconds) {
 }
 
 void run(const Arguments& arguments) {
-  const Wanted wanted = wanted_of(arguments);
+  const LinkRequest request = request_of(arguments);
   if (!arguments.json.empty()) check_writable(arguments.json);
   const Progress progress(arguments.progress);
   const auto begin = std::chrono::steady_clock::now();
@@ -151,12 +154,12 @@ void run(const Arguments& arguments) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - since).count();
   };
 
-  Facts facts = find_facts(wanted, progress);
-  const Choice choice =
-      choose_links(wanted, facts.bus, {.far_processes = why_no_far_processes(), .ucx = why_no_ucx(facts.parts)});
+  Facts facts = find_facts(request, progress);
+  const LinkChoice choice =
+      choose_links(request, facts.bus, {.far_processes = why_no_far_processes(), .ucx = why_no_ucx(facts.parts)});
 
-  fmt::print("\nchecks with {} ranks\n", fmt::join(wanted.rank_counts, " and "));
-  for (const Verdict& verdict : choice.without) print_verdict(verdict);
+  fmt::print("\nchecks with {} ranks\n", fmt::join(request.rank_counts, " and "));
+  for (const Verdict& verdict : choice.verdicts) print_verdict(verdict);
   flush_stdout();
   RunOptions options{.seconds = std::max(1.0, arguments.seconds - seconds_since(begin)), .seed = arguments.seed};
   options.on_progress = [&](const std::string& text) { progress.show(text); };
@@ -165,16 +168,16 @@ void run(const Arguments& arguments) {
     print_verdict(verdict);
     flush_stdout();
   };
-  std::vector<Verdict> verdicts = choice.without;
+  std::vector<Verdict> verdicts = choice.verdicts;
   std::ranges::move(run_checks(choice.links, options), std::back_inserter(verdicts));
 
   print_summary(verdicts, seconds_since(begin));
-  // Once more, where nobody overlooks it.
+  // Repeated at the end, where it is not overlooked.
   for (const Verdict& verdict : verdicts)
     if (verdict.status == Status::skipped) print_verdict(verdict);
   if (!arguments.json.empty()) {
     nlohmann::ordered_json report = std::move(facts.report);
-    report["options"] = {{"ranks", wanted.rank_counts},
+    report["options"] = {{"ranks", request.rank_counts},
                          {"devices", arguments.devices},
                          {"seconds", arguments.seconds},
                          {"seed", arguments.seed}};
@@ -188,7 +191,7 @@ void run(const Arguments& arguments) {
 
 std::string describe_links() {
   std::string text;
-  for (const Way way : kWays) text += fmt::format("  {:<12}{}\n", to_string(way), explain(way));
+  for (const LinkType type : kLinkTypes) text += fmt::format("  {:<12}{}\n", to_string(type), explain(type));
   return text;
 }
 
@@ -196,22 +199,23 @@ std::string describe_links() {
 
 void add_selftest(CLI::App& app) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* verb = app.add_subcommand("selftest", "What this machine is, and whether shunt works on it: run it first");
+  CLI::App* verb =
+      app.add_subcommand("selftest", "Describe this machine and check whether shunt works on it: run it first");
   verb->footer(fmt::format(kFooter, describe_links()));
   verb->add_option("--devices", arguments->devices, "GPUs to check: none, first, all, or indices such as 0,2")
       ->capture_default_str();
-  std::vector<std::string> ways;
-  for (const Way way : kWays) ways.emplace_back(to_string(way));
+  std::vector<std::string> types;
+  for (const LinkType type : kLinkTypes) types.emplace_back(to_string(type));
   verb->add_option("--links", arguments->links, "Links to check, by default all")
       ->delimiter(',')
-      ->check(CLI::IsMember(ways));
-  verb->add_option("--ranks", arguments->ranks, "How many ranks to check with, one number or several")
+      ->check(CLI::IsMember(types));
+  verb->add_option("--ranks", arguments->ranks, "Numbers of ranks to check with")
       ->delimiter(',')
       ->capture_default_str();
-  verb->add_option("--seconds", arguments->seconds, "Time for all of it, spread evenly over the links")
+  verb->add_option("--seconds", arguments->seconds, "Total time, divided evenly among the links")
       ->check(CLI::Range(1.0, 86400.0))
       ->capture_default_str();
-  verb->add_option("--seed", arguments->seed, "Of routings and rows")->capture_default_str();
+  verb->add_option("--seed", arguments->seed, "Seed of routings and rows")->capture_default_str();
   verb->add_option("--json", arguments->json, "Write all facts and results to this file (docs/selftest.md)");
   verb->add_option("--progress", arguments->progress, "on, off or auto (on a terminal)")
       ->check(CLI::IsMember({"on", "off", "auto"}))

@@ -55,7 +55,7 @@ bool reaches(const Gpu& gpu, std::size_t other) {
 }
 
 void print_peers(const std::vector<Gpu>& gpus) {
-  fmt::print("  peers   (whose memory the GPU of the row reaches)\n          ");
+  fmt::print("  peers   (can the GPU of the row access the memory of the GPU of the column?)\n          ");
   for (std::size_t column = 0; column < gpus.size(); ++column) fmt::print("{:>5}", column);
   for (std::size_t row = 0; row < gpus.size(); ++row) {
     fmt::print("\n      {:>4}", row);
@@ -69,7 +69,7 @@ ordered_json number_or_null(const std::optional<double>& number) {
   return number && std::isfinite(*number) ? ordered_json(*number) : ordered_json();
 }
 
-/// A limit: null where there is none.
+/// Null if there is no limit.
 ordered_json limit_json(double limit) { return number_or_null(limit); }
 
 ordered_json place_json(const BusPlace& place) {

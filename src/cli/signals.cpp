@@ -12,10 +12,10 @@ namespace {
 
 struct sigaction inherited_hangup = {};
 
-void note_hangup() { sigaction(SIGHUP, nullptr, &inherited_hangup); }
+void save_hangup_action() { sigaction(SIGHUP, nullptr, &inherited_hangup); }
 
 // Functions in this section run before the constructors of shared libraries, UCX's among them.
-[[gnu::section(".preinit_array"), gnu::used]] void (*const before_libraries)() = note_hangup;
+[[gnu::section(".preinit_array"), gnu::used]] void (*const before_libraries)() = save_hangup_action;
 
 }  // namespace
 
@@ -52,7 +52,7 @@ void end_by_signal(int number) {
   sigaddset(&only, number);
   sigprocmask(SIG_UNBLOCK, &only, nullptr);
   raise(number);
-  std::abort();  // never: the line above does not return
+  std::abort();  // not reached
 }
 
 }  // namespace shunt::cli

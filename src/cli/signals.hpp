@@ -1,4 +1,4 @@
-// What signals do to the command line.
+// Signal handling of the command line.
 #pragma once
 
 #include <signal.h>
@@ -7,27 +7,27 @@
 
 namespace shunt::cli {
 
-/// To be called first in main. SIGHUP does again what it did when the process was started (ends it, or nothing under
-/// nohup): UCX's library takes it over when it is loaded. SIGXFSZ is ignored, so that a file beyond the size limit is
-/// an Error that names the file.
+/// To be called first in main. Restores the inherited action of SIGHUP (end the process, or ignore under nohup), which
+/// UCX's library replaces when it is loaded. Ignores SIGXFSZ, so that a file beyond the size limit is an Error that
+/// names the file.
 void set_up_signals();
 
-/// While it lives, the signals that ask this process to end (HUP, INT, QUIT, TERM) wait to be taken, so that what was
-/// started can be ended first. Those that were ignored stay ignored. To be made while the process has one thread: a
-/// second one would take a signal, which then ends the process at once.
+/// During its lifetime, the signals that end this process (HUP, INT, QUIT, TERM) are blocked and can be read with
+/// take(), so that child processes can be ended first. Ignored signals stay ignored. Construct it while the process has
+/// one thread: a second thread would not block the signals, and one of them would end the process at once.
 class EndingSignals {
  public:
   EndingSignals();
   EndingSignals(const EndingSignals&) = delete;
   EndingSignals& operator=(const EndingSignals&) = delete;
-  /// Signals that have arrived since then take effect now; by default they end this process.
+  /// Unblocks the signals; pending ones take effect, which by default ends this process.
   ~EndingSignals();
 
-  /// Readable once a signal can be taken.
+  /// Readable if a signal is pending.
   [[nodiscard]] int descriptor() const { return descriptor_.get(); }
-  /// The number of a signal that has arrived; 0 if there is none.
+  /// The number of a pending signal; 0 if there is none.
   [[nodiscard]] int take() const;
-  /// Gives signals their usual effect again. For a child that becomes another program.
+  /// Unblocks the signals, for a child that executes another program.
   void release() const;
 
  private:
@@ -35,7 +35,7 @@ class EndingSignals {
   Descriptor descriptor_;
 };
 
-/// Ends this process as the signal would have, so that a shell sees which one it was.
+/// Ends this process by the signal, so that the shell sees its number.
 [[noreturn]] void end_by_signal(int number);
 
 }  // namespace shunt::cli

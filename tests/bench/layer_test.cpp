@@ -1,4 +1,4 @@
-// What a workload brings to the experts, into how many runs it is divided, and weights that every rank can make.
+// Rows per expert, numbers of chunks, and random experts of the layer benchmark.
 #include "bench/layer/config.hpp"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ ShuffleConfig small() {
   return config;
 }
 
-TEST(LayerDemand, FillsEveryExpertUpToWholeTiles) {
+TEST(LayerDemand, PadsEveryExpertToWholeTiles) {
   const ShuffleConfig config = small();
   const Workload workload(config);
   constexpr std::int64_t kTile = 4;
@@ -44,7 +44,7 @@ TEST(LayerDemand, FillsEveryExpertUpToWholeTiles) {
   EXPECT_LE(aligned, 3 * 50 * 2 + 7 * (kTile - 1));
 }
 
-TEST(LayerDemand, OfNoTilesIsThatOfTheRows) {
+TEST(LayerDemand, EqualsTheRowsWithTilesOfOneRow) {
   const ShuffleConfig config = small();
   const Workload workload(config);
   EXPECT_EQ(LayerDemand::of(config, workload, 0, 1).most_aligned_rows, workload.most_rows_of_a_rank(false));
@@ -55,8 +55,8 @@ TEST(LayerDemand, CountsTheRowsOfEveryCopyOnItsOwnRank) {
   config.placed = ExpertMap::from_placement(7, {{0, 1}, {0, 2, 3, 4, 5, 6}, {}});
   const Workload workload(config);
   std::int64_t all = 0;        // rows for expert 0
-  std::int64_t with_one = 0;   // … on rank 0: of tokens that expert 1 brings there
-  std::int64_t on_rank_0 = 0;  // these, and the rows for expert 1
+  std::int64_t with_one = 0;   // those on rank 0: of tokens that also use expert 1
+  std::int64_t on_rank_0 = 0;  // with_one and the rows for expert 1
   for (std::size_t source = 0; source < 3; ++source)
     for (std::size_t entry = 0; entry < workload.routing(source).experts.size(); ++entry) {
       all += workload.routing(source).experts[entry] == 0 ? 1 : 0;
@@ -82,7 +82,7 @@ TEST(LayerConfig, NeedsAnExpertOnEveryRankOfADevice) {
   EXPECT_NO_THROW(config.check());
 }
 
-TEST(LayerConfig, LeavesExpertsAThousandRowsOfARunUnlessToldOtherwise) {
+TEST(LayerConfig, DefaultsToAboutAThousandRowsPerExpertAndRun) {
   LayerConfig config;
   config.shuffle.ranks = 8;
   config.shuffle.experts = 64;
@@ -95,7 +95,7 @@ TEST(LayerConfig, LeavesExpertsAThousandRowsOfARunUnlessToldOtherwise) {
   EXPECT_EQ(config.num_chunks(), 3);
 }
 
-TEST(RandomExperts, CopiesAreEqualAndExpertsAreNot) {
+TEST(RandomExperts, AreEqualForCopiesAndDifferBetweenExperts) {
   LayerConfig config;
   config.shuffle.hidden = 6;
   config.ffn = 4;
@@ -105,7 +105,7 @@ TEST(RandomExperts, CopiesAreEqualAndExpertsAreNot) {
   const ExpertWeights second = experts.of_rank(map, RankId(1));
   ASSERT_EQ(first.experts.size(), 2u);
   EXPECT_TRUE(experts.of_rank(map, RankId(2)).experts.empty());
-  EXPECT_EQ(first.experts[1].gate_up, second.experts[1].gate_up);  // made once
+  EXPECT_EQ(first.experts[1].gate_up, second.experts[1].gate_up);  // cached
   RandomExperts elsewhere(config);
   const auto bytes = std::size_t{2 * 4 * 6} * size_of(bf16);
   EXPECT_EQ(std::memcmp(elsewhere.of_expert(2).gate_up, first.experts[1].gate_up, bytes), 0);

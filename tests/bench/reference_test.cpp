@@ -1,4 +1,4 @@
-// The definitions that fast paths are compared with.
+// The reference implementations.
 #include "bench/reference/expert.hpp"
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ TEST(ReferenceExpert, RoundsEveryStepToItsDtype) {
   EXPECT_NE(activated, x / (1.0f + std::exp(-x)) * x);
 }
 
-TEST(RelativeError, IsNotAVerdictThatNaNPasses) {
+TEST(RelativeError, ExceedsEveryToleranceForNaN) {
   const std::vector<float> expected = {3, 4};
   EXPECT_EQ(relative_error(expected, expected), 0);
   EXPECT_DOUBLE_EQ(relative_error(std::vector<float>{3, 9}, expected), 1);
@@ -46,7 +46,7 @@ TEST(RelativeError, IsNotAVerdictThatNaNPasses) {
   EXPECT_FALSE(relative_error(std::vector<float>{0, 1}, std::vector<float>{0, 0}) <= tolerance_of(bf16));
 }
 
-TEST(ReferenceFp8, KnowsTheValuesThatTheFormatNames) {
+TEST(ReferenceFp8, HasTheValuesOfTheFormat) {
   EXPECT_EQ(reference_f32_from_e4m3(0x00), 0.0f);
   EXPECT_EQ(reference_f32_from_e4m3(0x01), 0x1p-9f);      // least subnormal
   EXPECT_EQ(reference_f32_from_e4m3(0x07), 7 * 0x1p-9f);  // largest subnormal
@@ -68,7 +68,7 @@ TEST(ReferenceFp8, RoundsToTheNearestAndTiesToEven) {
   EXPECT_EQ(reference_e4m3_from_f32(std::numeric_limits<float>::quiet_NaN()) & 0x7f, 0x7f);
 }
 
-// Two ways to say the same: by the 256 code points, and by the bits of a float.
+// Compares two definitions: by the 256 code points, and by the bits of a float.
 TEST(ReferenceFp8, AgreesWithTheScalarConversions) {
   for (int code = 0; code < 256; ++code) {
     const auto bits = static_cast<std::uint8_t>(code);

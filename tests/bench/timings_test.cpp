@@ -1,4 +1,4 @@
-// How parts of a layer are told apart.
+// Times of the parts of a layer.
 #include "bench/timings.hpp"
 
 #include <gtest/gtest.h>
@@ -6,11 +6,11 @@
 namespace shunt::bench {
 namespace {
 
-TEST(PartTimes, APartIsWhatItAddsToTheSlowestRank) {
+TEST(PartTimes, CountWhatAPartAddsToTheSlowestRank) {
   World::spawn(2, [](World& world) {
     const bool is_first = world.rank().value == 0;
     PartTimes times;
-    // Rank 1 is late with its experts, and rank 0 waits for it in combine.
+    // Rank 1's experts are slow, and rank 0 waits for it in combine.
     times.add(is_first ? PartTimes::Ends{1, 3, 5, 12} : PartTimes::Ends{2, 3, 10, 11});
     times.take_slowest(world);
     EXPECT_EQ(times.median_of(LayerPart::plan), 2);
@@ -21,7 +21,7 @@ TEST(PartTimes, APartIsWhatItAddsToTheSlowestRank) {
   });
 }
 
-TEST(PartTimes, SpeedupsAreRatiosOfTheSameRepetition) {
+TEST(PartTimes, CompareTheSameRepetitions) {
   PartTimes slow;
   PartTimes fast;
   for (const double ms : {10.0, 40.0, 30.0}) slow.add({1, 2, 3, ms});

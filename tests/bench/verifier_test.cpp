@@ -1,4 +1,4 @@
-// Systems that are wrong in one thing, each of which the verifier must find.
+// Systems with one error each, which the verifier must find.
 #include "bench/verifier.hpp"
 
 #include <gmock/gmock.h>
@@ -17,7 +17,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// What a system gave, to be altered.
+/// A copy of a system's output, which a test alters.
 struct Output {
   std::vector<std::byte> rows;
   std::size_t row_bytes;
@@ -33,7 +33,7 @@ struct Output {
   }
 };
 
-/// shunt, but for what a test alters on the way out.
+/// shunt, with its outputs altered by a test.
 class Altered final : public System {
  public:
   using Alter = std::function<void(Output&)>;
@@ -86,10 +86,10 @@ ShuffleConfig small(Layout layout, DType dtype) {
   return config;
 }
 
-/// What the verifier says of shunt's output, altered so on every rank; empty: that it is right.
+/// The verifier's error for shunt's output, altered on every rank; empty: no error.
 std::string verdict(
     const ShuffleConfig& config, const Altered::Alter& delivered, const Altered::Alter& combined = [](Output&) {}) {
-  std::string said;
+  std::string message;
   const auto run = [&](World& world) {
     const Workload workload(config);
     const Tensor tokens = workload.tokens(world.rank().index());
@@ -99,33 +99,33 @@ std::string verdict(
       verify("altered", system, Verifier(config, workload, world.rank().index(), system.kind()));
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::internal);
-      if (world.rank().value == 0) said = error.what();
+      if (world.rank().value == 0) message = error.what();
     }
     world.barrier();
   };
   World::spawn(config.ranks, run, {.topology = config.topology()});
-  return said;
+  return message;
 }
 
-void leave(Output&) {}
+void unchanged(Output&) {}
 
-TEST(Verifier, PassesWhatShuntDelivers) {
+TEST(Verifier, AcceptsShuntsOutput) {
   for (const Layout layout : {Layout::expert_major, Layout::token_unique, Layout::padded})
-    for (const DType dtype : {f32, bf16, f16, fp8_e4m3}) EXPECT_EQ(verdict(small(layout, dtype), leave), "");
+    for (const DType dtype : {f32, bf16, f16, fp8_e4m3}) EXPECT_EQ(verdict(small(layout, dtype), unchanged), "");
 }
 
-TEST(Verifier, PassesVirtualNodesAndExpertsWithCopies) {
+TEST(Verifier, AcceptsVirtualNodesAndExpertsWithCopies) {
   ShuffleConfig config = small(Layout::expert_major, bf16);
   config.ranks = 4;
   config.nodes = 2;
   config.placed = ExpertMap::from_placement(6, {{0, 1}, {2, 3}, {0, 4}, {2, 5}});
-  EXPECT_EQ(verdict(config, leave), "");
+  EXPECT_EQ(verdict(config, unchanged), "");
   config.layout = Layout::token_unique;
-  EXPECT_EQ(verdict(config, leave), "");
+  EXPECT_EQ(verdict(config, unchanged), "");
 }
 
-// Rows before it are all right, so contents alone don't show it.
-TEST(Verifier, FindsThatTheLastRowIsMissing) {
+// All other rows are right, so contents alone don't show the error.
+TEST(Verifier, FindsAMissingLastRow) {
   const auto alter = [](Output& output) {
     output.drop_row(output.num_rows() - 1);
     --output.row_counts.back();
@@ -133,7 +133,7 @@ TEST(Verifier, FindsThatTheLastRowIsMissing) {
   EXPECT_THAT(verdict(small(Layout::expert_major, bf16), alter), HasSubstr("row count 2 is"));
 }
 
-TEST(Verifier, FindsThatThereIsARowTooMany) {
+TEST(Verifier, FindsAnExtraRow) {
   const auto alter = [](Output& output) {
     output.repeat_row(output.num_rows() - 1);
     ++output.row_counts.back();
@@ -141,14 +141,14 @@ TEST(Verifier, FindsThatThereIsARowTooMany) {
   EXPECT_THAT(verdict(small(Layout::expert_major, bf16), alter), HasSubstr("row count 2 is"));
 }
 
-TEST(Verifier, FindsARowThatNoCountKnows) {
+TEST(Verifier, FindsARowThatIsInNoCount) {
   const auto alter = [](Output& output) { output.repeat_row(output.num_rows() - 1); };
   for (const Layout layout : {Layout::expert_major, Layout::token_unique})
-    EXPECT_THAT(verdict(small(layout, bf16), alter), HasSubstr("rows came, should be"));
+    EXPECT_THAT(verdict(small(layout, bf16), alter), HasSubstr("rows received, expected"));
 }
 
-// As many rows as there should be, all in their places: only whose they are is wrong.
-TEST(Verifier, FindsARowThatCountsForTheWrongExpert) {
+// The rows are right, only their assignment to experts is wrong.
+TEST(Verifier, FindsARowCountedForTheWrongExpert) {
   const auto alter = [](Output& output) {
     --output.row_counts.at(0);
     ++output.row_counts.at(1);
@@ -165,9 +165,9 @@ TEST(Verifier, FindsARowAtTheWrongExpert) {
   EXPECT_THAT(verdict(small(Layout::expert_major, bf16), alter), HasSubstr("row 0 is not token"));
 }
 
-TEST(Verifier, FindsThatCountsOfASourceAreMissing) {
+TEST(Verifier, FindsMissingCountsOfASource) {
   const auto alter = [](Output& output) { output.row_counts.pop_back(); };
-  EXPECT_THAT(verdict(small(Layout::padded, bf16), alter), HasSubstr("there are 5 row counts, should be 6"));
+  EXPECT_THAT(verdict(small(Layout::padded, bf16), alter), HasSubstr("5 row counts, expected 6"));
 }
 
 TEST(Verifier, FindsTheSmallestErrorOfAnFp8Element) {
@@ -181,7 +181,7 @@ TEST(Verifier, FindsTheSmallestErrorOfAnFp8Scale) {
   EXPECT_THAT(verdict(small(Layout::expert_major, fp8_e4m3), alter), HasSubstr("row 0 is not token"));
 }
 
-TEST(Verifier, FindsThatScalesAreMissing) {
+TEST(Verifier, FindsMissingScales) {
   const auto alter = [](Output& output) { output.scales.resize(output.scales.size() - 1); };
   EXPECT_THAT(verdict(small(Layout::expert_major, fp8_e4m3), alter), HasSubstr("is not token"));
 }
@@ -189,12 +189,12 @@ TEST(Verifier, FindsThatScalesAreMissing) {
 TEST(Verifier, FindsTheSmallestErrorOfASum) {
   const auto alter = [](Output& output) { output.rows[0] ^= std::byte{1}; };
   for (const DType dtype : {f32, bf16, fp8_e4m3})
-    EXPECT_THAT(verdict(small(Layout::expert_major, dtype), leave, alter), HasSubstr("token 0, element 0 is"));
+    EXPECT_THAT(verdict(small(Layout::expert_major, dtype), unchanged, alter), HasSubstr("token 0, element 0 is"));
 }
 
-TEST(Verifier, FindsThatATokenHasNoResult) {
+TEST(Verifier, FindsAMissingResult) {
   const auto alter = [](Output& output) { output.drop_row(output.num_rows() - 1); };
-  EXPECT_THAT(verdict(small(Layout::expert_major, bf16), leave, alter), HasSubstr("the result is bf16 [23, 136]"));
+  EXPECT_THAT(verdict(small(Layout::expert_major, bf16), unchanged, alter), HasSubstr("the result is bf16 [23, 136]"));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-"""The command line as a user meets it. Usage: cli_test.py PATH_TO_SHUNT [unittest arguments]"""
+"""Tests of the command line. Usage: cli_test.py PATH_TO_SHUNT [unittest arguments]"""
 import json
 import os
 import resource
@@ -31,13 +31,13 @@ def shuffle(*arguments):
 
 
 class Help(unittest.TestCase):
-    def test_teaches_routings_systems_and_examples(self):
+    def test_explains_routings_systems_and_examples(self):
         text = shunt("bench", "shuffle", "--help").stdout
-        for word in ["--ranks", "--layout", "zipf:A", "trace:FILE", "--layer", "mpi_alltoallv", "mpirun -n 4", "-1 for a choice", "32 per core",
-                     "Of shunt, mpi_alltoallv, unfused, wire and rotation"]:
+        for word in ["--ranks", "--layout", "zipf:A", "trace:FILE", "--layer", "mpi_alltoallv", "mpirun -n 4", "-1 for a choice", "32 ranks per core",
+                     "Any of shunt (always measured), mpi_alltoallv, unfused, wire and rotation"]:
             self.assertIn(word, text)
 
-    def test_says_what_an_exit_status_means(self):
+    def test_explains_exit_status(self):
         self.assertIn("Exit status: 0 done, 1 an error, 2 a command line that is wrong", shunt("--help").stdout)
 
 
@@ -54,13 +54,13 @@ class ExitStatus(unittest.TestCase):
         for words in [["bench", "shufle"], ["shufle"], ["shufle", "--ranks", "2"]]:
             self.expect_wrong_usage(*words, word="shufle")
 
-    def test_of_what_is_missing_is_2(self):
+    def test_of_a_missing_option_is_2(self):
         self.expect_wrong_usage(word="subcommand is required")
         self.expect_wrong_usage("bench", word="subcommand is required")
         self.expect_wrong_usage("schedule", "--model", "tiny", word="--cluster is required")
         self.expect_wrong_usage("info", "--ranks", word="--ranks")
 
-    def test_of_a_value_that_an_option_does_not_take_is_2(self):
+    def test_of_an_invalid_value_is_2(self):
         for arguments, expected in [
             (["bench", "shuffle", "--world", "mars"], "--world: mars"),
             (["bench", "shuffle", "--seed", "-1"], "--seed: '-1', expected a whole number from 0 to 18446744073709551615"),
@@ -99,7 +99,7 @@ class ExitStatus(unittest.TestCase):
             self.assertIn("trace.json: File too large", done.stderr)
             self.assertEqual(os.listdir(folder), [])
 
-    def test_leading_zeros_make_no_other_number(self):
+    def test_leading_zeros_are_ignored(self):
         done = shunt("info", "--ranks", "0100000")
         self.assertIn("--ranks 100000: expected", done.stderr)
 
@@ -125,12 +125,12 @@ class Info(unittest.TestCase):
             for word in [words, "copy", "write", "read", "barrier"]:
                 self.assertIn(word, done.stdout)
 
-    def test_more_ranks_than_the_cores_can_serve_are_refused(self):
+    def test_too_many_ranks_per_core_are_refused(self):
         done = shunt("info", "--measure", "--ranks", "100000")
         self.assertEqual(done.returncode, 1)
-        self.assertRegex(done.stderr, r"--ranks 100000: expected 1 to \d+ on this host \(32 per core\)")
+        self.assertRegex(done.stderr, r"--ranks 100000: expected 1 to \d+ on this machine \(32 per core\)")
 
-    def test_an_unwritable_json_file_is_noticed_before_measuring(self):
+    def test_an_unwritable_json_file_is_an_error_before_measuring(self):
         done = shunt("info", "--measure", "--json", "/nonexistent/x.json")
         self.assertEqual(done.returncode, 1)
         self.assertEqual(done.stdout, "")
@@ -153,21 +153,21 @@ class FullDisk(unittest.TestCase):
             with self.subTest(arguments=arguments):
                 self.expect_error("bench", "shuffle", *SMALL, *arguments)
 
-    def test_under_diagnostics_changes_no_exit_status(self):
+    def test_does_not_change_the_exit_status_if_only_stderr_is_full(self):
         for expected, arguments in [(1, ["bench", "shuffle", "--tokens", "-1"]),
                                     (0, ["bench", "shuffle", *SMALL, "--world", "inproc", "--progress", "on"]),
                                     (0, ["bench", "shuffle", *SMALL, "--systems", "shunt", "--progress", "on"])]:
             with self.subTest(arguments=arguments), open("/dev/full", "w") as full:
                 self.assertEqual(subprocess.run([SHUNT, *arguments], stdout=subprocess.DEVNULL, stderr=full, timeout=120).returncode, expected)
 
-    def test_under_results_and_diagnostics_fails(self):
+    def test_fails_if_stdout_and_stderr_are_full(self):
         for arguments in [["info"], ["bench", "shuffle", *SMALL, "--world", "inproc"]]:
             with self.subTest(arguments=arguments), open("/dev/full", "w") as full:
                 self.assertEqual(subprocess.run([SHUNT, *arguments], stdout=full, stderr=full, timeout=120).returncode, 1)
 
 
 class ClosedStreams(unittest.TestCase):
-    def test_are_not_taken_for_shared_memory_or_pipes(self):
+    def test_are_not_reused_for_shared_memory_or_pipes(self):
         for arguments in [["--world", "inproc"], ["--systems", "shunt"], []]:
             for closed in ["0<&- 2>&-", "0<&-", "2>&-"]:
                 with self.subTest(arguments=arguments, closed=closed):
@@ -183,41 +183,41 @@ class Limits(unittest.TestCase):
         done = shunt("bench", "shuffle", *arguments)
         self.assertLess(time.monotonic() - start, 10)
         self.assertEqual(done.returncode, 1)
-        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)  # one process speaks: nothing was started
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)  # one line: no ranks were started
         for word in words:
             self.assertIn(word, done.stderr)
 
     def test_low_latency_is_measured_on_devices(self):
         self.expect_refused("--low-latency", words=["--low-latency: expected --device cuda"])
 
-    def test_what_would_not_fit_the_memory_is_refused_with_the_options_to_lower(self):
+    def test_runs_that_exceed_the_memory_are_refused_with_the_options_to_lower(self):
         for arguments in [["--tokens", "100000000"], ["--hidden", "500000000"], ["--tokens", "2000000", "--layout", "padded", "--topk", "1"],
                           ["--tokens", "100000000", "--world", "inproc", "--systems", "shunt"]]:
             with self.subTest(arguments=arguments):
                 fewer = [] if "--systems" in arguments else ["fewer --systems"]
                 self.expect_refused(*arguments, words=["GiB", "available", "--tokens", "--hidden", *fewer])
 
-    def test_sizes_that_nothing_could_count_are_refused_by_name(self):
+    def test_sizes_that_overflow_are_refused_by_name(self):
         largest = str(2**63 - 1)
         for option, value in [("--tokens", largest), ("--tokens", "1000000000"), ("--hidden", largest), ("--hidden", "1073741824"),
                               ("--experts", "2147483647")]:
             with self.subTest(option=option, value=value):
                 self.expect_refused(option, value, words=[option])
 
-    def test_more_ranks_than_the_cores_can_serve_are_refused(self):
-        self.expect_refused("--ranks", "1025", "--world", "inproc", words=["--ranks 1025", "on this host", "32 per core"])
+    def test_too_many_ranks_per_core_are_refused(self):
+        self.expect_refused("--ranks", "1025", "--world", "inproc", words=["--ranks 1025", "on this machine", "32 per core"])
 
     def launch(self, world_size, local_world_size):
-        """Rank 0 of a job on several hosts that nobody else comes to."""
+        """Runs rank 0 of a job on several machines without the other ranks."""
         variables = {"RANK": 0, "WORLD_SIZE": world_size, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": local_world_size, "MASTER_ADDR": "127.0.0.1",
                      "MASTER_PORT": 29507, "SHUNT_INTERFACE": "lo", "SHUNT_JOB_TOKEN": "test", "SHUNT_JOIN_MS": 100}
         return shunt("bench", "shuffle", *SMALL, "--world", "env", env={**os.environ, **{name: str(value) for name, value in variables.items()}})
 
-    def test_concern_the_ranks_of_this_host_alone(self):
+    def test_apply_only_to_ranks_of_this_machine(self):
         if "ucx     yes" not in shunt("info").stdout:
             self.skipTest("no UCX here")
         self.assertIn("rank 0 waited 100 ms in vain for these of 4000 ranks", self.launch(4000, 2).stderr)
-        self.assertRegex(self.launch(4000, 2000).stderr, r"--ranks 2000: expected 1 to \d+ on this host")
+        self.assertRegex(self.launch(4000, 2000).stderr, r"--ranks 2000: expected 1 to \d+ on this machine")
 
     @unittest.skipIf(os.environ.get("SHUNT_SANITIZE"), "sanitizers take memory of their own")
     def test_many_ranks_take_little_memory(self):
@@ -266,19 +266,19 @@ class BenchShuffle(unittest.TestCase):
                                      "--systems", "shunt", "--iterations", "1")
                     self.assertTrue(report["verified"])
 
-    def test_compares_fp8_rows_with_baselines_that_move_them_wider(self):
+    def test_compares_fp8_rows_with_baselines_in_bf16(self):
         report = shuffle("--world", "inproc", "--ranks", "2", "--dtype", "fp8_e4m3")
         ours, unfused = report["systems"]
         self.assertEqual(2 * ours["wire_bytes"], unfused["wire_bytes"])
 
-    def test_knows_every_routing(self):
+    def test_accepts_every_routing(self):
         for routing in ["uniform", "zipf:1.2", "node-local", "bimodal", "hot-ranks:3", "clustered:3"]:
             with self.subTest(routing=routing):
                 report = shuffle("--world", "inproc", "--ranks", "4", "--nodes", "2", "--routing", routing, "--systems", "shunt",
                                  "--iterations", "1")
                 self.assertEqual(report["config"]["routing"], routing)
 
-    def test_a_routing_that_cant_be_is_refused_before_anything_starts(self):
+    def test_an_invalid_routing_is_refused_before_anything_starts(self):
         for routing in ["zipf:inf", "zipf:nan", "zipf:1e9", "zipf:-1", "zipf:", "clustered:2.5", "clustered:11", "clustered:0", "hot-ranks:0.5", "node-local"]:
             with self.subTest(routing=routing):
                 done = shunt("bench", "shuffle", *SMALL, "--ranks", "4", "--nodes", "4", "--routing", routing)
@@ -293,7 +293,7 @@ class BenchShuffle(unittest.TestCase):
     def test_node_local_touches_one_node_per_token(self):
         report = shuffle("--world", "inproc", "--ranks", "2", "--nodes", "2", "--routing", "node-local", "--layout", "token_unique",
                          "--systems", "shunt")
-        # One node is one rank here, so a token travels at most once.
+        # A node is one rank here, so a token is sent at most once.
         self.assertLessEqual(report["systems"][0]["wire_bytes"], 2 * 40 * 48 * 2)
 
     def test_runs_ranks_as_processes_beside_mpi(self):
@@ -325,25 +325,25 @@ class BenchShuffle(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("/nonexistent/x.json", done.stderr)
 
-    def test_an_unwritable_json_file_is_noticed_before_measuring(self):
+    def test_an_unwritable_json_file_is_an_error_before_measuring(self):
         for path in ["/nonexistent/x.json", "/"]:
             done = shunt("bench", "shuffle", *SMALL, "--iterations", "1000000000", "--json", path)
             self.assertEqual(done.returncode, 1)
             self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
 
-    def test_ranks_of_no_launcher_are_refused(self):
+    def test_world_env_without_a_launcher_is_refused(self):
         done = shunt("bench", "shuffle", *SMALL, "--world", "env", "--ranks", "4")
         self.assertEqual(done.returncode, 1)
         self.assertIn("--world env: no launcher", done.stderr)
 
-    def test_other_ranks_than_the_launcher_started_are_refused(self):
+    def test_a_number_of_ranks_other_than_the_launchers_is_refused(self):
         launched = {**os.environ, "SHUNT_RANK": "0", "SHUNT_WORLD_SIZE": "1", "SHUNT_JOB": "test"}
         done = shunt("bench", "shuffle", *SMALL, "--world", "env", "--ranks", "4", env=launched)
         self.assertEqual(done.returncode, 1)
         self.assertIn("--ranks 4: shunt has started 1", done.stderr)
         self.assertEqual(shunt("bench", "shuffle", *SMALL, "--world", "env", env=launched).returncode, 0)
 
-    def test_speaks_of_one_rank_and_of_planning_only_once_warm(self):
+    def test_prints_singular_and_planning_only_after_warm_up(self):
         cold = shunt("bench", "shuffle", *SMALL, "--world", "inproc", "--ranks", "1").stdout
         self.assertIn("1 rank (", cold)
         self.assertNotIn("planning", cold)
@@ -378,17 +378,17 @@ class Trace(unittest.TestCase):
         self.assertEqual(self.run_trace("# recorded\n0 1 2\n\n7 8 9 3\n")[0], 0)
 
     def test_errors_name_file_and_line(self):
-        for text, expected in [("0 1 2\n0 1 99\n", "FILE:2: expert 99"), ("0 1 1\n", "FILE:1: expert 1 stands twice"),
+        for text, expected in [("0 1 2\n0 1 99\n", "FILE:2: expert 99"), ("0 1 1\n", "FILE:1: expert 1 is listed twice"),
                                ("0 1\n", "FILE:1: 2 experts"), ("0 1 two\n", "FILE:1: expected expert numbers"),
                                ("", "FILE: holds no tokens"), ("0 1 2\n0 1 -2\n", "FILE:2: expert -2"),
-                               ("0 1 2\n3 4", "FILE:2: the line has no end"), ("0 1 99999999999\n", "FILE:1:")]:
+                               ("0 1 2\n3 4", "FILE:2: the line has no line break"), ("0 1 99999999999\n", "FILE:1:")]:
             with self.subTest(text=text):
                 code, error = self.run_trace(text)
                 self.assertEqual(code, 1)
                 self.assertIn(expected, error)
 
 
-    def test_choices_that_were_dropped_travel_nowhere(self):
+    def test_dropped_choices_are_not_sent(self):
         text = "0 -1 2\n-1 -1 -1\n5 6 -1\n"
         for layout in ["expert_major", "token_unique", "padded"]:
             with self.subTest(layout=layout):
@@ -407,7 +407,7 @@ class Trace(unittest.TestCase):
         self.assertIn("--layer 8", done.stderr)
         self.assertIn("has layers 0 to 7", done.stderr)
 
-    def test_that_is_no_file_is_refused(self):
+    def test_path_that_is_no_file_is_refused(self):
         loop = os.path.join(self.enterContext(tempfile.TemporaryDirectory()), "loop")
         os.symlink(loop, loop)
         for path, expected in [("", "--routing trace"), ("/", "no regular file"), ("/nonexistent", "can't be opened: No such file"),

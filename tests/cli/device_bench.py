@@ -1,4 +1,4 @@
-"""What tests of benchmarks share, on the CPU and on a device."""
+"""Shared code of benchmark tests, on the CPU and on a device."""
 import json
 import os
 import subprocess
@@ -13,7 +13,7 @@ SKIPPED = 77
 
 
 class Bench:
-    """One verb of `shunt bench`, with options that make it small."""
+    """A verb of `shunt bench` with options for a small run."""
 
     def __init__(self, verb, small):
         self.verb = verb
@@ -23,7 +23,7 @@ class Bench:
         return subprocess.run([SHUNT, "bench", self.verb, *arguments], capture_output=True, text=True, timeout=120)
 
     def measure(self, test, *arguments):
-        """The report of a benchmark that must succeed, and what it printed."""
+        """Runs a benchmark that must succeed; returns its report and its output."""
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "report.json")
             done = self.run(*self.small, *arguments, "--json", path)
@@ -32,14 +32,14 @@ class Bench:
                 return json.load(file), done.stdout
 
     def why_not(self):
-        """What keeps this build or this machine from it; empty if nothing does."""
+        """Why this build or machine can't run it; empty if it can."""
         done = self.run(*self.small)
         says_why = "this build has no" in done.stderr or "find a device" in done.stderr
         return done.stderr.strip() if done.returncode != 0 and says_why else ""
 
 
 class BenchOnDevice(unittest.TestCase):
-    """Skipped where there is no device. A subclass says which benchmark."""
+    """Skipped without a device. Subclasses set the benchmark."""
     bench = None
 
     @classmethod
@@ -52,7 +52,7 @@ class BenchOnDevice(unittest.TestCase):
         return report
 
     def write_map(self, experts, ranks, replicas, layers=1):
-        """A file in which every rank holds an expert, and up to so many have a second copy; all layers are alike."""
+        """Writes equal maps for all layers; every rank has an expert, and up to `replicas` experts have a second copy."""
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         seed = 0
@@ -65,7 +65,7 @@ class BenchOnDevice(unittest.TestCase):
 
 
 class LayerOnHost(unittest.TestCase):
-    """Skipped where nothing computes products. A subclass says with which options."""
+    """Skipped without a GEMM library. Subclasses set the options."""
     bench = None
 
     @classmethod
@@ -80,13 +80,13 @@ class LayerOnHost(unittest.TestCase):
     def expect_refused(self, *arguments, words):
         done = self.bench.run(*self.bench.small, *arguments)
         self.assertEqual(done.returncode, 1, done.stderr)
-        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)  # one process speaks: nothing was started
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)  # one line: no ranks were started
         for word in words:
             self.assertIn(word, done.stderr)
 
 
 def main():
-    """Says why tests were skipped, and exits as ctest expects where all were."""
+    """Prints why tests were skipped; exits with ctest's skip code if all were."""
     result = unittest.main(module="__main__", exit=False).result
     has_run = result.testsRun > len(result.skipped)
     for _, reason in result.skipped:

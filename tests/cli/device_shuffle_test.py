@@ -1,4 +1,4 @@
-"""`shunt bench shuffle --device cuda` as a user meets it. Usage: device_shuffle_test.py PATH_TO_SHUNT [unittest arguments]"""
+"""Tests of `shunt bench shuffle --device cuda`. Usage: device_shuffle_test.py PATH_TO_SHUNT [unittest arguments]"""
 import unittest
 
 from device_bench import Bench, BenchOnDevice, main
@@ -8,7 +8,7 @@ SHUFFLE = Bench("shuffle", ["--device", "cuda", "--ranks", "4", "--tokens", "96"
 
 
 class Words(unittest.TestCase):
-    def test_what_can_not_be_is_said_before_a_device_is_looked_for(self):
+    def test_invalid_options_are_refused_before_a_device_is_used(self):
         for arguments, word in [(["--ranks", "0"], "--ranks"), (["--ranks", "33"], "--ranks"), (["--sms", "-1"], "--sms"),
                                 (["--graph", "-1"], "--graph"), (["--low-latency", "--graph", "0"], "--low-latency"),
                                 (["--low-latency", "--sms", "20"], "--sms"), (["--topk", "0"], "--topk"),
@@ -21,15 +21,15 @@ class Words(unittest.TestCase):
                 self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
                 self.assertIn(word, done.stderr)
 
-    def test_a_machine_without_a_device_is_told_so_in_one_line(self):
+    def test_a_missing_device_is_reported_in_one_line(self):
         if not (why := SHUFFLE.why_not()):
-            self.skipTest("this machine has one")
+            self.skipTest("this machine has a GPU")
         self.assertEqual(why.count("\n"), 0)
         self.assertIn("unsupported", why)
 
 
 class OnDevice(BenchOnDevice):
-    """Every run verifies all outputs before it measures."""
+    """Every run verifies all outputs before measuring."""
     bench = SHUFFLE
 
     def expect_times(self, values, names):
@@ -50,19 +50,19 @@ class OnDevice(BenchOnDevice):
                 with self.subTest(layout=layout, dtype=dtype):
                     self.measure("--layout", layout, "--dtype", dtype, "--systems", "shunt")
 
-    def test_verifies_experts_that_a_map_places(self):
+    def test_verifies_experts_placed_by_a_map(self):
         for layout, replicas in [("expert_major", 0), ("expert_major", 12), ("token_unique", 12), ("padded", 12)]:
             with self.subTest(layout=layout, replicas=replicas):
                 report = self.measure("--layout", layout, "--map", self.write_map(32, 4, replicas))
                 self.assertEqual({system["name"] for system in report["systems"]}, {"shunt", "unfused"})
 
-    def test_times_each_way_of_few_tokens(self):
+    def test_times_few_tokens_in_every_layout_and_dtype(self):
         for dtype in ["bf16", "fp8_e4m3"]:
             report = self.measure("--low-latency", "--dtype", dtype, "--systems", "shunt")
             self.expect_times(report, ["pair_ms", "graph_dispatch_ms", "graph_combine_ms"])
             self.assertEqual(report["config"]["layout"], "padded")
 
-    def test_keeps_to_few_multiprocessors(self):
+    def test_uses_only_the_given_multiprocessors(self):
         for layout in ["expert_major", "token_unique"]:
             few = self.measure("--sms", "20", "--layout", layout, "--systems", "shunt")["few_sms"]
             self.assertLessEqual(few["sms_seen"], 20)

@@ -1,9 +1,9 @@
-"""Files of expert maps, as tests of benchmarks need them."""
+"""Makes files of expert maps for tests of benchmarks."""
 import random
 
 
 def hash_of(numbers):
-    """As src/core/hash.hpp, written once more: what a file says must not change unnoticed."""
+    """The hash of src/core/hash.hpp, implemented a second time, so that a change of the file format is noticed."""
     mask, state = (1 << 64) - 1, 0x5348554e54
     for number in numbers:
         z = state ^ ((number + 0x9e3779b97f4a7c15 + (state << 6)) & mask)
@@ -14,7 +14,7 @@ def hash_of(numbers):
 
 
 def map_of(*layers, experts, nodes=1):
-    """Of [[experts of a rank], …] per layer, each ascending; copies have a share of 1."""
+    """A file for layers of [[experts of a rank], …], each ascending; copies have a share of 1."""
     numbers = [experts, nodes, len(layers[0]) // nodes, len(layers)]
     for ranks in layers:
         numbers += [len(rank) for rank in ranks]
@@ -34,7 +34,7 @@ def contiguous(experts, ranks):
 
 
 def shuffled(seed, experts, ranks, replicas=0):
-    """Every expert somewhere, up to so many of them once more; ranks hold different numbers, some maybe none."""
+    """Every expert on a random rank, and up to `replicas` of them on a second one; ranks hold different numbers, maybe none."""
     dice = random.Random(seed)
     placement = [set() for _ in range(ranks)]
     for expert in range(experts):

@@ -1,4 +1,4 @@
-"""What signals do to a benchmark and to all that it has started. Usage: interrupt_test.py PATH_TO_SHUNT [unittest arguments]"""
+"""Effects of signals on a benchmark and the processes it has started. Usage: interrupt_test.py PATH_TO_SHUNT [unittest arguments]"""
 import contextlib
 import os
 import shutil
@@ -28,12 +28,12 @@ def living_members(process_group, field=2):
 
 
 def session_members(session):
-    """The same for a session, whose ranks may be in groups of their own."""
+    """The same for a session, whose ranks may be in other process groups."""
     return living_members(session, field=3)
 
 
 def wait_until(condition):
-    """Whether it has become true within 20 seconds."""
+    """Waits up to 20 seconds; returns whether the condition became true."""
     deadline = time.monotonic() + 20
     while not condition():
         if time.monotonic() > deadline:
@@ -43,7 +43,7 @@ def wait_until(condition):
 
 
 def start_long_run(*arguments, **options):
-    """Two ranks of a benchmark that would run for minutes, in a session of its own."""
+    """Starts two ranks of a benchmark that would run for minutes, in a new session."""
     return subprocess.Popen([SHUNT, "bench", "shuffle", *SMALL, "--ranks", "2", "--iterations", "1000000", *arguments],
                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True, **options)
 
@@ -61,7 +61,7 @@ class Interrupt(unittest.TestCase):
             time.sleep(0.05)
         self.assertEqual(living_members(job.pid), [])
 
-    def test_leaves_the_old_report_as_it_was(self):
+    def test_does_not_change_an_existing_report(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "result.json")
             with open(path, "w") as file:
@@ -84,7 +84,7 @@ class Interrupt(unittest.TestCase):
         self.assertEqual(job.wait(timeout=20), -signal.SIGHUP)
         self.assertTrue(wait_until(lambda: not session_members(job.pid)), session_members(job.pid))
 
-    def test_signals_that_are_ignored_stay_so(self):
+    def test_ignored_signals_stay_ignored(self):
         for systems in ["shunt", "shunt,mpi_alltoallv"]:
             with self.subTest(systems=systems):
                 job = start_long_run("--systems", systems, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
@@ -111,7 +111,7 @@ class InterruptBesideMpi(unittest.TestCase):
         self.assertTrue(any("/pid." in file for file in self.files), self.files)
 
     def named_files(self):
-        """What mpirun and the ranks have mapped and another process could find, with the folders of this run that hold it."""
+        """Named files that mpirun and the ranks have mapped, and the folders of this run."""
         files = set()
         for pid in session_members(self.job.pid):
             with contextlib.suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{pid}/maps") as maps:
@@ -124,7 +124,7 @@ class InterruptBesideMpi(unittest.TestCase):
         wait_until(lambda: not any(map(os.path.exists, self.files)))
         self.assertEqual([file for file in self.files if os.path.exists(file)], [])
 
-    def test_a_killed_benchmark_takes_mpirun_and_its_ranks_along(self):
+    def test_killing_the_benchmark_ends_mpirun_and_its_ranks(self):
         self.job.kill()
         self.job.wait()
         self.expect_nothing_left()
@@ -134,22 +134,22 @@ class InterruptBesideMpi(unittest.TestCase):
         self.assertEqual(self.job.wait(timeout=20), -number)
         self.expect_nothing_left()
 
-    def test_ctrl_c_is_the_status_that_a_shell_sees(self):
+    def test_ctrl_c_is_visible_in_the_exit_status(self):
         self.expect_the_signal_to_end_the_run(signal.SIGINT)
 
-    def test_hangup_is_the_status_that_a_shell_sees(self):
+    def test_hangup_is_visible_in_the_exit_status(self):
         self.expect_the_signal_to_end_the_run(signal.SIGHUP)
 
-    def test_terminate_is_the_status_that_a_shell_sees(self):
+    def test_terminate_is_visible_in_the_exit_status(self):
         self.expect_the_signal_to_end_the_run(signal.SIGTERM)
 
     def test_a_signal_to_process_and_group_leaves_nothing(self):
-        self.job.terminate()  # as timeout(1) does; mpirun that gets two signals ends without removing its files
+        self.job.terminate()  # like timeout(1); after a second signal mpirun ends without removing its files
         os.killpg(self.job.pid, signal.SIGTERM)
         self.assertEqual(self.job.wait(timeout=20), -signal.SIGTERM)
         self.expect_nothing_left()
 
-    def test_an_mpirun_that_does_not_answer_is_killed(self):
+    def test_an_unresponsive_mpirun_is_killed(self):
         os.kill(self.mpirun(), signal.SIGSTOP)
         self.expect_the_signal_to_end_the_run(signal.SIGTERM)
 

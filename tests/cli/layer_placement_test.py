@@ -7,7 +7,7 @@ import tempfile
 from device_bench import Bench, LayerOnHost, main
 from expert_maps import contiguous, map_of
 
-TRACE = pathlib.Path(__file__).parent.parent / "data/moe64k8-small.trace"  # 6,144 tokens; 3,072 of them with scores in layers 4 and 7
+TRACE = pathlib.Path(__file__).parent.parent / "data/moe64k8-small.trace"  # 6,144 tokens; 3,072 of them have scores in layers 4 and 7
 SYSTEMS = ["conventional", "expert_major", "token_unique"]
 TOKENS, HIDDEN, ROW_BYTES = 64, 24, 48
 PLACED = Bench("layer", ["--world", "inproc", "--ranks", "4", "--tokens", str(TOKENS), "--hidden", str(HIDDEN), "--ffn", "16", "--iterations", "2", "--warmup", "0"])
@@ -31,7 +31,7 @@ class Placement(LayerOnHost):
         return self.write(name, json.dumps(map_of(*[placement] * layers, experts=max(max(rank) for rank in placement) + 1)))
 
     def map_of_evens(self):
-        """64 experts on 4 ranks, those of equal rest together."""
+        """64 experts on 4 ranks; experts with equal remainders share a rank."""
         return self.write_map("map.json", [list(range(rank, 64, 4)) for rank in range(4)])
 
     def map_with_copies(self):
@@ -43,7 +43,7 @@ class Placement(LayerOnHost):
     def names(self, *arguments):
         return [system["name"] for system in self.real(*arguments)[0]["systems"]]
 
-    def test_has_the_rows_that_are_asked_for(self):
+    def test_has_the_requested_systems(self):
         placed, copies = self.map_of_evens(), self.map_with_copies()
         self.assertEqual(self.names(), SYSTEMS)
         self.assertEqual(self.names("--map", placed), SYSTEMS + ["map"])
@@ -52,7 +52,7 @@ class Placement(LayerOnHost):
         self.assertEqual(self.names("--map", placed, "--replica-map", copies, "--prune", "2"), SYSTEMS + ["map", "replicas", "pruned"])
         self.assertEqual(self.names("--systems", "conventional", "--map", placed), ["conventional", "map"])
 
-    def test_every_token_of_every_row_is_what_plain_loops_compute(self):
+    def test_every_system_agrees_with_plain_loops(self):
         for nodes, dtype in [("1", "f32"), ("2", "bf16"), ("4", "f32")]:
             with self.subTest(nodes=nodes, dtype=dtype):
                 report, _ = self.real("--nodes", nodes, "--dtype", dtype, "--map", self.map_of_evens(), "--replica-map", self.map_with_copies(),
@@ -61,7 +61,7 @@ class Placement(LayerOnHost):
                 for system in report["systems"]:
                     self.assertLess(system["largest_error"], 1e-5 if dtype == "f32" else 8e-3)
 
-    def test_compares_each_row_with_the_first_and_with_the_one_before(self):
+    def test_compares_each_system_with_the_first_and_the_previous(self):
         report, text = self.real("--map", self.map_of_evens(), "--prune", "2", "--iterations", "3")
         systems = report["systems"]
         self.assertNotIn("speedup_over_previous", systems[0])
@@ -73,22 +73,22 @@ class Placement(LayerOnHost):
         for word in ["than the row before", "C_T", "pruned by score to at most 2 ranks", "scores of all experts known"]:
             self.assertIn(word, text)
 
-    def test_figures_are_those_of_the_tokens_and_the_map(self):
+    def test_figures_follow_from_the_tokens_and_the_map(self):
         trace = self.write("trace.txt", "0 2 4\n1 3 5\n")
         arguments = ["--ranks", "2", "--nodes", "2", "--experts", "6", "--topk", "3", "--routing", f"trace:{trace}"]
         placed = self.write_map("two.json", [[0, 2, 4], [1, 3, 5]], layers=1)
         report, _ = self.measure(*arguments, "--map", placed)
         of = {system["name"]: system for system in report["systems"]}
-        # Experts in order: of 0, 2, 4 the last is on the other rank, of 1, 3, 5 the last two are.
+        # With experts in order, token 0 2 4 has its last expert on the other rank, token 1 3 5 its last two.
         self.assertEqual([of[name]["c_t"] for name in SYSTEMS + ["map"]], [2, 2, 2, 1])
         self.assertEqual([of[name]["c_t_node"] for name in SYSTEMS + ["map"]], [2, 2, 2, 1])
         self.assertEqual({system["load"] for system in report["systems"]}, {1})
         self.assertEqual(of["conventional"]["wire_bytes"], 2 * TOKENS // 2 * 3 * ROW_BYTES)
         self.assertEqual(of["token_unique"]["wire_bytes"], 2 * TOKENS * ROW_BYTES)
-        # A token of all-even or all-odd experts goes to one rank, and half of the tokens are at home on the other.
+        # A token with only even or only odd experts uses one rank, and half of the tokens are on that rank already.
         self.assertEqual((of["map"]["wire_bytes"], of["map"]["cross_node_bytes"]), (TOKENS * ROW_BYTES, TOKENS * ROW_BYTES))
 
-    def test_copies_bring_a_token_to_fewer_ranks(self):
+    def test_copies_reduce_the_ranks_per_token(self):
         trace = self.write("trace.txt", "0 1\n2 3\n")
         arguments = ["--ranks", "2", "--experts", "4", "--topk", "2", "--routing", f"trace:{trace}"]
         placed = self.write_map("apart.json", [[0, 2], [1, 3]], layers=1)
@@ -96,14 +96,14 @@ class Placement(LayerOnHost):
         report, _ = self.measure(*arguments, "--map", placed, "--replica-map", copies)
         self.assertEqual([(system["name"], system["c_t"]) for system in report["systems"]][2:], [("token_unique", 1), ("map", 2), ("replicas", 1)])
 
-    def test_routing_does_not_follow_the_map(self):
-        """So that rows differ by their maps alone; `bimodal` draws by the ranks that experts are on."""
+    def test_routing_does_not_depend_on_the_map(self):
+        """`bimodal` depends on the map, but systems must differ by their maps only."""
         report, _ = self.measure("--routing", "bimodal", "--map", self.write_map("one.json", [list(range(61)), [61], [62], [63]], layers=1))
         loads = [system["load"] for system in report["systems"]]
         self.assertLess(max(loads[:3]), 2)
         self.assertGreater(loads[3], 3.5)
 
-    def test_pruning_replaces_by_scores_where_all_tokens_have_them(self):
+    def test_pruning_replaces_by_scores_if_all_tokens_have_them(self):
         for layer in ["4", "7"]:
             report, _ = self.real("--map", self.map_of_evens(), "--prune", "2", layer=layer)
             before, pruned = report["systems"][-2:]
@@ -119,16 +119,16 @@ class Placement(LayerOnHost):
             self.assertLess(pruned["wire_bytes"], before["wire_bytes"])
             self.assertEqual(report["pruning"], figures)
 
-    def test_pruning_holds_for_the_copies_that_plans_choose(self):
+    def test_pruning_limits_ranks_of_the_chosen_copies(self):
         report, _ = self.real("--replica-map", self.map_with_copies(), "--prune", "2", "--tokens", "512", "--verify", "1")
         before, pruned = report["systems"][-2:]
         self.assertGreater(before["c_t"], 2)
         self.assertLessEqual(pruned["c_t"], 2)
         self.assertLessEqual(pruned["wire_bytes"], 2 * 4 * 512 * ROW_BYTES)
-        # A handful of tokens lose an expert because their copies lie apart.
+        # A few tokens lose an expert because the copies are on different ranks.
         self.assertLess(pruned["pruning"]["num_dropped"], 4 * 512 * 8 // 100)
 
-    def test_pruning_drops_where_some_token_has_no_scores(self):
+    def test_pruning_drops_if_some_token_has_no_scores(self):
         with_scores = self.real("--prune", "2", "--first-token", str(3072 - 4 * TOKENS))[0]["pruning"]
         self.assertEqual((with_scores["scores"], with_scores["num_dropped"]), ("all experts", 0))
         for arguments in [["--first-token", str(3073 - 4 * TOKENS)], ["--layer", "0"]]:
@@ -148,19 +148,19 @@ class Placement(LayerOnHost):
         self.assertEqual((report["c_t_node"], report["pruning"]["level"]), (1, "nodes"))
         self.assertGreater(report["c_t"], 1)
         self.assertIn("at most 1 nodes per token", text)
-        # More than there are changes nothing.
+        # A limit above the number of ranks changes nothing.
         report, _ = self.real("--prune", "4")
         self.assertEqual((report["pruning"]["mass_kept"], report["pruning"]["share_changed"]), (1, 0))
         self.assertEqual(report["systems"][-1]["wire_bytes"], report["systems"][-2]["wire_bytes"])
 
-    def test_ranks_take_runs_from_the_first_token_on(self):
+    def test_ranks_use_runs_from_the_first_token_on(self):
         trace = self.write("trace.txt", "0 1\n" * TOKENS + "0 2\n" * TOKENS + "0 1\n" * TOKENS)
         arguments = ["--ranks", "2", "--experts", "4", "--topk", "2", "--routing", f"trace:{trace}", "--systems", "token_unique"]
         self.assertEqual([self.measure(*arguments, "--first-token", str(first))[0]["c_t"] for first in [0, TOKENS // 2, 2 * TOKENS]], [1.5, 1.5, 1])
         self.assertEqual(self.measure(*arguments, "--first-token", "1")[0]["config"]["first_token"], 1)
         self.expect_refused(*arguments, "--first-token", str(3 * TOKENS), words=[f"--first-token {3 * TOKENS}", trace, f"tokens 0 to {3 * TOKENS - 1}"])
 
-    def test_what_can_not_be_is_refused_by_name(self):
+    def test_invalid_options_are_refused_by_name(self):
         self.expect_refused("--prune", "0", words=["--prune: expected at least 1"])
         self.expect_refused("--prune", "-2", words=["--prune: expected at least 1"])
         self.expect_refused("--prune-by", "similarity", words=["--prune-by: expected --prune with it"])
@@ -173,7 +173,7 @@ class Placement(LayerOnHost):
         self.expect_refused("--replica-map", self.map_with_copies(), "--ranks", "2", words=["--replica-map", "for 4 ranks, but there are 2"])
         self.expect_refused("--device", "cuda", "--replica-map", self.map_with_copies(), words=["--replica-map", "--device cuda"])
 
-    def test_words_that_are_none_of_the_known_are_refused(self):
+    def test_unknown_words_are_refused(self):
         for arguments, word in [(["--prune"], "--prune"), (["--prune", "two"], "--prune"), (["--prune", "2", "--prune-level", "racks"], "--prune-level"),
                                 (["--prune", "2", "--prune-by", "luck"], "--prune-by")]:
             done = PLACED.run(*PLACED.small, *arguments)

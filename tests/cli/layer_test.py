@@ -1,4 +1,4 @@
-"""`shunt bench layer` on the CPU as a user meets it. Usage: layer_test.py PATH_TO_SHUNT [unittest arguments]"""
+"""Tests of `shunt bench layer` on the CPU. Usage: layer_test.py PATH_TO_SHUNT [unittest arguments]"""
 import json
 import os
 import subprocess
@@ -15,7 +15,7 @@ FIGURES = ["plan_ms", "dispatch_ms", "experts_ms", "combine_ms", "layer_ms", "de
 class OnHost(LayerOnHost):
     bench = LAYER
 
-    def test_every_token_is_what_plain_loops_compute(self):
+    def test_every_token_agrees_with_plain_loops(self):
         for ranks, world, dtype in [("1", "shm", "f32"), ("2", "shm", "bf16"), ("4", "inproc", "f32"), ("7", "inproc", "bf16")]:
             for nodes in {"1", ranks}:
                 with self.subTest(ranks=ranks, world=world, nodes=nodes):
@@ -24,7 +24,7 @@ class OnHost(LayerOnHost):
                     for system in report["systems"]:
                         self.assertLess(system["largest_error"], 1e-5 if dtype == "f32" else 8e-3)
 
-    def test_reports_the_figures_of_all_systems_and_of_the_last_at_the_top(self):
+    def test_reports_all_systems_and_the_last_at_the_top_level(self):
         report, text = self.measure("--ranks", "2")
         self.assertEqual([system["name"] for system in report["systems"]], SYSTEMS)
         self.assertEqual(report["config"]["systems"], SYSTEMS)
@@ -51,7 +51,7 @@ class OnHost(LayerOnHost):
             parts = sum(system[part] for part in ["plan_ms", "dispatch_ms", "experts_ms", "combine_ms"])
             self.assertAlmostEqual(parts, system["layer_ms"], places=6)
 
-    def test_measures_the_systems_that_are_named_and_compares_with_the_first(self):
+    def test_measures_the_given_systems_and_compares_with_the_first(self):
         report, _ = self.measure("--systems", "token_unique,conventional")
         self.assertEqual([system["name"] for system in report["systems"]], ["token_unique", "conventional"])
         self.assertEqual(report["systems"][1]["speedup"]["over"], "token_unique")
@@ -59,7 +59,7 @@ class OnHost(LayerOnHost):
         self.assertEqual([system["name"] for system in report["systems"]], ["token_unique"])
         self.assertNotIn("faster than", text)
 
-    def test_takes_routings_that_leave_experts_and_ranks_without_rows(self):
+    def test_accepts_routings_that_leave_experts_and_ranks_without_rows(self):
         self.measure("--ranks", "7", "--world", "inproc", "--experts", "5", "--topk", "1", "--tokens", "3", "--routing", "zipf:6", "--verify", "3")
 
     def test_ranks_of_a_launcher_form_the_world(self):
@@ -78,23 +78,23 @@ class OnHost(LayerOnHost):
                 report = json.load(file)
         self.assertEqual((report["config"]["ranks"], report["config"]["world"]), (2, "shm"))
 
-    def test_what_can_not_be_is_refused_by_name(self):
+    def test_invalid_options_are_refused_by_name(self):
         for option, value in [("--ffn", "0"), ("--verify", "0"), ("--tokens", "0"), ("--layout", "padded"), ("--dtype", "f16"), ("--dtype", "fp8_e4m3"),
                               ("--systems", "fast"), ("--systems", "token_unique,token_unique"), ("--chunks", "2"), ("--graph", "2"),
                               ("--routing", "none"), ("--ranks", "0"), ("--nodes", "3")]:
             with self.subTest(option=option, value=value):
                 self.expect_refused(option, value, words=[option])
 
-    def test_options_that_contradict_each_other_are_refused(self):
+    def test_contradictory_options_are_refused(self):
         self.expect_refused("--layout", "token_unique", "--systems", "conventional", words=["--layout", "--systems"])
         self.expect_refused("--device", "cuda", "--systems", "conventional", words=["--systems", "--device cuda"])
         self.expect_refused("--device", "cuda", "--world", "shm", words=["--world shm", "inproc"])
         self.expect_refused("--world", "env", words=["--world env", "launcher"])
 
-    def test_what_would_not_fit_the_memory_is_refused_with_the_options_to_lower(self):
+    def test_runs_that_exceed_the_memory_are_refused_with_the_options_to_lower(self):
         self.expect_refused("--ffn", "1000000", "--hidden", "1000000", words=["GiB", "--ffn", "--experts", "--systems"])
 
-    def test_an_unwritable_file_is_noticed_first(self):
+    def test_an_unwritable_file_is_an_error_before_measuring(self):
         self.expect_refused("--json", "/nonexistent/x.json", words=["/nonexistent"])
 
 

@@ -1,4 +1,4 @@
-"""Benchmarks on experts that a map places. Usage: map_test.py PATH_TO_SHUNT [unittest arguments]"""
+"""Benchmarks with experts placed by a map. Usage: map_test.py PATH_TO_SHUNT [unittest arguments]"""
 import json
 import os
 import shutil
@@ -43,7 +43,7 @@ class WithMap(unittest.TestCase):
         return subprocess.run([SHUNT, "bench", "shuffle", *SMALL, *arguments], capture_output=True, text=True, timeout=120)
 
     def shuffle(self, *arguments):
-        """The report of a benchmark that must succeed."""
+        """Runs a benchmark that must succeed; returns its report."""
         path = os.path.join(self.folder, "result.json")
         done = self.run_shuffle(*arguments, "--json", path)
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -65,7 +65,7 @@ class Map(WithMap):
                 arguments += ["--world", "inproc", "--ranks", "4"]
                 self.assertEqual(self.figures(*arguments), self.figures(*arguments, "--map", path))
 
-    def test_of_any_kind_gives_results_that_are_verified(self):
+    def test_of_any_kind_gives_verified_results(self):
         for seed in range(3):
             for replicas in [0, 7]:
                 path = self.write(map_of(shuffled(seed, 4, replicas)))
@@ -81,7 +81,7 @@ class Map(WithMap):
             with self.subTest(routing=routing):
                 self.shuffle("--world", "inproc", "--ranks", "4", "--nodes", "2", "--routing", routing, "--map", path, "--dtype", "fp8_e4m3")
 
-    def test_holds_for_ranks_that_are_processes(self):
+    def test_works_with_ranks_as_processes(self):
         path = self.write(map_of(shuffled(5, 3, 4)))
         systems = ["shunt", "unfused"]
         if shutil.which("mpirun") and "mpi     yes" in subprocess.run([SHUNT, "info"], capture_output=True, text=True).stdout:
@@ -89,7 +89,7 @@ class Map(WithMap):
         report = self.shuffle("--ranks", "3", "--systems", ",".join(systems), "--map", path)
         self.assertEqual([system["name"] for system in report["systems"]], systems)
 
-    def test_is_that_of_the_layer(self):
+    def test_is_the_map_of_the_layer(self):
         layers = [contiguous(4), shuffled(1, 4), shuffled(2, 4, 6)]
         path = self.write(map_of(*layers))
         arguments = ["--world", "inproc", "--ranks", "4", "--systems", "shunt", "--layout", "token_unique"]
@@ -99,21 +99,21 @@ class Map(WithMap):
         self.assertEqual(figures[0], self.figures(*arguments, "--map", path))
         self.assertEqual(len({str(each) for each in figures}), 3)
 
-    def test_that_brings_experts_together_saves_what_it_should(self):
+    def test_that_groups_experts_saves_the_expected_bytes(self):
         trace = os.path.join(self.folder, "trace.txt")
         with open(trace, "w") as file:
             file.write("0 2 4\n1 3 5\n")
         arguments = ["--world", "inproc", "--ranks", "2", "--systems", "shunt", "--layout", "token_unique", "--routing", f"trace:{trace}"]
         path = self.write(map_of([[0, 2, 4, 6, 8], [1, 3, 5, 7, 9]]))
         row_bytes, tokens = 2 * HIDDEN, 2 * TOKENS
-        # A token is read once and written once per rank that it reaches; half of the tokens are at home on the other.
+        # A token is read once and written once per rank that it is sent to; half of the tokens are on that rank already.
         [[_, _, wire, moved]] = self.figures(*arguments, "--map", path)
         self.assertEqual((wire, moved), (tokens // 2 * row_bytes, 2 * tokens * row_bytes))
-        # 0, 2, 4 are on rank 0 without it, and of 1, 3, 5 the last is not.
+        # Without the map, experts 0, 2 and 4 are on rank 0, and so are 1 and 3 but not 5.
         [[_, _, wire, moved]] = self.figures(*arguments)
         self.assertEqual((wire, moved), (tokens // 2 * row_bytes + tokens // 4 * row_bytes, (2 * tokens + tokens // 2) * row_bytes))
 
-    def test_is_what_tokens_are_pruned_to(self):
+    def test_is_used_for_pruning(self):
         path = self.write(map_of(shuffled(3, 4)))
         for layout in ["expert_major", "token_unique"]:
             report = self.shuffle("--world", "inproc", "--ranks", "4", "--layout", layout, "--map", path, "--prune", "1")
@@ -128,7 +128,7 @@ class WrongMap(WithMap):
         for world in ["inproc", "shm"]:
             done = self.run_shuffle("--world", world, "--ranks", "4", "--map", path, *arguments)
             self.assertEqual(done.returncode, 1)
-            self.assertEqual(done.stderr.count("\n"), 1, done.stderr)  # one process speaks: nothing was started
+            self.assertEqual(done.stderr.count("\n"), 1, done.stderr)  # one line: no ranks were started
             self.assertIn(expected, done.stderr.replace(path, "FILE"))
 
     def test_for_other_ranks_or_experts_is_refused_with_both_numbers(self):
@@ -151,7 +151,7 @@ class WrongMap(WithMap):
             with self.subTest(expected=expected):
                 self.expect_refused(content, expected)
 
-    def test_that_is_no_file_is_refused(self):
+    def test_path_that_is_no_file_is_refused(self):
         for path, expected in [("/", "no regular file"), ("/nonexistent", "can't be opened")]:
             done = self.run_shuffle("--map", path)
             self.assertEqual(done.returncode, 1)

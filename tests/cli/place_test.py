@@ -1,4 +1,4 @@
-"""shunt place from the outside. Usage: place_test.py PATH_TO_SHUNT [unittest arguments]"""
+"""Tests of `shunt place`. Usage: place_test.py PATH_TO_SHUNT [unittest arguments]"""
 import json
 import os
 import re
@@ -19,13 +19,13 @@ class PlaceCase(WithFolder):
         return subprocess.run([SHUNT, "place", *arguments], capture_output=True, text=True, timeout=240)
 
     def placed(self, *arguments):
-        """What it printed; it must succeed."""
+        """Runs it, which must succeed; returns its output."""
         done = self.place(*arguments)
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout
 
     def refused(self, *arguments):
-        """What it complained of, in one line; nothing may be left behind."""
+        """Runs it, which must fail with one line and leave no file; returns the error."""
         before = sorted(os.listdir(self.folder))
         done = self.place(*arguments)
         self.assertNotEqual(done.returncode, 0, done.stdout)
@@ -60,7 +60,7 @@ class Place(PlaceCase):
         for layer in methods[0]["layers"]:
             self.assertLessEqual(layer["load"], layer["load_limit"] * (1 + 1e-9))
 
-    def test_maps_are_what_the_figures_say(self):
+    def test_maps_have_the_reported_figures(self):
         self.placed("--trace", REAL, "--ranks-per-node", "4", "--objective", "c_t", *QUICK, "-o", self.path("map.json"), "--json", self.path("report.json"))
         self.placed("--trace", REAL, "--stats", "--map", self.path("map.json"), "--json", self.path("stats.json"))
         placed, stats = self.report()["methods"][0]["layers"], self.report("stats.json")["layers"]
@@ -68,14 +68,14 @@ class Place(PlaceCase):
             for key in FIGURES:
                 self.assertAlmostEqual(one[key], other[key])
 
-    def test_gives_the_same_bytes_every_time(self):
+    def test_is_deterministic(self):
         trace = self.generated(tokens=3000, experts=32)
         for name in ("a.json", "b.json"):
             self.placed("--trace", trace, "--ranks-per-node", "4", "--replicas", "25", "--load-limit", "1.3", *QUICK, "-o", self.path(name))
         with open(self.path("a.json")) as a, open(self.path("b.json")) as b:
             self.assertEqual(a.read(), b.read())
 
-    def test_a_map_with_copies_runs(self):
+    def test_a_map_with_copies_can_be_used(self):
         self.placed("--trace", REAL, "--ranks-per-node", "2", "--replicas", "12.5", "--load-limit", "1.2", *QUICK, "-o", self.path("map.json"))
         done = subprocess.run([SHUNT, "bench", "shuffle", "--ranks", "2", "--world", "inproc", "--systems", "shunt", "--tokens", "64", "--hidden", "64",
                                "--layout", "token_unique", "--routing", f"trace:{REAL}", "--map", self.path("map.json"), "--layer", "7",
@@ -83,7 +83,7 @@ class Place(PlaceCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertTrue(self.report("bench.json")["verified"])
 
-    def test_says_what_pruning_keeps(self):
+    def test_reports_the_mass_that_pruning_keeps(self):
         self.placed("--trace", REAL, "--ranks-per-node", "4", "--objective", "c_t", "--prune", "2", *QUICK, "--json", self.path("report.json"))
         layers = self.report()["methods"][0]["layers"]
         for layer in layers:
@@ -108,16 +108,16 @@ class Place(PlaceCase):
         self.assertIn(" 1024 ", once)
         self.assertIn(" 2048 ", twice)
 
-    def test_a_cut_of_several_traces_is_a_cut_in_time(self):
-        # Were files read one after the other, the map would be made from the first alone and held out on the second.
+    def test_the_holdout_of_several_traces_is_the_last_part_of_each(self):
+        # If files were read one after the other, the map would be made from the first file only.
         skewed, even = self.generated("zipf", tokens=4096, experts=16, exponent=3), self.generated("uniform", tokens=4096, experts=16)
         self.placed("--trace", skewed, "--trace", even, "--ranks-per-node", "4", "--holdout", "0.5", *QUICK, "--method", "contiguous",
                     "--json", self.path("report.json"))
         (method,) = self.report()["methods"]
         self.assertAlmostEqual(method["load"], method["held_out"]["load"], delta=0.1)
 
-    def test_a_method_to_compare_with_may_fail(self):
-        # One expert has an eighth of all rows, so without copies a rank of sixteen has twice the mean.
+    def test_a_failing_baseline_is_left_out(self):
+        # One expert has an eighth of all rows, so without copies one of sixteen ranks has twice the mean.
         trace = self.generated("zipf", tokens=3000, experts=32, exponent=4)
         done = self.place("--trace", trace, "--ranks-per-node", "16", "--replicas", "100", "--method", "all", *QUICK, "--json", self.path("report.json"))
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -126,7 +126,7 @@ class Place(PlaceCase):
 
 
 class WrongPlace(PlaceCase):
-    def test_options_that_make_no_sense(self):
+    def test_invalid_options_are_refused(self):
         trace = self.generated(tokens=100, experts=16)
         output = ["-o", self.path("map.json")]
         for words, complaint in [
@@ -156,14 +156,14 @@ class WrongPlace(PlaceCase):
             with self.subTest(words=words):
                 self.assertIn(complaint, self.refused(*words))
 
-    def test_a_limit_that_cannot_be_met_names_the_least(self):
+    def test_an_unreachable_load_limit_is_refused_with_the_least_possible(self):
         trace = self.generated("zipf", layers=5, tokens=2000, experts=16, exponent=2)
         complaint = self.refused("--trace", trace, "--ranks-per-node", "8", "--load-limit", "1.01", "-o", self.path("map.json"))
         self.assertRegex(complaint, r"layer \d: .*within 1\.01.*the least found is \d\.\d{4}")
         least = re.search(r"least found is ([\d.]+)", complaint)[1]
         self.placed("--trace", trace, "--ranks-per-node", "8", "--load-limit", least, *QUICK, "-o", self.path("map.json"))
 
-    def test_files_that_are_no_traces(self):
+    def test_files_that_are_not_traces_are_refused(self):
         trace = self.generated(tokens=1000, experts=16)
         with open(trace, "rb") as file:
             content = bytearray(file.read())
@@ -176,7 +176,7 @@ class WrongPlace(PlaceCase):
                 self.assertIn(self.path(name), self.refused("--trace", self.path(name), "-o", self.path("map.json")))
         self.assertIn("missing", self.refused("--trace", self.path("missing"), "-o", self.path("map.json")))
 
-    def test_maps_of_another_model(self):
+    def test_maps_of_another_model_are_refused(self):
         one, other = self.generated(tokens=500, experts=16), self.generated("uniform", tokens=500, experts=24)
         self.placed("--trace", one, "--ranks-per-node", "2", *QUICK, "-o", self.path("map.json"))
         self.assertIn("16 experts", self.refused("--trace", other, "--stats", "--map", self.path("map.json")))

@@ -22,14 +22,14 @@ def figures(c_t, load, ms):
 
 
 def method(name, c_t, load, ms, rank_load, **layer_fields):
-    """Later layers are a little better, held-out tokens a little worse."""
+    """A method whose later layers are slightly better and whose held-out figures are slightly worse."""
     layers = [{"layer": layer, **figures(c_t - 0.1 * layer, load, ms), "rank_load": rank_load, **layer_fields,
                "held_out": figures(c_t - 0.1 * layer + 0.05, load, ms)} for layer in range(LAYERS)]
     return {"method": name, **figures(c_t, load, ms), "held_out": figures(c_t + 0.05, load + 0.01, ms + 0.1), "layers": layers}
 
 
 def clustered(experts, clusters):
-    """An expert and those whose numbers are a multiple of `clusters` away are chosen together, and no others."""
+    """Co-activation of experts in the same cluster (equal numbers modulo `clusters`) only."""
     return [[0.8 if a % clusters == b % clusters else 0 for b in range(experts)] for a in range(experts)]
 
 
@@ -47,7 +47,7 @@ def place_report(**changes):
 
 
 def larger_report(experts, nodes, ranks_per_node, layers, copies):
-    """As large as reports get, with copies of experts on every rank."""
+    """A report of the largest size, with copies of experts on every rank."""
     ranks = nodes * ranks_per_node
     held = [sorted([*range(rank * experts // ranks, (rank + 1) * experts // ranks), *((rank * 7 + i) % experts for i in range(copies))])
             for rank in range(ranks)]
@@ -71,7 +71,7 @@ class ReportCase(WithFolder):
         return subprocess.run([SHUNT, "report", *arguments], capture_output=True, text=True, timeout=120)
 
     def page_of(self, content):
-        """The text of a page that must be made."""
+        """Makes a page, which must succeed; returns its text."""
         done = self.run_report(self.write(content), "-o", self.path("page.html"))
         self.assertEqual(done.returncode, 0, done.stderr)
         with open(self.path("page.html")) as file:
@@ -79,7 +79,7 @@ class ReportCase(WithFolder):
 
 
 class Report(ReportCase):
-    def test_writes_beside_the_file_unless_told_where(self):
+    def test_writes_beside_the_file_by_default(self):
         done = self.run_report(self.write(place_report()))
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertIn(f"written to {self.path('place.html')}", done.stdout)
@@ -88,13 +88,13 @@ class Report(ReportCase):
         with open(self.path("place.html")) as page, open(self.path("other.page")) as other:
             self.assertEqual(page.read(), other.read())
 
-    def test_page_names_nothing_outside_itself(self):
+    def test_page_is_self_contained(self):
         page = self.page_of(place_report())
         self.assertNotRegex(page, "https?://|@import|url\\(|<script|<link|<iframe")
         for target in re.findall(r'(?:href|src)="([^"]*)"', page):
             self.assertRegex(target, "^(#[a-z0-9]+|data:image/png;base64,[A-Za-z0-9+/]+=*)$")
 
-    def test_without_contiguous_held_out_tokens_or_pictures_shows_the_rest(self):
+    def test_works_without_contiguous_held_out_tokens_and_heat_maps(self):
         report = place_report(heat=[], holdout=None, load_limit=1.2)
         report["methods"] = report["methods"][1:]
         for each in report["methods"]:
@@ -110,7 +110,7 @@ class Report(ReportCase):
             with self.subTest(shape=shape):
                 self.assertLess(len(self.page_of(larger_report(*shape))), 3_000_000)
 
-    def test_help_teaches(self):
+    def test_help_explains_the_page(self):
         text = self.run_report("--help").stdout
         for word in ["FILE", "-o", "shunt place", "--json", "offline"]:
             self.assertIn(word, text)
@@ -125,7 +125,7 @@ class WrongReport(ReportCase):
         self.assertIn(expected, done.stderr.replace(path, "FILE"))
         self.assertEqual(os.listdir(self.folder), ["place.json"])
 
-    def test_that_is_no_report_is_refused(self):
+    def test_file_that_is_no_report_is_refused(self):
         whole = json.dumps(place_report())
         for content, expected in [("", "FILE:1: no JSON"), (whole[:-20], "FILE:1: no JSON"), (whole.replace("0.8", "NaN", 1), "FILE:1: no JSON"),
                                   ("[1, 2]", "FILE: expected an object"), ('{"shunt_map": 1}', "FILE: no report of a shunt verb: shunt_report is missing"),
@@ -135,9 +135,9 @@ class WrongReport(ReportCase):
             with self.subTest(expected=expected):
                 self.expect_refused(content, expected)
 
-    def test_is_refused_with_each_key_that_is_missing_or_no_number(self):
+    def test_is_refused_for_each_key_that_is_missing_or_no_number(self):
         def walk(value, path):
-            """Paths of all fields; of lists, of the last entry's, as held-out figures may be missing if the first method's are."""
+            """Paths of all fields. For lists, only of the last entry: held-out figures are optional if the first method has none."""
             if isinstance(value, dict):
                 for key, inner in value.items():
                     yield from walk(inner, [*path, key])
@@ -163,7 +163,7 @@ class WrongReport(ReportCase):
                 if not remove:
                     parent[path[-1]] = None
                 elif isinstance(path[-1], int):
-                    continue  # lists that are too short are another test's
+                    continue  # another test covers lists that are too short
                 else:
                     del parent[path[-1]]
                 with self.subTest(path=name(path), remove=remove):
@@ -195,7 +195,7 @@ class WrongReport(ReportCase):
             with self.subTest(expected=expected):
                 self.expect_refused(broken(change), "FILE: " + expected)
 
-    def test_file_or_target_that_can_not_be_used_is_refused(self):
+    def test_unusable_files_and_targets_are_refused(self):
         report = self.write(place_report())
         huge = self.path("huge.json")
         with open(huge, "w") as file:
@@ -212,7 +212,7 @@ class WrongReport(ReportCase):
         self.assertNotEqual(self.run_report().returncode, 0)
 
 
-# Runs in a copy of the page. What is seen is what the unchanged page shows: only the policy against scripts is taken out.
+# Runs in a copy of the page without the policy against scripts; otherwise the copy is unchanged.
 MEASURE = """<script>
 const box = element => { const r = element.getBoundingClientRect(); return [r.left + scrollX, r.top + scrollY, r.width, r.height]; };
 const boxes = selector => [...document.querySelectorAll(selector)].map(box);
@@ -247,7 +247,7 @@ parent.document.body.append(out);
 
 
 class Page(ReportCase):
-    """What Chromium shows. Skipped where it, or a Python that can read its pictures, is missing."""
+    """Checks what Chromium renders. Skipped without Chromium or Python's imaging module."""
 
     @classmethod
     def setUpClass(cls):
@@ -270,7 +270,7 @@ class Page(ReportCase):
     def measure(self, page, width, dark=False):
         policy = re.search(r"<meta http-equiv=\"Content-Security-Policy\"[^>]*>", page)[0]
         copied = page.replace(policy, "").replace("</body>", MEASURE + "</body>")
-        # In a frame: windows can't be as narrow as phones.
+        # In a frame, because windows can't be as narrow as phones.
         frame = f'<!DOCTYPE html><body><iframe style="border:0;width:{width}px;height:1000px" srcdoc="{html.escape(copied)}"></iframe></body>'
         dom = self.chromium(1600, 1200, dark, "--dump-dom", "file://" + self.write(frame, "frame.html"))
         return json.loads(html.unescape(re.search(r'<pre id="measured">(.*?)</pre>', dom, re.DOTALL)[1]))
@@ -317,11 +317,11 @@ class Page(ReportCase):
                 self.assertAlmostEqual(across, down, delta=1)
                 for row, a in enumerate(order):
                     for column, b in enumerate(order):
-                        # Not in the middle of a cell: lines run where cells meet, and nowhere else.
+                        # Lines run only between cells, so sample inside a cell.
                         colour = picture.getpixel((int(left + (column + 0.4) * across / EXPERTS), int(top + (row + 0.4) * down / EXPERTS)))
                         self.assertEqual(colour, (252, 253, 191) if a != b and a % RANKS == b % RANKS else (6, 5, 18), (width, a, b))
 
-    def test_bars_are_as_high_as_loads_and_the_limit_is_among_them(self):
+    def test_bars_and_limit_have_the_right_height(self):
         seen = self.measure(self.page_of(place_report()), 1400)
         self.assertEqual(len(seen["bars"]), 2 * RANKS)
         loads = {f"{each['method']}, rank {rank}: {load:.3f}": load for each in place_report()["methods"] for rank, load in enumerate(each["layers"][2]["rank_load"])}
@@ -333,7 +333,7 @@ class Page(ReportCase):
             self.assertEqual(bar_top < seen["limit"][1], loads[name] > 1.15)
         self.assertEqual(len({round(bar[1]) for bar in seen["bars"]}), 2 * RANKS)  # beside each other
 
-    def test_points_lie_as_high_as_c_t_and_lines_lead_through_them(self):
+    def test_points_and_lines_have_the_right_height(self):
         seen = self.measure(self.page_of(place_report()), 1400)
         self.assertEqual(len(seen["marks"]), 3 * LAYERS)
         self.assertEqual(len(seen["lines"]), 3)
@@ -343,13 +343,13 @@ class Page(ReportCase):
         self.assertEqual(values, sorted(values, reverse=True))
         self.assertIn("contiguous, layer 1: 2.950", [mark[0] for mark in seen["marks"]])
 
-    def test_follows_the_scheme_of_the_reader(self):
+    def test_follows_the_preferred_colour_scheme(self):
         self.page_of(place_report())
         for dark in [False, True]:
             corner = self.screenshot(360, 400, dark).getpixel((2, 2))
             self.assertEqual(max(corner) < 60, dark, corner)
 
-    def test_shows_names_as_they_are_and_runs_none_of_them(self):
+    def test_shows_names_literally_and_runs_none_of_them(self):
         name = "<script>document.title=1</script><img src=x:y onerror=alert(1)>&amp;\"'\n\u2713"
         report = place_report(trace=name, cluster=name, dtype=name)
         report["methods"][1]["method"] = name
@@ -361,7 +361,7 @@ class Page(ReportCase):
 
 
 def main():
-    """Says why tests were skipped, and exits as ctest expects where all were."""
+    """Prints why tests were skipped; exits with ctest's skip code if all were."""
     result = unittest.main(exit=False).result
     for _, reason in result.skipped:
         print(f"skipped: {reason}")

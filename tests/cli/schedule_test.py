@@ -1,4 +1,4 @@
-"""Runs `shunt schedule` as users do."""
+"""Tests of `shunt schedule`."""
 import json
 import os
 import resource
@@ -61,7 +61,7 @@ class Schedule(unittest.TestCase):
                 self.assertLess(after.ru_utime - before, 5, "CPU seconds")
                 self.assertLess(after.ru_maxrss, 512 << 10, "KiB")
 
-    def test_a_costs_file_that_cant_be_used_is_an_error_with_file_and_cause(self):
+    def test_an_unusable_costs_file_is_an_error_with_file_and_cause(self):
         loop = self.path("loop.json")
         os.symlink(loop, loop)
         for costs, cause in [
@@ -73,7 +73,7 @@ class Schedule(unittest.TestCase):
             (loop, "loop.json: can't be opened: Too many levels"),
             ("/dev/zero", "/dev/zero: no regular file"),
         ]:
-            # Only a file that is missing may be one that is yet to be made from what is unmeasured.
+            # A missing costs file is allowed with --unmeasured, but an unusable one is not.
             for unmeasured in [[]] if "nothing" in costs else [[], ["--unmeasured", self.path("ops.json")]]:
                 with self.subTest(costs=costs, unmeasured=unmeasured):
                     done = shunt("--model", "tiny", "--cluster", "v100x8", "--costs", costs, *unmeasured)
@@ -82,19 +82,19 @@ class Schedule(unittest.TestCase):
                     self.assertIn(cause, done.stderr)
                     self.assertEqual(done.stdout, "")
 
-    def test_asks_for_all_times_where_none_were_measured_yet(self):
+    def test_lists_all_ops_if_none_were_measured(self):
         done = shunt("--model", "tiny", "--cluster", "v100x8", "--costs", self.path("costs.json"), "--unmeasured", self.path("ops.json"))
         self.assertEqual(done.returncode, 0, done.stderr)
         with open(self.path("ops.json")) as file:
             self.assertGreater(len(json.load(file)["ops"]), 10)
 
-    def test_writes_no_file_that_nobody_named(self):
+    def test_writes_only_named_files(self):
         done = shunt("--model", "tiny", "--cluster", "v100x8", cwd=self.folder)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(os.listdir(self.folder), [])
 
     def test_every_rank_makes_the_same_schedule(self):
-        """Ranks are processes: elsewhere in memory, with other bytes in what was not initialised."""
+        """Compares processes, whose addresses and uninitialised memory differ."""
         for model, cluster in [("gpt2-s-moe", "v100x64"), ("gpt2-s-moe", "a100x64"), ("gpt2-l-moe", "v100x64"), ("gpt2-l-moe", "a100x64"),
                                ("tiny", "a100x16")]:
             reports = []
@@ -121,7 +121,7 @@ class Schedule(unittest.TestCase):
         self.assertEqual(hopeless.returncode, 1)
         self.assertIn("no schedule was found", hopeless.stderr)
 
-    def test_runs_only_the_passes_that_are_named(self):
+    def test_runs_only_the_named_passes(self):
         done = shunt("--model", "tiny", "--cluster", "v100x16", "--passes", "dw,all_reduce", "--json", self.path("plan.json"))
         self.assertEqual(done.returncode, 0, done.stderr)
         with open(self.path("plan.json")) as file:
@@ -133,7 +133,7 @@ class Schedule(unittest.TestCase):
         with open(self.path("plan.json")) as file:
             self.assertGreater(json.load(file)["before"]["step_ms"], 0)
 
-    def test_takes_times_that_were_measured(self):
+    def test_uses_measured_times(self):
         first = shunt("--model", "tiny", "--cluster", "v100x16", "--unmeasured", self.path("ops.json"), "--json", self.path("plan.json"))
         self.assertEqual(first.returncode, 0, first.stderr)
         with open(self.path("ops.json")) as file:
@@ -147,7 +147,7 @@ class Schedule(unittest.TestCase):
         with open(self.path("plan.json")) as file:
             self.assertGreater(json.load(file)["before"]["compute_ms"], 500)
 
-    def test_measuring_without_a_gpu_says_what_is_missing(self):
+    def test_measuring_without_a_gpu_reports_what_is_missing(self):
         ops = self.path("ops.json", '{"version": 1, "device": "v100", "ops": []}')
         done = subprocess.run([sys.executable, MEASURE_OPS, ops, self.path("costs.json")], capture_output=True, text=True, timeout=120)
         if done.returncode == 0:
@@ -163,7 +163,7 @@ class Schedule(unittest.TestCase):
         self.assertEqual({each["factor"] for each in variations}, {0.75, 1.25})
         self.assertIn("rate between nodes", done.stdout)
 
-    def test_names_what_is_wrong_once(self):
+    def test_reports_each_error_once(self):
         broken = self.path("broken.json", '{"name": "x",\n "layers": }')
         loop = self.path("loop.json")
         os.symlink(loop, loop)

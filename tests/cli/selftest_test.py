@@ -1,4 +1,4 @@
-"""`shunt selftest` as a user meets it. Usage: selftest_test.py PATH_TO_SHUNT [unittest arguments]"""
+"""Tests of `shunt selftest`. Usage: selftest_test.py PATH_TO_SHUNT [unittest arguments]"""
 import glob
 import json
 import os
@@ -20,7 +20,7 @@ def selftest(*arguments, timeout=150):
 
 
 def descendants(of):
-    """Process numbers of all children, and theirs."""
+    """Process numbers of all descendants."""
     found, parents = [], [str(of)]
     while parents:
         parent = parents.pop()
@@ -30,14 +30,14 @@ def descendants(of):
                 with open(file) as lines:
                     children += lines.read().split()
             except OSError:
-                pass  # it has ended
+                pass  # the process has ended
         found += children
         parents += children
     return found
 
 
 class Help(unittest.TestCase):
-    def test_teaches_links_verdicts_and_exit_status(self):
+    def test_explains_links_verdicts_and_exit_status(self):
         text = selftest("--help").stdout
         for word in ["--devices", "--seconds", "--json", "processes", "islands", "not offered", "skipped", "NOT ALL CHECKED", "Exit status: 0 if"]:
             self.assertIn(word, text)
@@ -49,7 +49,7 @@ class Runs(WithFolder):
         with open(self.path("report.json")) as file:
             return done, json.load(file)
 
-    def test_in_well_under_two_minutes_and_passes(self):
+    def test_pass_in_well_under_two_minutes(self):
         begin = time.monotonic()
         done, report = self.report("--devices", "none")
         self.assertLess(time.monotonic() - begin, 100)
@@ -63,7 +63,7 @@ class Runs(WithFolder):
         self.assertNotIn("\x1b", done.stderr)  # no progress into a pipe
         self.assertRegex(done.stdout, r"(?m)^passed: \d+ cases ok in ")
 
-    def test_prints_what_the_machine_offers(self):
+    def test_print_the_facts_of_the_machine(self):
         done, report = self.report("--links", "threads", "--ranks", "1")
         for word in ["in this build", "this machine", "cpus", "memory", "group", "/dev/shm", "locked memory", "rdma", "gpu"]:
             self.assertIn(word, done.stdout)
@@ -76,12 +76,12 @@ class Runs(WithFolder):
         for warning in report["warnings"]:
             self.assertIn(f"warn: {warning}\n", done.stdout)
 
-    def test_warns_of_few_cores(self):
+    def test_warn_of_few_cores(self):
         cores = len(os.sched_getaffinity(0))
         done = selftest("--links", "threads", "--ranks", str(cores + 1), "--devices", "none")
         self.assertRegex(done.stdout, rf"(?m)^warn: this process may use {cores} CPUs, fewer than the {cores + 1} ranks")
 
-    def test_skips_devices_loudly_where_there_are_none(self):
+    def test_report_skipped_devices_if_there_are_none(self):
         if HAS_GPU_FILES:
             self.skipTest("there is a GPU here")
         done, report = self.report("--devices", "all", "--links", "threads", "--ranks", "2")
@@ -89,14 +89,14 @@ class Runs(WithFolder):
         self.assertEqual(done.stdout.count("skipped: gpus: no GPU was found: "), 2)
         self.assertIn("skipped", [check["status"] for check in report["checks"]])
 
-    def test_checks_devices_where_there_are_some(self):
+    def test_check_devices_if_there_are_some(self):
         if not HAS_GPU_FILES:
             self.skipTest("there is no GPU here")
         done, report = self.report("--devices", "all")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("gpu 0, threads", [check["link"] for check in report["checks"] if check["status"] == "ok"])
 
-    def test_says_what_it_had_no_time_for_and_fails(self):
+    def test_fail_and_name_what_was_not_checked_in_time(self):
         done, report = self.report("--seconds", "1", "--ranks", "2,8", "--devices", "none")
         unchecked = [check for check in report["checks"] if check["status"] == "incomplete"]
         if not unchecked:
@@ -106,7 +106,7 @@ class Runs(WithFolder):
         self.assertIn("NOT ALL CHECKED", done.stdout)
         self.assertIn("raise --seconds", done.stdout)
 
-    def test_shows_progress_if_asked(self):
+    def test_show_progress_if_requested(self):
         done = selftest("--links", "threads", "--ranks", "1", "--progress", "on")
         self.assertIn("\x1b[Kthreads: 1 of ", done.stderr)
 
@@ -122,7 +122,7 @@ class WrongUsage(unittest.TestCase):
                 self.assertIn(word, done.stderr)
                 self.assertEqual(done.stdout, "")
 
-    def test_of_what_there_is_not_is_an_error(self):
+    def test_of_missing_devices_and_files_is_an_error(self):
         for arguments, word in [(["--ranks", "0"], "--ranks 0"), (["--ranks", "2,1000000"], "--ranks 1000000"),
                                 (["--devices", "77"], "there is no GPU 77"), (["--devices", "mars"], "--devices mars: expected none, first, all"),
                                 (["--json", "/nonexistent/x.json"], "/nonexistent/x.json")]:
@@ -134,7 +134,7 @@ class WrongUsage(unittest.TestCase):
 
 
 class Interrupt(unittest.TestCase):
-    def test_ends_all_that_was_started(self):
+    def test_ends_all_child_processes(self):
         for number in [signal.SIGINT, signal.SIGTERM]:
             with self.subTest(signal=number):
                 running = subprocess.Popen([SHUNT, "selftest", "--ranks", "4", "--links", "processes,tcp", "--devices", "none"],

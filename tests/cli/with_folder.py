@@ -1,11 +1,11 @@
-"""What tests share that write files."""
+"""Shared code of tests that write files."""
 import os
 import tempfile
 import unittest
 
 
 class WithFolder(unittest.TestCase):
-    """With a folder of its own, which is gone afterwards."""
+    """A test with a temporary folder."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()

@@ -1,4 +1,4 @@
-"""What tests on clusters of namespaces share: how ranks are started, and what becomes of them."""
+"""Shared code of tests on clusters of namespaces: starts ranks and collects their output."""
 import os
 import pathlib
 import subprocess
@@ -27,7 +27,7 @@ class Hosts(unittest.TestCase):
         job.communicate()
 
     def finish(self, job, limit=60):
-        """What the ranks printed, and the status of the first that failed."""
+        """Output of the ranks, and the status of the first that failed."""
         printed, _ = job.communicate(timeout=limit)
         return printed, job.returncode
 
@@ -39,7 +39,7 @@ class Hosts(unittest.TestCase):
 
 
 class Shuffling(Hosts):
-    """Ranks shuffle until something happens to one of them."""
+    """Ranks that shuffle until a test disturbs one of them."""
 
     def shuffle(self, *words, **options):
         job = self.start(*(words or ["forever"]), **options)
@@ -47,7 +47,7 @@ class Shuffling(Hosts):
         return job
 
     def processes(self, job):
-        """By rank."""
+        """{rank: (pid, name of the cluster)}."""
         found = {}
         for folder in pathlib.Path("/proc").glob("[0-9]*"):
             try:
@@ -65,7 +65,7 @@ class Shuffling(Hosts):
 
 
 def main():
-    """Exits as ctest expects where the machine does not permit clusters, or all tests were skipped."""
+    """Exits with ctest's skip code if the machine does not permit clusters, or if all tests were skipped."""
     if subprocess.run([TOOL, "--hosts", "1", "--", "true"], capture_output=True).returncode == NOT_PERMITTED:
         print("network namespaces are not permitted here")
         sys.exit(SKIPPED)

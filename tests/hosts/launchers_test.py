@@ -1,4 +1,4 @@
-"""Ranks of several hosts find each other, whatever has started them."""
+"""Ranks of several machines join under every supported launcher."""
 import os
 import re
 import shutil
@@ -11,25 +11,25 @@ FOUR_RANKS = [f"rank {rank} of 4 on node {rank // 2}" for rank in range(4)]
 
 class Launchers(Hosts):
     AS_SRUN = ("export SLURM_PROCID=$RANK SLURM_STEP_NUM_TASKS=$WORLD_SIZE SLURM_STEP_NUM_NODES=2 SLURM_LOCALID=$LOCAL_RANK "
-               f"SLURM_JOB_ID=1 SLURM_STEP_ID=0; unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE; exec {RANK} meet")
+               f"SLURM_JOB_ID=1 SLURM_STEP_ID=0; unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE; exec {RANK} barrier")
 
     def start_by_srun(self, before=""):
         return self.start("-c", before + self.AS_SRUN, program="sh", hosts=2, ranks_per_host=2)
 
-    def test_srun_finds_the_hosts(self):
+    def test_srun_joins_ranks_of_several_machines(self):
         printed, _ = self.finish(self.start_by_srun())
         self.assertEqual(sorted(printed.splitlines()), FOUR_RANKS)
 
-    def test_that_say_no_more_than_rank_size_and_master_find_the_hosts(self):
-        words = ["-u", "LOCAL_RANK", "-u", "LOCAL_WORLD_SIZE", RANK, "meet"]
+    def test_launchers_that_set_only_rank_size_and_master_join_ranks(self):
+        words = ["-u", "LOCAL_RANK", "-u", "LOCAL_WORLD_SIZE", RANK, "barrier"]
         printed = self.expect_success(*words, program="env", hosts=2, ranks_per_host=2)
         self.assertEqual(sorted(printed.splitlines()), FOUR_RANKS)
 
-    def test_that_pass_nothing_on_leave_an_error_that_says_what_to_set(self):
+    def test_launchers_that_pass_no_variables_give_an_error_that_names_them(self):
         printed, status = self.finish(self.start_by_srun("unset MASTER_ADDR MASTER_PORT SHUNT_JOB_TOKEN; "))
         self.assertEqual(status, 3, printed)
-        told = re.findall("invalid_argument: srun started 2 of 4 ranks on this host: set MASTER_ADDR and MASTER_PORT .* SHUNT_JOB_TOKEN", printed)
-        self.assertEqual(len(told), 4, printed)
+        errors = re.findall("invalid_argument: srun started 2 of 4 ranks on this host: set MASTER_ADDR and MASTER_PORT .* SHUNT_JOB_TOKEN", printed)
+        self.assertEqual(len(errors), 4, printed)
 
 
 @unittest.skipUnless(shutil.which("mpirun"), "there is no mpirun here")
@@ -47,11 +47,11 @@ class Mpirun(Hosts):
             self.skipTest("this build has no PMIx or no MPI")
         return program
 
-    def test_finds_the_hosts_by_variables(self):
+    def test_joins_ranks_by_variables(self):
         passed_on = ["-x", "MASTER_ADDR", "-x", "MASTER_PORT", "-x", "SHUNT_JOB_TOKEN", "-x", "SHUNT_INTERFACE"]
-        self.assertEqual(self.expect_barrier(*passed_on, RANK, "meet"), FOUR_RANKS)
+        self.assertEqual(self.expect_barrier(*passed_on, RANK, "barrier"), FOUR_RANKS)
 
-    def test_needs_no_variables_whenever_the_program_calls_mpi_and_however_many_worlds_it_makes(self):
+    def test_needs_no_variables_before_or_after_mpi_init_and_for_several_worlds(self):
         program = self.pmix_program()
         for when in ("mpi-first", "mpi-later"):
             with self.subTest(when=when):
@@ -66,11 +66,11 @@ class Mpirun(Hosts):
         self.pmix_program()
         for words in (["-u", "SHUNT_INTERFACE"], ["SHUNT_PORT_RANGE=31000-31999"], ["SHUNT_JOB_TOKEN=open sesame"]):
             with self.subTest(words=words):
-                self.assertEqual(self.expect_barrier(*self.WITHOUT_VARIABLES, *words, RANK, "meet"), FOUR_RANKS)
+                self.assertEqual(self.expect_barrier(*self.WITHOUT_VARIABLES, *words, RANK, "barrier"), FOUR_RANKS)
 
     def test_names_the_variables_that_only_rank_0_has(self):
         self.pmix_program()
-        script = f"[ $OMPI_COMM_WORLD_RANK = 0 ] || unset SHUNT_JOB_TOKEN; export SHUNT_JOIN_MS=1000 RANK=$OMPI_COMM_WORLD_RANK; exec {RANK} meet"
+        script = f"[ $OMPI_COMM_WORLD_RANK = 0 ] || unset SHUNT_JOB_TOKEN; export SHUNT_JOIN_MS=1000 RANK=$OMPI_COMM_WORLD_RANK; exec {RANK} barrier"
         job = self.start("-n", 2, "-map-by", "node", "sh", "-c", script, program="mpirun", options=["--mpi"], hosts=2)
         printed, _ = self.finish(job)
         self.assertRegex(printed, "rank 1: deadline: rank 1 waited 1000 ms in vain for rank 0 .* SHUNT_JOB_TOKEN .*set them for all ranks")

@@ -1,5 +1,5 @@
-// A rank of a program that uses MPI besides shunt. Says of each of several worlds where it is, then of MPI that it
-// still works.
+// A rank of a program that uses MPI besides shunt. Prints its place in several worlds, then checks that MPI still
+// works.
 #include <fmt/format.h>
 #include <mpi.h>
 
@@ -11,7 +11,7 @@
 
 namespace {
 
-void say_where(shunt::World world) {
+void print_place(shunt::World world) {
   world.barrier();
   fmt::print("rank {} of {} on node {}\n", world.rank().value, world.size(), world.topology().node(world.rank()).value);
 }
@@ -24,7 +24,7 @@ int main(int argc, char** argv) {
   if (is_mpi_first) MPI_Init(&argc, &argv);
   try {
     if (has_bootstrap) {
-      // Every other rank, in reverse.
+      // Communicators of even and of odd ranks, in reverse order.
       int rank = 0, size = 0;
       MPI_Comm_rank(MPI_COMM_WORLD, &rank);
       MPI_Comm_size(MPI_COMM_WORLD, &size);
@@ -32,14 +32,14 @@ int main(int argc, char** argv) {
       MPI_Comm_split(MPI_COMM_WORLD, rank % 2, size - rank, &half);
       for (MPI_Comm communicator : {MPI_COMM_WORLD, half}) {
         shunt::MpiBootstrap bootstrap(communicator);
-        say_where(shunt::World::create(bootstrap));
+        print_place(shunt::World::create(bootstrap));
       }
       MPI_Comm_free(&half);
     } else {
-      say_where(shunt::World::from_environment());
-      say_where(shunt::World::from_environment());
+      print_place(shunt::World::from_environment());
+      print_place(shunt::World::from_environment());
       if (!is_mpi_first) MPI_Init(&argc, &argv);
-      say_where(shunt::World::from_environment());
+      print_place(shunt::World::from_environment());
     }
   } catch (const shunt::Error& error) {
     fmt::print("{}: {}\n", shunt::to_string(error.code()), error.what());

@@ -1,5 +1,5 @@
-// One rank of a job on several hosts, as a test script starts it. It joins the world that the environment describes,
-// does what it is told, and says how that ended: status 0, or 3 with "rank R: CODE: TEXT" on the last line.
+// One rank of a job on several machines, started by a test script. It joins the world that the environment describes
+// and runs the given command. The status is 0, or 3 with "rank R: CODE: TEXT" on the last line.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -35,7 +35,7 @@ std::uint64_t number(std::string_view text) {
   return value;
 }
 
-/// Random shuffles, every bit of which is known.
+/// Random shuffles, compared bit for bit with the reference.
 void run_cases(World& world, std::uint64_t first, std::uint64_t count) {
   for (std::uint64_t seed = first; seed < first + count; ++seed)
     run_case(world, kHostThreads, random_shuffle_case(seed, world.topology()));
@@ -48,7 +48,7 @@ std::size_t resident_kib() {
   return 0;
 }
 
-/// Shuffles of changing shapes on one engine each; memory must be as large at the end as after a tenth of the way.
+/// Shuffles of changing shapes on two engines; memory must not grow after the first tenth.
 void soak(World& world, std::uint64_t count) {
   std::mt19937_64 random(1);  // the same on all ranks
   std::size_t after_a_tenth = 0;
@@ -83,7 +83,7 @@ std::uint64_t sum_over(World& world, std::uint64_t mine) {
   return sum;
 }
 
-/// Four of 32 experts for each token; other ones on each rank.
+/// Four of 32 experts for each token; different ones on each rank.
 std::vector<std::int32_t> random_experts(const World& world, std::int64_t tokens) {
   std::mt19937 random(static_cast<unsigned>(world.rank().value));
   std::vector<std::int32_t> experts;
@@ -96,7 +96,7 @@ std::vector<std::int32_t> random_experts(const World& world, std::int64_t tokens
   return experts;
 }
 
-/// The same random dispatch again and again.
+/// Repeats one random dispatch.
 class Dispatches {
  public:
   explicit Dispatches(World& world)
@@ -118,23 +118,23 @@ class Dispatches {
   Plan plan_;
 };
 
-/// Prints what the planner says that dispatches send between hosts, what shunt has sent, and what the hosts' interfaces
-/// have counted.
+/// Prints the bytes that dispatches send between machines: according to the planner, to shunt's counter, and to the
+/// interfaces' counters.
 void count_bytes(World& world, std::uint64_t num_dispatches) {
   Dispatches dispatches(world);
-  const bool is_first_of_host = world.topology().ranks(world.topology().node(world.rank())).front() == world.rank();
+  const bool is_first_of_machine = world.topology().ranks(world.topology().node(world.rank())).front() == world.rank();
 
   world.barrier();
   const std::uint64_t sent = world.bytes_sent_to_hosts();
   const std::uint64_t transmitted = transmitted_bytes();
   for (std::uint64_t i = 0; i < num_dispatches; ++i) dispatches.run();
   const std::uint64_t all_sent = sum_over(world, world.bytes_sent_to_hosts() - sent);
-  const std::uint64_t all_transmitted = sum_over(world, is_first_of_host ? transmitted_bytes() - transmitted : 0);
+  const std::uint64_t all_transmitted = sum_over(world, is_first_of_machine ? transmitted_bytes() - transmitted : 0);
   const std::uint64_t planned = dispatches.bytes_between_nodes() * num_dispatches;
   if (world.rank() == RankId(0)) fmt::print("planned {} sent {} transmitted {}\n", planned, all_sent, all_transmitted);
 }
 
-/// The last rank takes its time before every operation, while the others' rows for it are on their way.
+/// The last rank sleeps before every operation, while the others send it rows.
 void shuffle_slowly(World& world, std::uint64_t count) {
   Engine engine(world, {.hidden = 2048, .dtype = f32});
   const bool is_slow = world.rank() == RankId(world.size() - 1);
@@ -143,34 +143,34 @@ void shuffle_slowly(World& world, std::uint64_t count) {
                [&] { std::this_thread::sleep_for(std::chrono::milliseconds(is_slow ? 100 : 0)); });
 }
 
-void say_that_it_begins(const World& world) {
+void announce_start(const World& world) {
   if (world.rank() != RankId(0)) return;
   fmt::print("shuffling\n");
   std::fflush(stdout);
 }
 
-/// Until something breaks.
-[[noreturn]] void shuffle_for_ever(World& world) {
+/// Shuffles until an Error is thrown.
+[[noreturn]] void shuffle_forever(World& world) {
   Engine engine(world, {.hidden = 2048, .dtype = f32});
   for (std::uint32_t seed = 0;; ++seed) {
     round_trip(engine, world, 256, seed);
-    if (seed == 0) say_that_it_begins(world);
+    if (seed == 0) announce_start(world);
   }
 }
 
-/// Until something breaks, which is then in the middle of a dispatch.
-[[noreturn]] void dispatch_for_ever(World& world) {
+/// Dispatches until an Error is thrown, which is then during a dispatch.
+[[noreturn]] void dispatch_forever(World& world) {
   Dispatches dispatches(world);
   for (bool is_first = true;; is_first = false) {
     dispatches.run();
-    if (is_first) say_that_it_begins(world);
+    if (is_first) announce_start(world);
   }
 }
 
-/// Until something breaks; then goes on with the survivors, whose shuffles are compared bit for bit with the reference.
+/// Shuffles until an Error is thrown, then rebuilds the world and compares shuffles bit for bit with the reference.
 void survive(World& world, std::uint64_t num_cases) {
   try {
-    shuffle_for_ever(world);
+    shuffle_forever(world);
   } catch (const Error& error) {
     fmt::print("rank {}: {}: {}\n", world.rank().value, to_string(error.code()), error.what());
     std::fflush(stdout);
@@ -190,18 +190,19 @@ void run(std::string_view what, std::uint64_t first, std::uint64_t second) {
   if (what == "soak") return soak(world, first);
   if (what == "bytes") return count_bytes(world, first);
   if (what == "slowly") return shuffle_slowly(world, first);
-  if (what == "forever") shuffle_for_ever(world);
-  if (what == "dispatches") dispatch_for_ever(world);
+  if (what == "forever") shuffle_forever(world);
+  if (what == "dispatches") dispatch_forever(world);
   if (what == "survive") return survive(world, first);
-  if (what == "meet" || what == "meet-twice") {
+  if (what == "barrier" || what == "barrier-twice") {
     world.barrier();
-    if (what == "meet-twice") (void)World::from_environment();
+    if (what == "barrier-twice") (void)World::from_environment();
     fmt::print("rank {} of {} on node {}\n", world.rank().value, world.size(),
                world.topology().node(world.rank()).value);
     return;
   }
   throw std::runtime_error(
-      "expected meet, meet-twice, cases FIRST COUNT, soak COUNT, bytes COUNT, slowly COUNT, forever, dispatches or "
+      "expected barrier, barrier-twice, cases FIRST COUNT, soak COUNT, bytes COUNT, slowly COUNT, forever, dispatches "
+      "or "
       "survive COUNT");
 }
 

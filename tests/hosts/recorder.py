@@ -1,6 +1,6 @@
-"""Records how every TCP connection to this host begins, as JSON: [[port, hex bytes], …]. Usage: recorder.py FILE
+"""Records the first bytes of every TCP connection to this machine, as JSON: [[port, hex bytes], …]. Usage: recorder.py FILE
 
-Listens on the wire, so it hears what nobody tells a test: real handshakes with rank 0 and between ranks.
+Captures packets, so it records real handshakes with rank 0 and between ranks.
 """
 import json
 import os
@@ -13,7 +13,7 @@ TCP = 6
 
 
 def payloads(wire):
-    """(connection, port, sequence number, is its first packet, bytes) of each packet that came in over IPv4."""
+    """(connection, port, sequence number, is its first packet, bytes) of each received IPv4 packet."""
     while True:
         packet, (_, _, direction, *_) = wire.recvfrom(1 << 16)
         if direction == socket.PACKET_OUTGOING or packet[23] != TCP:
@@ -27,14 +27,14 @@ def main(path):
     wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0800))
     wire.bind(("eth0", 0))
     print("recording", flush=True)
-    begins = {}  # connection: number of its first byte
+    begins = {}  # connection: sequence number of its first byte
     recorded = {}  # connection: (port, bytes)
     for connection, port, sequence, is_first, data in payloads(wire):
         if is_first:
             begins[connection], recorded[connection] = sequence + 1, (port, b"")
         known = recorded.get(connection, (port, b""))[1]
         if connection not in begins or not data or (sequence - begins[connection]) % 2**32 != len(known) or len(known) >= MOST_BYTES:
-            continue  # sent again, out of order, or enough
+            continue  # retransmitted, out of order, or enough bytes
         recorded[connection] = port, known + data[:MOST_BYTES - len(known)]
         with open(f"{path}.new", "w") as file:
             json.dump([(port, data.hex()) for port, data in recorded.values()], file)

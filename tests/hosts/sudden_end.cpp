@@ -1,4 +1,4 @@
-// A rank that dies when another of its host has said the first word to it. Stands before the system's recvmsg.
+// Replaces recvmsg() in a rank that a test kills at the first message from another rank of its machine.
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -9,13 +9,13 @@
 
 namespace {
 
-bool is_doomed() {
+bool is_victim() {
   const char* const rank = std::getenv("RANK");
-  const char* const doomed = std::getenv("HOSTS_RANK_ENDS_IN_ITS_HOST");
-  return rank && doomed && std::string_view(rank) == doomed;
+  const char* const victim = std::getenv("HOSTS_RANK_KILLED_WHILE_ATTACHING");
+  return rank && victim && std::string_view(rank) == victim;
 }
 
-bool is_within_host(int socket) {
+bool is_local_socket(int socket) {
   int family = 0;
   socklen_t bytes = sizeof(family);
   return getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &family, &bytes) == 0 && family == AF_UNIX;
@@ -25,6 +25,6 @@ bool is_within_host(int socket) {
 
 extern "C" ssize_t recvmsg(int socket, msghdr* message, int flags) {
   const auto received = static_cast<ssize_t>(syscall(SYS_recvmsg, socket, message, flags));
-  if (received > 0 && is_doomed() && is_within_host(socket)) (void)raise(SIGKILL);
+  if (received > 0 && is_victim() && is_local_socket(socket)) (void)raise(SIGKILL);
   return received;
 }

@@ -1,4 +1,4 @@
-"""Ranks that the real torchrun starts, whose own store holds MASTER_PORT, join with no variable of shunt's on one machine."""
+"""Ranks started by torchrun, whose store occupies MASTER_PORT, join on one machine without variables of shunt."""
 import os
 import subprocess
 import unittest
@@ -9,7 +9,7 @@ TORCHRUN = ROOT / "build" / "python" / "bin" / "torchrun"
 
 
 def run(*words, **environment):
-    """What torchrun printed, and its status; a job that hangs fails the test."""
+    """Runs torchrun; returns stdout, stderr and status. A job that hangs fails the test."""
     command = [TORCHRUN, "--no-python", *words]
     unset = ("MASTER_ADDR", "MASTER_PORT", "SHUNT_JOB_TOKEN", "RANK", "WORLD_SIZE")
     inherited = {name: value for name, value in os.environ.items() if name not in unset}
@@ -26,13 +26,13 @@ class Torchrun(Hosts):
     def test_joins_ranks_of_one_machine(self):
         for options in (["--standalone"], ["--master-port", "29533"]):
             with self.subTest(options=options):
-                printed, errors, status = run(*options, "--nproc-per-node", 3, RANK, "meet")
+                printed, errors, status = run(*options, "--nproc-per-node", 3, RANK, "barrier")
                 self.assertEqual(status, 0, errors)
                 self.assertEqual(ranks_in(printed), [f"rank {rank} of 3 on node 0" for rank in range(3)])
 
     def test_joins_them_again_after_a_rank_has_failed(self):
-        script = ('if [ $TORCHELASTIC_RESTART_COUNT = 2 ]; then exec "$0" meet; fi; '
-                  'if [ $RANK = $TORCHELASTIC_RESTART_COUNT ]; then "$0" meet-twice; exit 9; fi; exec "$0" meet-twice')
+        script = ('if [ $TORCHELASTIC_RESTART_COUNT = 2 ]; then exec "$0" barrier; fi; '
+                  'if [ $RANK = $TORCHELASTIC_RESTART_COUNT ]; then "$0" barrier-twice; exit 9; fi; exec "$0" barrier-twice')
         printed, errors, status = run("--standalone", "--max-restarts", 3, "--nproc-per-node", 3, "sh", "-c", script, RANK)
         self.assertEqual(status, 0, errors)
         joined = ranks_in(printed)
@@ -43,7 +43,7 @@ class Torchrun(Hosts):
         if subprocess.run([TOOL, "--hosts", "1", "--", "true"], capture_output=True).returncode == NOT_PERMITTED:
             self.skipTest("network namespaces are not permitted here")
         script = (f"exec {TORCHRUN} --no-python --nnodes 2 --nproc-per-node 2 --node-rank $RANK "
-                  f"--master-addr $MASTER_ADDR --master-port $MASTER_PORT {RANK} meet")
+                  f"--master-addr $MASTER_ADDR --master-port $MASTER_PORT {RANK} barrier")
         printed = self.expect_success("-c", script, program="sh", hosts=2, ranks_per_host=1)
         self.assertEqual(ranks_in(printed), [f"rank {rank} of 4 on node {rank // 2}" for rank in range(4)])
 

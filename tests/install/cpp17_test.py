@@ -1,4 +1,4 @@
-"""What someone sees who includes a header but compiles an older C++."""
+"""Including a header with an older C++ gives one clear error."""
 import os
 import pathlib
 import subprocess
@@ -8,7 +8,7 @@ INCLUDE = pathlib.Path(__file__).parent.parent.parent / "include"
 
 
 class OlderLanguages(unittest.TestCase):
-    def test_end_at_the_first_error_which_says_what_is_needed(self):
+    def test_end_at_one_error_that_names_the_requirement(self):
         for header in sorted(INCLUDE.glob("shunt/*.hpp")):
             with self.subTest(header=header.name):
                 done = subprocess.run([os.environ["CXX"], "-std=c++17", "-fsyntax-only", "-I", INCLUDE, "-x", "c++", "-"],

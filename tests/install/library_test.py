@@ -1,4 +1,4 @@
-"""The installed libshunt.so needs the C and C++ libraries and what lies beside it, and a program finds it by pkg-config. Usage: library_test.py PREFIX"""
+"""The installed libshunt.so needs only the C and C++ libraries and those beside it, and a program finds it by pkg-config. Usage: library_test.py PREFIX"""
 import os
 import pathlib
 import re
@@ -26,13 +26,13 @@ class Library(unittest.TestCase):
     def test_needs_no_other_libraries(self):
         self.assertLessEqual(needed(self.folder / "libshunt.so"), ALLOWED)
 
-    def test_has_backends_that_show_nothing_but_their_entry(self):
+    def test_has_backends_that_export_only_their_entry_point(self):
         for backend in self.folder.glob("libshunt_*.so"):
             printed = subprocess.run(["nm", "-D", "--defined-only", backend], check=True, capture_output=True, text=True).stdout
             shown = {line.split()[2] for line in printed.splitlines() if line.split()[1] in "TD"}
             self.assertEqual(shown, {"shunt_backend"}, backend)
 
-    def test_brings_highway_along(self):
+    def test_installs_highway(self):
         self.assertTrue((self.folder / "libhwy.so.1").exists())
         printed = subprocess.run(["ldd", self.folder / "libshunt.so"], check=True, capture_output=True, text=True).stdout
         self.assertIn(f"libhwy.so.1 => {self.folder}", printed)
@@ -50,7 +50,7 @@ class Library(unittest.TestCase):
             subprocess.run([program], check=True, timeout=60)
             self.assertIn("libshunt.so.0", needed(program))
 
-    def test_loads_what_is_for_devices_from_beside_it(self):
+    def test_loads_the_device_library_from_its_own_folder(self):
         if not (self.folder / "libshunt_cuda.so").exists():
             self.skipTest("this build is without CUDA")
         with tempfile.TemporaryDirectory() as scratch:

@@ -1,4 +1,4 @@
-"""Breaks a small tree in each way that lint forbids, and sees lint fail for that reason."""
+"""Breaks a small tree in each way that lint forbids, and expects the right message."""
 import pathlib
 import shutil
 import subprocess
@@ -37,7 +37,7 @@ class Lint(unittest.TestCase):
 
     def test_rejects_each_broken_tree(self):
         breaks = {
-            # (file, its text): what lint says
+            # (file, its text): message of lint
             ("src/plan/up.cpp", '#include "engine/engine.hpp"\n'): "plan may not include engine",
             ("src/plan/up.hpp", "#include <shunt/engine.hpp>\n"): "plan may not include engine",
             ("include/shunt/ids.hpp", '#include "shunt/plan.hpp"\n'): "core may not include plan",
@@ -69,7 +69,7 @@ class Lint(unittest.TestCase):
                 self.assertIn(path, output)
                 self.assertIn(message, output)
 
-    def test_accepts_what_only_looks_forbidden(self):
+    def test_accepts_code_that_only_looks_forbidden(self):
         self.write("src/plan/tracked.cpp", "// TO" "DO(#12): later\n")
         self.write("docs/code.md", "`[](World&)`\n```cpp\n[](World&) {}\n```\n[web](https://example.org/x)\n")
         self.write("docs/uncommon.md", "")

@@ -1,4 +1,4 @@
-"""Runs small programs on clusters of namespaces and compares what they see, how fast it is, and what is left."""
+"""Runs small programs on clusters of namespaces and checks what they see, link rates, and the cleanup."""
 import json
 import os
 import pathlib
@@ -17,7 +17,7 @@ sys.path.insert(0, str(TOOL.parent))
 from cluster import folder  # noqa: E402
 NOT_PERMITTED = SKIPPED = 77
 
-# What the programs of all ranks begin with.
+# The beginning of every rank's program.
 PRELUDE = """
 import json, os, pathlib, socket, subprocess, sys, time
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -27,7 +27,7 @@ addresses = [host.split(",") for host in os.environ["NETCLUSTER_ADDRESSES"].spli
 def tool(*words):
     return subprocess.run([os.environ["NETCLUSTER_TOOL"], *words], check=True, capture_output=True, text=True).stdout
 
-def meet(name):
+def barrier(name):
     (shared / f"{name}.{rank}").touch()
     while not all((shared / f"{name}.{other}").exists() for other in range(size)):
         time.sleep(0.01)
@@ -58,20 +58,20 @@ class Netcluster(unittest.TestCase):
         self.environment = {**os.environ, "SHARED": folder.name}
 
     def run_cluster(self, *options, program=None, words=None, status=0, environment={}):
-        """What it printed."""
+        """Runs a cluster; returns its output."""
         done = subprocess.run(command(*options, program=program, words=words), capture_output=True, text=True, timeout=60,
                               env={**self.environment, **environment})
         self.assertEqual(done.returncode, status, done.stderr)
         return done.stdout
 
     def reports(self, *options, **how):
-        """What each rank printed, a JSON object with its rank, in the order of ranks."""
+        """The output of each rank, a JSON object with its rank, in the order of ranks."""
         reports = map(json.loads, self.run_cluster(*options, **how).splitlines())
         return sorted(reports, key=lambda report: report["rank"])
 
 
 class Launch(Netcluster):
-    def test_each_rank_knows_its_place(self):
+    def test_each_rank_gets_its_variables(self):
         program = "print(json.dumps({'rank': rank, 'host': socket.gethostname(), 'environment': dict(os.environ)}))"
         reports = self.reports("--hosts", 2, "--ranks-per-host", 3, "--nics-per-host", 2, program=program)
         self.assertEqual([report["host"] for report in reports], ["host0"] * 3 + ["host1"] * 3)
@@ -91,7 +91,7 @@ class Launch(Netcluster):
         words = ["sh", "-c", "echo $SHUNT_JOB_TOKEN"]
         self.assertEqual(self.run_cluster("--hosts", 1, words=words, environment={"SHUNT_JOB_TOKEN": "mine"}), "mine\n")
 
-    def test_labels_lines_only_where_asked(self):
+    def test_labels_lines_only_if_requested(self):
         words = ["sh", "-c", "echo out; printf end"]
         self.assertEqual(self.run_cluster("--hosts", 1, words=words), "out\nend")
         self.assertEqual(self.run_cluster("--hosts", 1, "--label", words=words), "[0] out\n[0] end\n")
@@ -110,14 +110,14 @@ while len(list(shared.iterdir())) < 4:
         runs = [subprocess.Popen(command("--hosts", 2, program=program), env=self.environment) for _ in range(2)]
         self.assertEqual([run.wait(timeout=30) for run in runs], [0, 0])
 
-    def test_refuses_what_makes_no_sense(self):
+    def test_refuses_invalid_options(self):
         for option, value in (("--rate", "5bit"), ("--rate", "fast"), ("--grace", "-1"), ("--grace", "nan"), ("--hosts", "0"), ("--nics-per-host", "17")):
             with self.subTest(f"{option} {value}"):
                 done = subprocess.run([TOOL, f"{option}={value}", "--", "true"], capture_output=True, text=True)
                 self.assertEqual(done.returncode, 2, done.stderr)
                 self.assertIn(value, done.stderr.splitlines()[-1])
 
-    def test_says_why_it_is_not_possible(self):
+    def test_reports_why_it_is_not_possible(self):
         done = subprocess.run(["setpriv", "--bounding-set=-sys_admin", *command(words=["true"])], capture_output=True, text=True)
         self.assertEqual(done.returncode, NOT_PERMITTED)
         self.assertRegex(done.stderr, r"\Anetcluster: not possible here: .*not permitted\n\Z")
@@ -132,7 +132,7 @@ path = pathlib.Path("/dev/shm/netcluster_test")
 if rank == 0:
     path.touch()
     assert ctypes.CDLL(None).shmget(KEY, 4096, CREATE | 0o600) >= 0
-meet("written")
+barrier("written")
 print(json.dumps({"rank": rank, "file": path.exists(), "sysv": ctypes.CDLL(None).shmget(KEY, 0, 0) >= 0,
                   "boot": pathlib.Path("/proc/sys/kernel/random/boot_id").read_text(),
                   "namespaces": [os.readlink(f"/proc/self/ns/{kind}") for kind in ("net", "uts", "ipc", "mnt", "pid")],
@@ -157,12 +157,12 @@ print(json.dumps({"rank": rank, "file": path.exists(), "sysv": ctypes.CDLL(None)
 
 class Links(Netcluster):
     def ratio(self, senders, receivers):
-        """Of the bytes per second that went from these ranks to those, to the rate."""
+        """Measured bytes per second from `senders` to `receivers`, over the rate."""
         program = f"""
 senders, receivers, seconds = {senders}, {receivers}, 0.7
 if rank in receivers:
     listener = listen()
-meet("listening")
+barrier("listening")
 if rank in senders:
     connections = [connect(receiver) for receiver in receivers]
     end = time.monotonic() + seconds
@@ -214,7 +214,7 @@ print(json.dumps({"rank": rank, "seen": seen}))
         program = """
 if rank == 1:
     listener = listen()
-meet("listening")
+barrier("listening")
 if rank == 0:
     connection = connect(1)
     slower = subprocess.Popen([os.environ["NETCLUSTER_TOOL"], "link", "--host", "0", "100mbit"])
@@ -234,7 +234,7 @@ else:
     def test_link_goes_down_and_up(self):
         program = """
 listener = listen()
-meet("listening")
+barrier("listening")
 def reaches(other):
     try:
         return bool(connect(other))
@@ -246,7 +246,7 @@ if rank == 0:
         tool("link", "--host", "host1", state)
         seen.append([reaches(1), reaches(2)])
     print(json.dumps({"rank": rank, "seen": seen}))
-meet("seen")
+barrier("seen")
 """
         seen = self.reports("--hosts", 3, program=program)[0]["seen"]
         self.assertEqual(seen, [[True, True], [False, True], [True, True]])
@@ -256,13 +256,13 @@ meet("seen")
 NUM_BYTES = 5_000_000
 if rank == 1:
     listener = listen(nic=0)
-meet("listening")
+barrier("listening")
 if rank == 0:
     with connect(1, nic=0, own_nic=1) as connection:
         connection.sendall(bytes(NUM_BYTES))
 else:
     assert drain(listener.accept()[0]) == NUM_BYTES
-meet("received")
+barrier("received")
 if rank == 0:
     print(tool("counters"))
 """
@@ -275,7 +275,7 @@ if rank == 0:
 
 
 class End(Netcluster):
-    # Prints the cluster and a namespace of it, leaves an orphan in a session of its own, and stays.
+    # Prints the cluster and one of its namespaces, leaves an orphan in a session of its own, and keeps running.
     STAY = """
 subprocess.Popen(["sleep", "1000"], start_new_session=True, stdout=subprocess.DEVNULL)
 print(json.dumps([os.environ["NETCLUSTER_NAME"], os.readlink("/proc/self/ns/net")]), flush=True)
@@ -297,7 +297,7 @@ time.sleep(1000)
         for link in pathlib.Path("/proc").glob("[0-9]*/ns/net"):
             try:
                 found += [link] if os.readlink(link) in namespaces else []
-            except OSError:  # it ended meanwhile
+            except OSError:  # the process has ended
                 pass
         return found
 
@@ -324,7 +324,7 @@ time.sleep(1000)
         self.assertFalse((CLUSTERS / killed).exists())
         self.assertTrue((CLUSTERS / alive).exists())
 
-    def test_a_cluster_that_ends_while_stale_ones_are_looked_for_is_no_error(self):
+    def test_a_cluster_that_ends_during_the_removal_of_stale_ones_is_no_error(self):
         with tempfile.TemporaryDirectory() as name:
             clusters = pathlib.Path(name)
             stale, gone = clusters / "stale", clusters / "gone"
@@ -340,7 +340,7 @@ time.sleep(1000)
         self.run_cluster("--hosts", 1, program="os.kill(os.getpid(), 9)", status=128 + 9)
         self.run_cluster("--hosts", 1, words=["/does/not/exist"], status=127)
 
-    def test_after_a_failure_the_others_have_the_grace_time(self):
+    def test_after_a_failure_the_others_get_the_grace_time(self):
         program = "time.sleep({} if rank == 0 else 0); print(rank); sys.exit(3 * rank)"
         self.assertEqual(self.run_cluster("--hosts", 2, program=program.format(0.5), status=3), "1\n0\n")
         begin = time.monotonic()
@@ -348,7 +348,7 @@ time.sleep(1000)
         self.assertLess(time.monotonic() - begin, 10)
 
     def test_a_rank_that_ignores_the_request_to_end_is_killed(self):
-        program = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); meet('deaf'); rank or sys.exit(3); time.sleep(1000)"
+        program = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); barrier('deaf'); rank or sys.exit(3); time.sleep(1000)"
         self.run_cluster("--hosts", 2, "--grace", 0, program=program, status=3)
 
 
@@ -361,7 +361,7 @@ class Mpi(Netcluster):
                          [("host0", "0")] * 2 + [("host1", "1")] * 2)
         self.assertEqual(len({line.split()[1] for line in lines}), 2)
 
-    def test_what_mpirun_leaves_behind_goes_with_the_cluster(self):
+    def test_files_of_mpirun_are_removed_with_the_cluster(self):
         words = ["mpirun", "sh", "-c", "echo $PMIX_SERVER_TMPDIR"]
         for folder in self.run_cluster("--hosts", 2, "--mpi", words=words).splitlines():
             self.assertTrue(pathlib.Path(folder).is_relative_to(CLUSTERS), folder)

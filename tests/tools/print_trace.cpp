@@ -1,4 +1,4 @@
-// What the C++ reader finds in a routing trace, as JSON. Usage: print_trace FILE
+// Prints the contents of a routing trace as JSON. Usage: print_trace FILE
 #include <iostream>
 #include <nlohmann/json.hpp>
 

@@ -1,4 +1,4 @@
-"""The example in README is the one that is compiled and run."""
+"""The example in README is the same code that is compiled and run."""
 import pathlib
 import re
 import unittest

@@ -37,7 +37,7 @@ class TraceFromNpz(unittest.TestCase):
         return subprocess.run([sys.executable, TOOL, *map(str, arguments)], capture_output=True, text=True, timeout=60)
 
     def read(self, *arguments):
-        """What the C++ reader finds in the file that the tool makes."""
+        """Runs the tool and returns the file's contents as read by the C++ reader."""
         out = self.folder / "out.trace"
         done = self.run_tool(*arguments, out)
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -93,7 +93,7 @@ class TraceFromNpz(unittest.TestCase):
         trace = self.read(files[0], "--tokens", "30")
         self.check_layer(trace["layers"][2], experts[2, :30])
 
-    def test_experts_that_do_not_show_can_be_told(self):
+    def test_the_number_of_experts_can_be_given(self):
         experts = np.array([[[0, 1]]])
         self.assertEqual(self.read(self.save("in.npz", experts=experts))["experts"], 2)
         self.assertEqual(self.read(self.save("in.npz", experts=experts), "--experts", "64")["experts"], 64)
@@ -103,7 +103,7 @@ class TraceFromNpz(unittest.TestCase):
         trace = self.read(self.save("in.npz", experts=np.array([[[0, 1]]]), weights=weights))
         self.assertEqual(trace["layers"][0]["weights"], [65504, -65504])
 
-    def test_says_what_is_wrong_and_leaves_no_file(self):
+    def test_errors_are_clear_and_leave_no_file(self):
         good = np.array([[[0, 1], [2, 1]]])
         good_file = self.save("good.npz", experts=good)
         scores = np.zeros((1, 2, 3))
@@ -135,12 +135,12 @@ class TraceFromNpz(unittest.TestCase):
         self.refuse("--layers 0,1: expected each of 0 to 0", good_file, "--layers", "0,1")
         self.refuse("--scored-tokens: expected SCORES.npz", good_file, "--scored-tokens", "1")
 
-    def test_an_unwritable_place_is_named(self):
+    def test_an_unwritable_output_is_named(self):
         done = self.run_tool(self.save("in.npz", experts=np.array([[[0, 1]]])), self.folder / "none" / "out.trace")
         self.assertEqual(done.returncode, 1)
         self.assertIn("can't write", done.stderr)
 
-    def test_a_forgotten_name_replaces_no_arrays(self):
+    def test_a_missing_output_name_does_not_overwrite_an_input(self):
         arrays = self.save("in.npz", experts=np.array([[[0, 1]]]))
         content = arrays.read_bytes()
         done = self.run_tool(arrays, arrays)

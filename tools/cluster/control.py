@@ -1,4 +1,4 @@
-"""What a rank or a test may ask of a running cluster, through a socket in its folder: both sides of it."""
+"""Requests to a running cluster through a socket in its folder: client and server."""
 import os
 import selectors
 import signal
@@ -11,7 +11,7 @@ class Refused(Exception):
 
 
 def ask(name, request, files=()):
-    """The answer of the cluster of that name."""
+    """Sends a request to the cluster of that name; returns its answer."""
     connection = messages.open_socket()
     try:
         connection.connect(str(folder.ALL / name / "control"))
@@ -61,7 +61,7 @@ class Control:
     def reply(self, client, message):
         try:
             messages.send(client, message)
-        except OSError:  # it did not wait
+        except OSError:  # the client is gone
             pass
         self.close(client)
 
@@ -88,15 +88,15 @@ class Control:
         return {host.name: network.counters(host.pid, self.num_nics) for host in self.hosts}
 
     def execute(self, client, request, files):
-        """Answers when the process has ended; ends the process when nobody waits for the answer any more."""
+        """Answers when the process has ended; ends the process if the client disconnects."""
         host = self.find(request["host"])
 
         def ended(status):
             self.reply(client, {"status": status})
 
-        def deserted():
+        def disconnected():
             self.close(client)
             host.signal(signal.SIGTERM, number)
 
         number = host.start(request["command"], {}, files, ended)
-        self.selector.modify(client, selectors.EVENT_READ, deserted)
+        self.selector.modify(client, selectors.EVENT_READ, disconnected)

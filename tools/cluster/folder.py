@@ -1,4 +1,4 @@
-"""The folder of a running cluster. Its owner holds a lock on it, so a folder without one is what a killed run left."""
+"""The folder of a running cluster. Its owner holds a lock on it; an unlocked folder is left over from a killed run."""
 import contextlib
 import fcntl
 import os
@@ -11,7 +11,7 @@ ALL = pathlib.Path("/run/shunt-netcluster")
 
 @contextlib.contextmanager
 def lock(folder, wait=True):
-    """Whether we have it."""
+    """Yields True if the lock was acquired."""
     file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         yield acquire(file, wait)
@@ -29,7 +29,7 @@ def acquire(file, wait):
 
 def remove_stale():
     for folder in ALL.iterdir():
-        # An owner that ends removes its folder without asking, perhaps just now.
+        # An owner that ends may remove its folder at the same time.
         with contextlib.suppress(FileNotFoundError), lock(folder, wait=False) as stale:
             if stale:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -37,7 +37,7 @@ def remove_stale():
 
 @contextlib.contextmanager
 def own():
-    """A new folder, whose name is the cluster's: the pid of its owner and something random."""
+    """A new folder. Its name, the pid of its owner and a random part, is the cluster's name."""
     ALL.mkdir(mode=0o755, exist_ok=True)
     with contextlib.ExitStack() as stack:
         with lock(ALL):

@@ -1,4 +1,4 @@
-"""netcluster's side of one host: begins and ends its namespaces, starts processes in them and hears how they end."""
+"""netcluster's side of one host: creates and removes its namespaces, starts processes in them and receives their status."""
 import pathlib
 import selectors
 import subprocess
@@ -15,10 +15,10 @@ class Host:
     def __init__(self, index, folder, environment):
         self.index = index
         self.name = f"host{index}"
-        self.when_ended = {}  # number of a process: what to call with its status
+        self.when_ended = {}  # number of a process: callback for its status
         self.num_started = 0
         self.connection, theirs = messages.open_pair()
-        # In a session of its own, so that Ctrl-C reaches netcluster alone; killed when netcluster is.
+        # In a new session, so that only netcluster receives Ctrl-C; killed when netcluster dies.
         self.process = subprocess.Popen(
             ["setpriv", "--pdeathsig", "KILL", "unshare", *NAMESPACES, "--kill-child",
              sys.executable, INIT, str(theirs.fileno()), self.name, folder],
@@ -27,7 +27,7 @@ class Host:
 
     @property
     def pid(self):
-        """A process in the host's network namespace, as this side numbers it."""
+        """The pid, outside, of a process in the host's network namespace."""
         return self.process.pid
 
     def wait_until_ready(self):
@@ -35,7 +35,7 @@ class Host:
             raise RuntimeError(f"{self.name} did not start")
 
     def watch(self, selector):
-        selector.register(self.connection, selectors.EVENT_READ, lambda: self.hear(selector))
+        selector.register(self.connection, selectors.EVENT_READ, lambda: self.receive(selector))
 
     def start(self, command, environment, files, when_ended):
         """Files become stdin, stdout and stderr. Returns the number of the process."""
@@ -46,13 +46,13 @@ class Host:
         return number
 
     def signal(self, which, number=None):
-        """One process with its group, or all that were started here."""
+        """Signals the group of one process, or of all processes started here."""
         try:
             messages.send(self.connection, {"number": number, "signal": which})
-        except OSError:  # the host is gone, and they with it
+        except OSError:  # the host and its processes are gone
             pass
 
-    def hear(self, selector):
+    def receive(self, selector):
         message, _ = messages.receive(self.connection)
         if message:
             self.when_ended.pop(message["number"])(message["status"])
@@ -62,7 +62,7 @@ class Host:
             self.when_ended.popitem()[1](KILLED)
 
     def end(self):
-        """Ends what still runs there; the namespaces go with the last process."""
+        """Ends running processes; the namespaces disappear with the last one."""
         self.connection.close()
         try:
             self.process.wait(timeout=5)

@@ -1,6 +1,6 @@
-"""Process 1 of a host: makes its namespaces look like a machine of its own, then starts and reaps its processes.
+"""Process 1 of a host: makes its namespaces look like a separate machine, then starts and reaps its processes.
 
-It ends when netcluster is gone, and the kernel ends every other process of the host with it.
+It ends when netcluster dies; the kernel then ends all other processes of the host.
 """
 import os
 import pathlib
@@ -21,7 +21,7 @@ def mount(*arguments):
 
 
 def become(name, folder):
-    """/proc, the network and IPC are new already; what programs still share, or tell machines apart by, is replaced."""
+    """/proc, the network and IPC are new already; this replaces other shared files and those that identify a machine."""
     socket.sethostname(name)
     mount("-t", "tmpfs", "-o", "mode=1777", "shm", "/dev/shm")
     mount("-t", "sysfs", "sysfs", "/sys")  # /sys/class/net lists the interfaces of the network it was mounted in
@@ -29,17 +29,17 @@ def become(name, folder):
     boot_id = folder / f"{name}.boot_id"
     boot_id.write_text(f"{uuid.uuid4()}\n")
     mount("--bind", boot_id, "/proc/sys/kernel/random/boot_id")
-    # Several NICs on one wire: each answers for its own address only, and replies may come from any of them.
+    # With several NICs on one bridge, each answers for its own address only, and replies may arrive at any of them.
     for setting, value in {"arp_ignore": 1, "arp_announce": 2, "rp_filter": 2}.items():
         (SYSCTL / setting).write_text(str(value))
-    # As permitted everywhere, and quicker than bbr to accept that a link has become slow.
+    # reno is permitted everywhere, and adapts faster than bbr when a link becomes slow.
     pathlib.Path("/proc/sys/net/ipv4/tcp_congestion_control").write_text("reno")
 
 
 class Processes:
     def __init__(self, connection):
         self.connection = connection
-        self.number_of = {}  # pid: the number netcluster knows it by
+        self.number_of = {}  # pid: netcluster's number of the process
 
     def start(self, number, command, environment, files):
         try:
@@ -49,7 +49,7 @@ class Processes:
             self.number_of[pid] = number
         except OSError as error:
             os.write(files[2], f"netcluster: {command[0]}: {error.strerror}\n".encode())
-            self.tell_end(number, 127)
+            self.report_end(number, 127)
         finally:
             for file in files:
                 os.close(file)
@@ -62,16 +62,16 @@ class Processes:
                 pass
 
     def reap(self):
-        """Also orphans, which fall to process 1."""
+        """Reaps children, and orphans, which process 1 inherits."""
         try:
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 if (number := self.number_of.pop(ended[0], None)) is not None:
                     code = os.waitstatus_to_exitcode(ended[1])
-                    self.tell_end(number, code if code >= 0 else 128 - code)
+                    self.report_end(number, code if code >= 0 else 128 - code)
         except ChildProcessError:
             pass
 
-    def tell_end(self, number, status):
+    def report_end(self, number, status):
         messages.send(self.connection, {"number": number, "status": status})
 
 

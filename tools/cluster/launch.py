@@ -1,4 +1,4 @@
-"""Builds a cluster, runs COMMAND on it and removes it, whatever ends the run."""
+"""Builds a cluster, runs COMMAND on it and removes it, however the run ends."""
 import contextlib
 import os
 import secrets
@@ -11,7 +11,7 @@ from cluster.host import Host
 from cluster.output import Output
 from cluster.ranks import Ranks
 
-MASTER_PORT = "29500"  # the network is new: every port is free
+MASTER_PORT = "29500"  # every port of the new network is free
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -20,7 +20,7 @@ class Interrupted(Exception):
 
 
 def ignore_signals():
-    """Nothing stops the removal."""
+    """So that no signal interrupts the removal."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
@@ -31,7 +31,7 @@ def interrupt(number, _):
 
 
 def per_host(options, name):
-    """E.g. 10.77.0.1,10.77.1.1;10.77.0.2,10.77.1.2: hosts apart by `;`, their NICs by `,`."""
+    """E.g. 10.77.0.1,10.77.1.1;10.77.0.2,10.77.1.2: hosts separated by `;`, their NICs by `,`."""
     return ";".join(",".join(name(host, nic) for nic in range(options.nics_per_host)) for host in range(options.hosts))
 
 
@@ -40,7 +40,7 @@ def environment_of_cluster(options, path):
         "SHUNT_JOB_TOKEN": os.environ.get("SHUNT_JOB_TOKEN") or secrets.token_hex(16),
         "MASTER_ADDR": network.address(0, 0),
         "MASTER_PORT": MASTER_PORT,
-        # A host's ranks take them in turn.
+        # The ranks of a host use these in turn.
         "SHUNT_INTERFACE": ",".join(map(network.nic_name, range(options.nics_per_host))),
         "NETCLUSTER_NAME": path.name,
         "NETCLUSTER_TOOL": options.tool,
@@ -64,7 +64,7 @@ def environment_of_rank(options, host, local_rank):
 
 
 def build(options, path, stack):
-    """Hosts that see each other."""
+    """Creates the hosts and connects them."""
     names = [f"{network.address(host, 0)} host{host}\n" for host in range(options.hosts)]
     (path / "hosts").write_text("".join(["127.0.0.1 localhost\n", *names]))
     environment = {**os.environ, **environment_of_cluster(options, path)}
@@ -92,7 +92,7 @@ def start(options, hosts, ranks):
 
 
 def launch(options):
-    """The status of the first rank that failed, or 0."""
+    """Runs the command; returns the status of the first rank that failed, or 0."""
     for number in SIGNALS:
         signal.signal(number, interrupt)
     with contextlib.ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""One packet is one message: a JSON object, with open files beside it."""
+"""Messages over a local socket: each packet is a JSON object, with open files attached."""
 import json
 import socket
 
@@ -19,7 +19,7 @@ def send(connection, message, files=()):
 
 
 def receive(connection):
-    """(message, files); the message is None where the other side is gone."""
+    """(message, files); the message is None if the other side has closed the connection."""
     try:
         data, files, _, _ = socket.recv_fds(connection, MAX_BYTES, MAX_FILES, socket.MSG_CMSG_CLOEXEC)
     except ConnectionResetError:

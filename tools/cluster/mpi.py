@@ -1,4 +1,4 @@
-"""How mpirun on host 0 reaches the other hosts: an agent in place of ssh, and a hostfile (Open MPI 4)."""
+"""Lets mpirun on host 0 start processes on other hosts: a replacement for ssh, and a hostfile (Open MPI 4)."""
 import shlex
 
 from cluster import network
@@ -11,7 +11,7 @@ exec {tool} exec --cluster {name} --host "$host" -- sh -c "$*"
 
 
 def prepare(folder, tool, num_hosts, ranks_per_host, num_nics):
-    """Writes both, and returns the environment that makes mpirun use them."""
+    """Writes both files; returns the environment that makes mpirun use them."""
     agent, hostfile, sessions = folder / "mpi_agent", folder / "hostfile", folder / "mpi"
     sessions.mkdir()
     agent.write_text(AGENT.format(tool=shlex.quote(tool), name=folder.name))
@@ -23,10 +23,10 @@ def prepare(folder, tool, num_hosts, ranks_per_host, num_nics):
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "OMPI_MCA_plm_rsh_agent": str(agent),
         "OMPI_MCA_orte_default_hostfile": str(hostfile),
-        "OMPI_MCA_orte_tmpdir_base": str(sessions),  # goes with the cluster, however mpirun ends
+        "OMPI_MCA_orte_tmpdir_base": str(sessions),  # removed with the cluster, however mpirun ends
         "OMPI_MCA_oob_tcp_if_include": network.nic_name(0),
         "OMPI_MCA_btl_tcp_if_include": nics,
-        # All hosts share this machine's cores, which each of them takes for its own.
+        # All hosts share this machine's cores, but each would bind ranks as if it had them alone.
         "OMPI_MCA_hwloc_base_binding_policy": "none",
         "OMPI_MCA_mpi_yield_when_idle": "1",
     }

@@ -1,6 +1,6 @@
-"""The wires: a bridge in netcluster's own network namespace, one veth pair to each NIC of each host, tbf on both ends.
+"""The network: a bridge in netcluster's own network namespace, one veth pair per NIC of each host, tbf on both ends.
 
-Nothing of it is in the machine's network, so nothing can clash with it, and it goes when the last process goes.
+It is separate from the machine's network, so nothing can conflict, and it disappears with the last process.
 """
 import ctypes
 import json
@@ -11,12 +11,12 @@ import subprocess
 SWITCH_IPV6 = pathlib.Path("/proc/sys/net/ipv6/conf/all/disable_ipv6")
 CLONE_NEWNET = 0x40000000
 BITS = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
-# A burst of 1 ms hides that a busy machine wakes the shaper late. Packets come in trains of up to 64 KiB. One that is larger
-# than the burst would be taken apart, which costs more time than a core has; and if it was queued before the rate, and so
-# the burst, became smaller, it would block the link for ever.
+# A burst of 1 ms compensates for a shaper that a busy machine wakes late. Packets arrive as segments of up to 64 KiB. A segment
+# larger than the burst would be split, which costs too much time; and if it was queued before the rate and the burst were
+# reduced, it would block the link for ever.
 BURST_SECONDS, MIN_BURST_BYTES = 1e-3, 96 << 10
 QUEUE = "20ms"
-MIN_RATE = 8 * 10**3  # what tc can express
+MIN_RATE = 8 * 10**3  # the least that tc accepts
 
 PROBE = """
 ip link add name bridge0 type bridge
@@ -28,7 +28,7 @@ mount -t sysfs sysfs /sys
 
 
 def why_unavailable():
-    """One line, or None where this machine lets us build a cluster."""
+    """The reason why this machine can't run clusters, in one line; None if it can."""
     probe = ["unshare", "--net", "--uts", "--ipc", "--mount", "--pid", "--fork", "--mount-proc", "sh", "-ec", PROBE]
     try:
         done = subprocess.run(probe, capture_output=True, text=True)
@@ -40,7 +40,7 @@ def why_unavailable():
 
 
 def bits_per_second(rate):
-    """None where there is no limit; ValueError where `rate` is not one."""
+    """None for no limit. Raises ValueError if `rate` is not a rate."""
     if rate in ("auto", "none"):
         return None
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmg]?bit)", rate.lower())
@@ -63,7 +63,7 @@ def bridge_end(host, nic):
 
 
 def run(*command, inside=None, text=None):
-    """The output of a command here, in the switch, or inside the host of this process."""
+    """Runs a command in this namespace (the switch's), or in that of process `inside`; returns its output."""
     prefix = [] if inside is None else ["nsenter", "--target", str(inside), "--net"]
     done = subprocess.run([*prefix, *command], input=text, capture_output=True, text=True)
     if done.returncode:
@@ -76,17 +76,17 @@ def ip(lines, inside=None):
 
 
 def make_switch():
-    """From here on this process is in the network namespace of the switch."""
+    """Moves this process into a new network namespace with the switch."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWNET):
         raise OSError(ctypes.get_errno(), "unshare")
-    if SWITCH_IPV6.exists():  # its multicast would count as bytes that hosts received
+    if SWITCH_IPV6.exists():  # IPv6 multicast would be counted as received bytes
         SWITCH_IPV6.write_text("1")
     ip(["link add name switch type bridge mcast_snooping 0", "link set dev switch up"])
 
 
 def plug_in(host, pid, num_nics):
-    """Whatever a socket is bound to, its packets leave through the NIC that has their source address."""
+    """Connects a host. Packets leave through the NIC that has their source address, whatever the socket is bound to."""
     switch, inside = [], ["link set dev lo up"]
     for nic in range(num_nics):
         name, end, own = nic_name(nic), bridge_end(host, nic), address(host, nic)
@@ -103,7 +103,7 @@ def plug_in(host, pid, num_nics):
 
 
 def limit(host, pid, nic, rate):
-    """Both directions: what the host sends at its own end, what it receives at the bridge's."""
+    """Limits both directions: sending at the host's end, receiving at the bridge's end."""
     bits = bits_per_second(rate)
     for device, inside in ((nic_name(nic), pid), (bridge_end(host, nic), None)):
         if bits is None:
@@ -116,11 +116,11 @@ def limit(host, pid, nic, rate):
 
 
 def set_link(host, nic, state):
-    """Down is a pulled cable: the host keeps its address, its NIC has no carrier."""
+    """Down simulates a pulled cable: the host keeps its address, but its NIC has no carrier."""
     ip([f"link set dev {bridge_end(host, nic)} {state}"])
 
 
 def counters(pid, num_nics):
-    """{nic: {tx_bytes, rx_bytes}} as the host itself counts."""
+    """{nic: {tx_bytes, rx_bytes}} from the host's counters."""
     links = {link["ifname"]: link["stats64"] for link in json.loads(run("ip", "-json", "-stats", "link", inside=pid))}
     return {name: {f"{way}_bytes": links[name][way]["bytes"] for way in ("tx", "rx")} for name in map(nic_name, range(num_nics))}

@@ -1,18 +1,18 @@
-"""What ranks print, on its way to the output of netcluster."""
+"""Copies the output of ranks to the output of netcluster."""
 import os
 import selectors
 
 
 class Output:
-    """Passes on whole lines: those of different ranks never mix."""
+    """Copies whole lines, so that lines of different ranks never mix."""
 
     def __init__(self, selector, label):
         self.selector, self.label = selector, label
-        self.rest = {}  # pipe: what came after its last newline
-        self.read = {}  # pipe: how to read on
+        self.rest = {}  # pipe: bytes after its last newline
+        self.read = {}  # pipe: callback that reads more
 
     def pipe(self, rank, target):
-        """The end to write to."""
+        """Opens a pipe for a rank; returns the end to write to."""
         ours, theirs = os.pipe2(os.O_CLOEXEC)
         label = f"[{rank}] ".encode() if self.label else b""
         self.rest[ours] = b""
@@ -30,11 +30,11 @@ class Output:
             while text:
                 text = text[os.write(target, text):]
         except BrokenPipeError:
-            if data:  # nobody reads on: the rank learns it as it would without us
+            if data:  # the output is closed: close the pipe, so that the rank gets SIGPIPE
                 self.close(pipe, label)
 
     def close(self, pipe, label):
-        """The last line, where it has no end."""
+        """Closes a pipe; returns its last line if it has no line break."""
         self.selector.unregister(pipe)
         os.close(pipe)
         del self.read[pipe]
@@ -42,6 +42,6 @@ class Output:
         return label + rest + b"\n" * self.label if rest else b""
 
     def drain(self):
-        """Once nobody can write any more."""
+        """Copies the remaining output, after all writers have ended."""
         while self.read:
             next(iter(self.read.values()))()

@@ -1,4 +1,4 @@
-"""The processes of COMMAND, from the first start to the last end."""
+"""The processes of COMMAND: starts them, waits for them and ends them."""
 import math
 import os
 import signal
@@ -12,7 +12,7 @@ class Ranks:
     def __init__(self, selector, grace, output):
         self.selector, self.grace, self.output = selector, grace, output
         self.running = {}  # rank: its host
-        self.status = 0  # of the first that failed
+        self.status = 0  # of the first rank that failed
         self.deadline = math.inf
         self.ending = False
 
@@ -31,13 +31,13 @@ class Ranks:
             print(f"netcluster: rank {rank} on {host.name} ended with status {status}{others}", file=sys.stderr, flush=True)
 
     def wait(self):
-        """Until all have ended, or until the grace after a failure is over."""
+        """Waits until all have ended, or until the grace time after a failure is over."""
         while self.running and (left := self.deadline - time.monotonic()) > 0:
             for key, _ in self.selector.select(None if left == math.inf else left):
                 key.data()
 
     def end(self):
-        """Asks those that still run to end, and gives them a moment."""
+        """Asks running processes to end and waits for END_SECONDS."""
         self.ending = True
         for host in set(self.running.values()):
             host.signal(signal.SIGTERM)

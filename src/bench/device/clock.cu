@@ -8,7 +8,7 @@
 namespace shunt::bench {
 namespace {
 
-/// Far longer than ranks need to put their work on streams. A rank that is killed opens no gate.
+/// Far longer than ranks need to launch their work. Ends the kernel if the rank that opens the gate was killed.
 constexpr std::uint64_t kMostWaitNs = 60'000'000'000;
 
 __global__ void gate_kernel(const volatile std::uint32_t* opened, std::uint32_t round) {
@@ -45,7 +45,7 @@ struct DeviceClock::Shared {
 DeviceClock::DeviceClock(World& world, cudaStream_t stream)
     : world_(world),
       stream_(stream),
-      shared_(share_of_rank_0<Shared>(world, [] { return std::make_shared<Shared>(); })) {
+      shared_(share_from_rank_0<Shared>(world, [] { return std::make_shared<Shared>(); })) {
   device::check(cudaEventCreate(&begin_), "make an event");
   device::check(cudaEventCreate(&end_), "make an event");
 }
@@ -65,11 +65,11 @@ void DeviceClock::time(Timings& timings, const std::string& name, const std::fun
     device::check(cudaEventRecord(end_, stream_), "record an event");
     world_.barrier();
   } catch (...) {
-    *shared_->opened = round_;  // what stands behind the gate must end before its memory can be freed
+    *shared_->opened = round_;  // work behind the gate must end before its memory is freed
     throw;
   }
   if (world_.rank().value == 0) *shared_->opened = round_;
-  device::check(cudaEventSynchronize(end_), "wait for what is timed");
+  device::check(cudaEventSynchronize(end_), "wait for the timed work");
   float begin_ms = 0;
   float end_ms = 0;
   device::check(cudaEventElapsedTime(&begin_ms, shared_->origin, begin_), "read the time");

@@ -1,4 +1,4 @@
-// Times taken on a device: of what ranks put on their streams, and within graphs.
+// Device times: of work on the ranks' streams, and within graphs.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -14,8 +14,8 @@
 
 namespace shunt::bench {
 
-/// For ranks that are threads of one process and share a device. Work is put on streams behind a gate that the device
-/// watches; it opens when all ranks have put all of theirs there, so that no launch by the host is timed.
+/// Times work of ranks that are threads of one process and share a device. A kernel on every stream blocks until all
+/// ranks have launched their work, so that no host launch is timed.
 class DeviceClock {
  public:
   /// Collective.
@@ -24,7 +24,7 @@ class DeviceClock {
   DeviceClock(const DeviceClock&) = delete;
   DeviceClock& operator=(const DeviceClock&) = delete;
 
-  /// Collective; `work` may contain barriers. Waits for the end.
+  /// Collective; `work` may contain barriers. Returns when the work is done.
   void time(Timings& timings, const std::string& name, const std::function<void()>& work);
 
  private:
@@ -38,15 +38,15 @@ class DeviceClock {
   std::uint32_t round_ = 0;
 };
 
-/// Times within a graph, taken by the device. A stamp is a kernel of one thread, which has its own cost: measure the
-/// same work without.
+/// Time stamps of the device within a graph. A stamp is a kernel of one thread, which takes time itself: also measure
+/// the same work without stamps.
 class Stamps {
  public:
   explicit Stamps(std::size_t count);
 
-  /// Puts the next one on the stream; after the last, the first comes again.
+  /// Launches the next stamp on the stream; after the last one starts over.
   void put(cudaStream_t stream);
-  /// Nanoseconds of the device's clock; nothing of it may be under way.
+  /// The stamps, in nanoseconds of the device's clock. No stamp may be running.
   [[nodiscard]] std::vector<std::uint64_t> read(cudaStream_t stream) const;
 
  private:

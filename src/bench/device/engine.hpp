@@ -1,4 +1,4 @@
-// The engine that benchmarks on a device measure.
+// The engine that device benchmarks measure, and internals of its plans.
 #pragma once
 
 #include <chrono>
@@ -7,13 +7,15 @@
 
 #include "bench/device/memory.hpp"
 #include "bench/shuffle/config.hpp"
+#include "engine/cuda/node_plan.hpp"
 #include "shunt/engine.hpp"
+#include "shunt/plan.hpp"
 #include "shunt/world.hpp"
 
 namespace shunt::bench {
 
-/// What any rank holds at most: its rows twice (scales included where they are fp8, and then narrower than experts'
-/// outputs), its tokens and its result, a plan or two.
+/// Upper bound of a rank's memory: its rows twice (fp8 rows with scales are smaller than experts' outputs), its tokens,
+/// its result, and two plans.
 inline std::size_t heap_bytes(const ShuffleConfig& config, std::int64_t rows) {
   const std::size_t row_bytes = static_cast<std::size_t>(config.hidden) * size_of(config.expert_dtype());
   const auto entries = static_cast<std::size_t>(config.tokens) * static_cast<std::size_t>(config.topk);
@@ -22,9 +24,9 @@ inline std::size_t heap_bytes(const ShuffleConfig& config, std::int64_t rows) {
          (std::size_t{64} << 20);
 }
 
-/// Collective. On the calling thread's current device, which ranks share.
+/// Collective. Uses the calling thread's current device, which ranks share.
 inline Engine make_device_engine(World& world, const ShuffleConfig& config, std::size_t bytes_of_heap, Stream stream) {
-  constexpr std::chrono::seconds kDeadline(30);  // far more than anything here takes
+  constexpr std::chrono::seconds kDeadline(30);  // far longer than any operation of a benchmark
   return {world,
           {.hidden = config.hidden,
            .dtype = config.dtype,
@@ -35,6 +37,19 @@ inline Engine make_device_engine(World& world, const ShuffleConfig& config, std:
                                    .max_experts = config.map().num_physical(),
                                    .stream = stream,
                                    .sms = config.layout == Layout::padded ? 0 : config.sms}}};
+}
+
+/// Valid as long as the plan.
+struct NodePlanParts {
+  const device::PlanShape& shape;
+  const device::PlanArrays& arrays;
+};
+
+/// plan: made by an engine on devices of one node. Without vptr checks, because the type info is only in
+/// libshunt_cuda.so.
+__attribute__((no_sanitize("vptr"))) inline NodePlanParts node_plan(const Plan& plan) {
+  const auto& made = static_cast<const NodePlan&>(*plan.data());
+  return {made.shape, made.arrays};
 }
 
 }  // namespace shunt::bench

@@ -16,14 +16,14 @@
 namespace shunt::bench {
 namespace {
 
-/// The driver's function of this name. Not linked, so that the command line starts where there is no driver.
+/// The driver's function of this name. Not linked, so that the command line starts without a driver.
 template <class Function>
 Function* driver_function(const char* name) {
   constexpr unsigned kWithStreamsOfGreenContexts = 12050;
   void* entry = nullptr;
   cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
   device::check(cudaGetDriverEntryPointByVersion(name, &entry, kWithStreamsOfGreenContexts, cudaEnableDefault, &found),
-                "look for green contexts");
+                "find green contexts");
   if (found != cudaDriverEntryPointSuccess) fail(ErrorCode::unsupported, "--sms: this driver has no {}", name);
   return reinterpret_cast<Function*>(entry);
 }
@@ -36,8 +36,8 @@ void check(CUresult status, const char* what) {
 constexpr const char* kStores = "stores of few";
 constexpr std::int32_t kTimesStored = 8;
 constexpr std::int64_t kGemmSize = 8192;
-constexpr int kGemmsAlone = 60;  // about as long as beside the shuffle, as clocks fall under load
-constexpr int kPairs = 8;        // so that many products fit beside them
+constexpr int kGemmsAlone = 60;  // takes about as long as beside the shuffle, because clocks fall under load
+constexpr int kPairs = 8;        // enough that many products fit beside them
 constexpr int kRounds = 5;
 
 std::int32_t count_seen(World& world, cudaStream_t stream) {
@@ -70,8 +70,8 @@ struct SmPartition::Shared {
     const unsigned num_all = all.sm.smCount;
     if (num_few < 1 || static_cast<unsigned>(num_few) >= num_all)
       fail(ErrorCode::invalid_argument, "--sms {}: expected 1 to {}", num_few, num_all - 1);
-    // The rest keeps its clusters, which matrix kernels use, where the device's grain allows it; else the few are cut
-    // out one by one.
+    // Prefer a split in which the rest keeps whole clusters, which matrix kernels use; otherwise split off single
+    // multiprocessors.
     const auto split = SHUNT_DRIVER(cuDevSmResourceSplitByCount);
     unsigned groups = 1;
     const CUresult in_whole_grains = split(&rest, &groups, &all, &few, 0, num_all - static_cast<unsigned>(num_few));
@@ -82,10 +82,10 @@ struct SmPartition::Shared {
             "split multiprocessors");
     }
     if (few.sm.smCount != static_cast<unsigned>(num_few))
-      fail(ErrorCode::unsupported, "--sms {}: this device can give {}", num_few, few.sm.smCount);
+      fail(ErrorCode::unsupported, "--sms {}: this device can provide {}", num_few, few.sm.smCount);
   }
 
-  /// Streams don't share contexts, as a green context is for one thread at a time.
+  /// Makes a context per stream, because a green context may be used by one thread at a time.
   std::shared_ptr<CUstream_st> make_stream(CUdevResource& part) {
     const std::lock_guard lock(mutex);
     CUdevResourceDesc description = nullptr;
@@ -111,7 +111,7 @@ struct SmPartition::Shared {
 };
 
 SmPartition::SmPartition(World& world, std::int32_t few)
-    : shared_(share_of_rank_0<Shared>(world, [&] { return std::make_shared<Shared>(few); })) {}
+    : shared_(share_from_rank_0<Shared>(world, [&] { return std::make_shared<Shared>(few); })) {}
 
 std::shared_ptr<CUstream_st> SmPartition::stream_on_few() const { return shared_->make_stream(shared_->few); }
 std::shared_ptr<CUstream_st> SmPartition::stream_on_rest() const { return shared_->make_stream(shared_->rest); }
@@ -122,7 +122,7 @@ FewSms::FewSms(World& world, const ShuffleConfig& config, DeviceClock& clock, cu
     : world_(world), config_(config), clock_(clock), stream_(stream), partition_(partition) {
   result_.sms_seen = count_seen(world, stream);
   if (result_.sms_seen > config.sms)
-    fail(ErrorCode::internal, "--sms {}: kernels were seen on {} multiprocessors", config.sms, result_.sms_seen);
+    fail(ErrorCode::internal, "--sms {}: kernels ran on {} multiprocessors", config.sms, result_.sms_seen);
 }
 
 void FewSms::measure_stores(Timings& timings, std::byte* buffer, std::size_t bytes) const {
@@ -131,7 +131,7 @@ void FewSms::measure_stores(Timings& timings, std::byte* buffer, std::size_t byt
   });
 }
 
-// Everything in every round, so that all of it meets the same clocks: under load they fall for seconds.
+// Every round measures everything, so that all measurements see the same clocks: under load these fall for seconds.
 void FewSms::measure_gemm(DeviceSystem& system) {
   if (!Gemm::is_available()) return;
   const bool multiplies = world_.rank().value == 0;

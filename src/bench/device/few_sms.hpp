@@ -1,4 +1,4 @@
-// With --sms: what a shuffle reaches on few multiprocessors, and what a matrix product on the others loses by it.
+// With --sms: rates of a shuffle on few multiprocessors, and the slowdown of a matrix product on the others.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -14,26 +14,25 @@
 
 namespace shunt::bench {
 
-// How many multiprocessors ranks need that wait for each other there.
-
-/// Blocks that wait may have this many threads, and blocks of what others wait for up to kMostThreads.
-inline constexpr std::int32_t kThreadsOfPlans = 512;
+/// Threads of a block that waits for other ranks, and most threads of a block that others wait for.
+inline constexpr std::int32_t kPlanThreads = 512;
 inline constexpr std::int32_t kMostThreads = 1024;
 
-/// Enough that all ranks but one may wait, spread evenly, and leave room everywhere for what that one has to do.
-constexpr std::int32_t least_sms(std::int32_t ranks, std::int32_t threads_that_wait, std::int32_t threads_per_sm) {
+/// Least number of multiprocessors on which all ranks but one can wait, spread evenly, while every multiprocessor still
+/// has room for a block of the last rank. Fewer could deadlock.
+constexpr std::int32_t least_sms(std::int32_t ranks, std::int32_t waiting_threads, std::int32_t threads_per_sm) {
   const std::int32_t room = threads_per_sm - kMostThreads;
-  return ranks == 1 ? 1 : ((ranks - 1) * threads_that_wait + room - 1) / room;
+  return ranks == 1 ? 1 : ((ranks - 1) * waiting_threads + room - 1) / room;
 }
 
-/// Multiprocessors of a device in two parts, so that what runs on one leaves the other alone. Enforced by green
-/// contexts. For ranks that are threads of one process and share its current device.
+/// Divides the multiprocessors of a device into two parts by green contexts, so that kernels of one part never run on
+/// the other. For ranks that are threads of one process and share its current device.
 class SmPartition {
  public:
-  /// Collective. Throws Error(unsupported) where the device can't be split so.
+  /// Collective. Throws Error(unsupported) if the device can't be divided like this.
   SmPartition(World& world, std::int32_t few);
 
-  /// A stream whose kernels run on the few, or on the rest. Keeps what it needs of the partition.
+  /// A stream whose kernels run on the few, or on the rest. It may outlive the partition.
   [[nodiscard]] std::shared_ptr<CUstream_st> stream_on_few() const;
   [[nodiscard]] std::shared_ptr<CUstream_st> stream_on_rest() const;
   [[nodiscard]] std::int32_t num_rest() const;
@@ -45,19 +44,19 @@ class SmPartition {
 
 class FewSms {
  public:
-  /// Collective. `clock` and `stream` are a rank's own, and confined to the partition's few. Throws if kernels of all
-  /// ranks' streams were seen on more multiprocessors than were asked for.
+  /// Collective. clock, stream: of this rank, restricted to the partition's few. Throws if kernels of the ranks'
+  /// streams ran on more multiprocessors than requested.
   FewSms(World& world, const ShuffleConfig& config, DeviceClock& clock, cudaStream_t stream,
          const SmPartition& partition);
 
-  /// Collective; one repetition: how fast the few can store, with nothing else to do.
+  /// Collective: measures the store rate of the few once.
   void measure_stores(Timings& timings, std::byte* buffer, std::size_t bytes) const;
 
-  /// Collective: pairs of dispatch and combine, and products, alone and at the same time.
+  /// Collective: measures pairs of dispatch and combine, and matrix products, alone and at the same time.
   void measure_gemm(DeviceSystem& system);
 
-  /// shunt: medians of this run; delivered_bytes: of rows that a dispatch of all ranks writes; copy_gbps: what the
-  /// whole device can read plus write.
+  /// shunt: medians of this run; delivered_bytes: bytes of rows that a dispatch of all ranks writes; copy_gbps: copy
+  /// rate of the whole device, read plus written.
   [[nodiscard]] FewSmsResult summarise(const Timings& timings, std::size_t stored_bytes, const SystemResult& shunt,
                                        double delivered_bytes, double copy_gbps) const;
 

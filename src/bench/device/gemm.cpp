@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
 
-/// Of magnitudes from 0.5 to 1, as zeros would need less power than data.
+/// Values with magnitudes from 0.5 to 1; products of zeros would need less power.
 std::shared_ptr<std::uint16_t> random_matrix(std::size_t size) {
   std::vector<std::uint16_t> bits(size * size);
   std::minstd_rand random(1);
@@ -45,34 +45,34 @@ struct Gemm::Impl {
     lt.check(lt.create_layout(&layout, CUDA_R_16BF, rows, rows, size), "describe matrices");
   }
   ~Impl() {
-    for (const auto& [sms, way] : ways) (void)lt.destroy_product(way.product);
+    for (const auto& [sms, variant] : variants) (void)lt.destroy_product(variant.product);
     (void)lt.destroy_layout(layout);
     (void)lt.destroy(handle);
   }
 
-  struct Way {
+  struct Variant {
     cublas_lt::Product product = nullptr;
     cublas_lt::Algorithm algorithm{};
   };
 
-  const Way& way_for(std::int32_t sms, cudaStream_t stream) {
-    const auto [entry, is_new] = ways.try_emplace(sms);
-    Way& way = entry->second;
-    if (!is_new) return way;
-    lt.check(lt.create_product(&way.product, cublas_lt::kFloat, CUDA_R_32F), "describe a product");
+  const Variant& variant_for(std::int32_t sms, cudaStream_t stream) {
+    const auto [entry, is_new] = variants.try_emplace(sms);
+    Variant& variant = entry->second;
+    if (!is_new) return variant;
+    lt.check(lt.create_product(&variant.product, cublas_lt::kFloat, CUDA_R_32F), "describe a product");
     const cublas_lt::Operation transposed = cublas_lt::kTransposed;
-    lt.check(lt.set_of_product(way.product, cublas_lt::kOperationOnA, &transposed, sizeof(transposed)),
+    lt.check(lt.set_of_product(variant.product, cublas_lt::kOperationOnA, &transposed, sizeof(transposed)),
              "describe a product");
-    lt.check(lt.set_of_product(way.product, cublas_lt::kMultiprocessors, &sms, sizeof(sms)),
+    lt.check(lt.set_of_product(variant.product, cublas_lt::kMultiprocessors, &sms, sizeof(sms)),
              "limit a product to multiprocessors");
     double least_ms = std::numeric_limits<double>::max();
-    for (const cublas_lt::Algorithm& algorithm : candidates(way.product)) {
-      const double ms = time({way.product, algorithm}, stream);
+    for (const cublas_lt::Algorithm& algorithm : candidates(variant.product)) {
+      const double ms = time({variant.product, algorithm}, stream);
       if (ms >= least_ms) continue;
       least_ms = ms;
-      way.algorithm = algorithm;
+      variant.algorithm = algorithm;
     }
-    return way;
+    return variant;
   }
 
   [[nodiscard]] std::vector<cublas_lt::Algorithm> candidates(cublas_lt::Product product) const {
@@ -93,21 +93,21 @@ struct Gemm::Impl {
     return algorithms;
   }
 
-  void launch(const Way& way, cudaStream_t stream) const {
+  void launch(const Variant& variant, cudaStream_t stream) const {
     const float one = 1;
     const float zero = 0;
-    lt.check(lt.multiply(handle, way.product, &one, a.get(), layout, b.get(), layout, &zero, c.get(), layout, c.get(),
-                         layout, &way.algorithm, workspace.get(), kWorkspaceBytes, stream),
+    lt.check(lt.multiply(handle, variant.product, &one, a.get(), layout, b.get(), layout, &zero, c.get(), layout,
+                         c.get(), layout, &variant.algorithm, workspace.get(), kWorkspaceBytes, stream),
              "multiply");
   }
 
-  /// Of some products, in milliseconds, after one that may load code.
-  [[nodiscard]] double time(const Way& way, cudaStream_t stream) const {
+  /// Milliseconds for several products, after one that may load code.
+  [[nodiscard]] double time(const Variant& variant, cudaStream_t stream) const {
     constexpr int kProducts = 4;
-    launch(way, stream);
+    launch(variant, stream);
     device::check(cudaStreamSynchronize(stream), "wait for a product");
     const auto begin = std::chrono::steady_clock::now();
-    for (int i = 0; i < kProducts; ++i) launch(way, stream);
+    for (int i = 0; i < kProducts; ++i) launch(variant, stream);
     device::check(cudaStreamSynchronize(stream), "wait for products");
     return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
   }
@@ -118,7 +118,7 @@ struct Gemm::Impl {
   std::shared_ptr<std::byte> c, workspace;
   cublas_lt::Handle handle = nullptr;
   cublas_lt::Layout layout = nullptr;
-  std::map<std::int32_t, Way> ways;  // by the multiprocessors they are for
+  std::map<std::int32_t, Variant> variants;  // by number of multiprocessors
 };
 
 bool Gemm::is_available() {
@@ -133,7 +133,7 @@ bool Gemm::is_available() {
 Gemm::Gemm(std::int64_t size) : impl_(std::make_unique<Impl>(size)) {}
 Gemm::~Gemm() = default;
 
-void Gemm::launch(std::int32_t sms, cudaStream_t stream) { impl_->launch(impl_->way_for(sms, stream), stream); }
+void Gemm::launch(std::int32_t sms, cudaStream_t stream) { impl_->launch(impl_->variant_for(sms, stream), stream); }
 
 GemmSeries::GemmSeries(Gemm& gemm, std::int32_t sms, cudaStream_t stream, int count)
     : gemm_(gemm), sms_(sms), stream_(stream), marks_(static_cast<std::size_t>(count) + 1) {
@@ -171,7 +171,7 @@ void GemmSeries::launch_after(cudaStream_t stream) {
 void GemmSeries::count_until(cudaStream_t stream) { device::check(cudaEventRecord(until_, stream), "record an event"); }
 
 std::vector<double> GemmSeries::wait() {
-  device::check(cudaEventSynchronize(until_), "wait for what is beside products");
+  device::check(cudaEventSynchronize(until_), "wait for the shuffle beside products");
   device::check(cudaEventSynchronize(marks_.back()), "wait for products");
   std::vector<double> times;
   for (std::size_t i = 1; i < marks_.size() && elapsed_ms(marks_[i], until_) >= 0; ++i)

@@ -1,4 +1,4 @@
-// Matrix products that take all multiprocessors they can get.
+// Matrix products beside a shuffle.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,20 +9,20 @@
 
 namespace shunt::bench {
 
-/// bf16 × bf16 = bf16, summed in fp32, square, of random matrices, by cuBLASLt.
+/// Products of random square bf16 matrices, summed in fp32, by cuBLASLt.
 class Gemm {
  public:
-  /// Whether there is a cuBLASLt to load.
+  /// True if cuBLASLt can be loaded.
   [[nodiscard]] static bool is_available();
 
-  /// Matrices of so many rows.
+  /// size: rows and columns of the matrices.
   explicit Gemm(std::int64_t size);
   ~Gemm();
   Gemm(const Gemm&) = delete;
   Gemm& operator=(const Gemm&) = delete;
 
-  /// Made for so many multiprocessors, by the fastest of the ways that the library offers for them: the first call
-  /// tries all of them on the stream, and waits for it.
+  /// Launches a product for `sms` multiprocessors with the library's fastest algorithm for this number. The first call
+  /// tries all algorithms on the stream and waits for it.
   void launch(std::int32_t sms, cudaStream_t stream);
 
  private:
@@ -30,23 +30,23 @@ class Gemm {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Products one after the other, each timed on its own.
+/// A series of products, each timed separately.
 class GemmSeries {
  public:
-  /// So many products for `sms` multiprocessors on a stream.
+  /// `count` products for `sms` multiprocessors on a stream.
   GemmSeries(Gemm& gemm, std::int32_t sms, cudaStream_t stream, int count);
   ~GemmSeries();
   GemmSeries(const GemmSeries&) = delete;
   GemmSeries& operator=(const GemmSeries&) = delete;
 
-  /// All of them, after some that are not timed. Their times, in milliseconds.
+  /// Runs all products after some untimed ones; returns their times in milliseconds.
   std::vector<double> run();
 
-  /// Puts them on their stream, to start when `stream` has come here.
+  /// Launches the products on their stream, to start after the current work of `stream`.
   void launch_after(cudaStream_t stream);
-  /// Those that end later than `stream` comes here are not counted.
+  /// Excludes products that end after the current work of `stream`.
   void count_until(cudaStream_t stream);
-  /// Times of those that count, in milliseconds.
+  /// Waits for the products; returns times in milliseconds without excluded ones.
   [[nodiscard]] std::vector<double> wait();
 
   static double median(std::vector<double> times);

@@ -10,10 +10,10 @@ namespace {
 
 constexpr int kThreads = 512;
 
-__global__ void note_sm_kernel(std::uint32_t* sms) {
+__global__ void record_sm_kernel(std::uint32_t* sms) {
   if (threadIdx.x != 0) return;
   asm volatile("mov.u32 %0, %%smid;" : "=r"(sms[blockIdx.x]));
-  __nanosleep(2000);  // so that no multiprocessor gets all blocks
+  __nanosleep(2000);  // so that blocks are spread over all multiprocessors
 }
 
 __global__ void store_kernel(uint4* to, std::size_t num_vectors, std::int32_t times) {
@@ -40,17 +40,17 @@ std::vector<std::uint32_t> sms_of(cudaStream_t stream) {
   constexpr unsigned kBlocks = 4096;
   std::vector<std::uint32_t> sms(kBlocks);
   const auto noted = allocate_on_device(kBlocks * sizeof(std::uint32_t));
-  note_sm_kernel<<<kBlocks, kThreads, 0, stream>>>(reinterpret_cast<std::uint32_t*>(noted.get()));
-  device::check(cudaGetLastError(), "look where blocks run");
-  device::check(cudaStreamSynchronize(stream), "look where blocks run");
+  record_sm_kernel<<<kBlocks, kThreads, 0, stream>>>(reinterpret_cast<std::uint32_t*>(noted.get()));
+  device::check(cudaGetLastError(), "find out where blocks run");
+  device::check(cudaStreamSynchronize(stream), "find out where blocks run");
   device::check(cudaMemcpy(sms.data(), noted.get(), kBlocks * sizeof(std::uint32_t), cudaMemcpyDeviceToHost),
-                "look where blocks run");
+                "find out where blocks run");
   return sms;
 }
 
 void launch_stores(std::byte* to, std::size_t bytes, std::int32_t times, std::int32_t blocks, cudaStream_t stream) {
   store_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(reinterpret_cast<uint4*>(to), bytes / 16, times);
-  device::check(cudaGetLastError(), "start to store");
+  device::check(cudaGetLastError(), "launch stores");
 }
 
 void fill_with_random_values(std::byte* data, std::size_t count, DType dtype, float scale, std::uint64_t seed,
@@ -59,7 +59,7 @@ void fill_with_random_values(std::byte* data, std::size_t count, DType dtype, fl
     using Element = decltype(element);
     random_values_kernel<Element><<<1024, 256, 0, stream>>>(reinterpret_cast<Element*>(data), count, scale, seed);
   });
-  device::check(cudaGetLastError(), "start to fill memory");
+  device::check(cudaGetLastError(), "launch a fill of memory");
   device::check(cudaStreamSynchronize(stream), "fill memory");
 }
 

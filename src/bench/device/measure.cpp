@@ -13,7 +13,6 @@
 #include "bench/device/few_sms.hpp"
 #include "bench/device/memory.hpp"
 #include "bench/device/systems.hpp"
-#include "bench/device/unfused_system.hpp"
 #include "bench/shuffle/workload.hpp"
 #include "core/cuda/captured_graph.hpp"
 #include "core/cuda/stream.hpp"
@@ -23,40 +22,40 @@
 namespace shunt::bench {
 namespace {
 
-/// Of both buffers of all ranks: many times the cache of any device.
+/// Size of both buffers of all ranks together: many times any device's cache.
 constexpr std::size_t kCopiedBytes = std::size_t{4} << 30;
 
 /// Plan, dispatch and combine, many times in one graph.
 const std::string kPairs = "pairs";
-/// The same with a stamp of time before, between and after operations; planning belongs to dispatch.
+/// The same with a time stamp before, between and after operations; planning counts as part of dispatch.
 const std::string kStampedPairs = "stamped pairs";
 const std::string kStampedDispatch = "stamped dispatch";
 const std::string kStampedCombine = "stamped combine";
 
-/// Kernels that wait for other ranks must not keep those from what they wait for.
-void check_room_to_wait(const ShuffleConfig& config) {
+/// Waiting kernels must not occupy all multiprocessors, or the ranks they wait for could not run.
+void check_enough_sms(const ShuffleConfig& config) {
   int device = 0;
   int threads_per_sm = 0;
   device::check(cudaGetDevice(&device), "look up the current device");
   device::check(cudaDeviceGetAttribute(&threads_per_sm, cudaDevAttrMaxThreadsPerMultiProcessor, device),
-                "look at a device");
-  const std::int32_t least = least_sms(config.ranks, kThreadsOfPlans, threads_per_sm);
+                "query a device");
+  const std::int32_t least = least_sms(config.ranks, kPlanThreads, threads_per_sm);
   if (config.sms < least)
     fail(ErrorCode::invalid_argument, "--sms {}: {} ranks that wait for each other need {}", config.sms, config.ranks,
          least);
 }
 
-/// Of a rank.
+/// The streams of a rank.
 struct Streams {
   Streams(World& world, const ShuffleConfig& config) {
     if (config.sms == 0) return;
-    check_room_to_wait(config);
+    check_enough_sms(config);
     partition.emplace(world, config.sms);
     own = partition->stream_on_few();
   }
   std::optional<SmPartition> partition;
-  std::shared_ptr<CUstream_st> everywhere = device::make_stream();  ///< for what the whole device can do
-  std::shared_ptr<CUstream_st> own = everywhere;  ///< for systems; confined to few multiprocessors if asked for
+  std::shared_ptr<CUstream_st> all_sms = device::make_stream();  ///< not restricted; for rates of the whole device
+  std::shared_ptr<CUstream_st> own = all_sms;  ///< for systems; restricted to few multiprocessors with --sms
 };
 
 class DeviceBenchmark {
@@ -68,7 +67,7 @@ class DeviceBenchmark {
         workload_(config),
         x_(upload(workload_.tokens(world.rank().index()))),
         clock_(world, stream()),
-        clock_everywhere_(world, everywhere()),
+        clock_all_sms_(world, all_sms()),
         copied_bytes_(kCopiedBytes / 2 / static_cast<std::size_t>(config.ranks)),
         from_(allocate_on_device(copied_bytes_)),
         to_(allocate_on_device(copied_bytes_)) {
@@ -78,11 +77,11 @@ class DeviceBenchmark {
       systems_.push_back(std::make_unique<DeviceShuntSystem>(world, config, workload_, x_, stream()));
     if (config.wants("unfused"))
       systems_.push_back(std::make_unique<DeviceUnfusedSystem>(world, config, workload_, x_, stream()));
-    // What CUDA loads when it is first used must not be loaded behind a gate.
-    device::check(cudaMemsetAsync(from_.get(), 0x3c, copied_bytes_, everywhere()), "fill a buffer");
+    // First uses load code, which waits for the device and would deadlock behind a gate.
+    device::check(cudaMemsetAsync(from_.get(), 0x3c, copied_bytes_, all_sms()), "fill a buffer");
     copy();
-    device::launch(device::CopyBytes{from_.get(), to_.get(), copied_bytes_}, everywhere());
-    device::check(cudaStreamSynchronize(everywhere()), "finish");
+    device::launch(device::CopyBytes{from_.get(), to_.get(), copied_bytes_}, all_sms());
+    device::check(cudaStreamSynchronize(all_sms()), "finish");
     world.barrier();
   }
 
@@ -98,19 +97,18 @@ class DeviceBenchmark {
     for (const auto& system : systems_) system->check();
     timings_.take_slowest(world_);
     summarise();
-    world_.barrier();  // nobody frees what another still uses
+    world_.barrier();  // other ranks may still use this rank's memory
     return result_;
   }
 
  private:
   [[nodiscard]] cudaStream_t stream() const { return streams_.own.get(); }
-  [[nodiscard]] cudaStream_t everywhere() const { return streams_.everywhere.get(); }
+  [[nodiscard]] cudaStream_t all_sms() const { return streams_.all_sms.get(); }
 
   void finish() const { device::check(cudaStreamSynchronize(stream()), "finish"); }
 
   void copy() const {
-    device::check(cudaMemcpyAsync(to_.get(), from_.get(), copied_bytes_, cudaMemcpyDeviceToDevice, everywhere()),
-                  "copy");
+    device::check(cudaMemcpyAsync(to_.get(), from_.get(), copied_bytes_, cudaMemcpyDeviceToDevice, all_sms()), "copy");
   }
 
   [[nodiscard]] std::vector<std::byte> download(const ConstTensor& tensor) const {
@@ -129,7 +127,7 @@ class DeviceBenchmark {
     poison(system.scales());
     poison(system.result());
     finish();
-    world_.barrier();  // systems that take turns send without asking
+    world_.barrier();  // systems that alternate send without a barrier
     system.plan();
     system.dispatch();
     finish();
@@ -166,7 +164,7 @@ class DeviceBenchmark {
     std::vector<Operation> all = {{system.name() + " plan", [&] { system.plan(); }},
                                   {system.name() + " dispatch", [&] { system.dispatch(); }},
                                   {system.name() + " combine", [&] { system.combine(); }}};
-    if (system.takes_turns()) return all;
+    if (system.alternates()) return all;
     all.push_back({system.name() + " planned dispatch", [&] {
                      system.plan();
                      system.dispatch();
@@ -174,10 +172,9 @@ class DeviceBenchmark {
     return all;
   }
 
-  /// How often an operation is done per timing: in a graph, what comes once (ranks that start one after the other) is
-  /// shared by many.
+  /// Operations per timing: in a graph many, to amortise one-time costs such as ranks that start one after the other.
   [[nodiscard]] int times(const DeviceSystem& system) const {
-    return system.takes_turns() ? 1 : std::max(config_.graph, 1);
+    return system.alternates() ? 1 : std::max(config_.graph, 1);
   }
 
   void capture(DeviceSystem& system) {
@@ -202,7 +199,7 @@ class DeviceBenchmark {
     world_.barrier();
   }
 
-  /// Each rank adds up its own times, in which it may wait for others; the slowest rank's sum counts.
+  /// Adds up this rank's times, which include waits for other ranks; the slowest rank's sum is reported.
   void record_stamps() {
     const std::vector<std::uint64_t> times = stamps_.read(stream());
     double dispatch_ns = 0, combine_ns = 0;
@@ -235,13 +232,12 @@ class DeviceBenchmark {
       record_stamps();
     }
     if (few_sms_) few_sms_->measure_stores(timings_, to_.get(), copied_bytes_);
-    clock_everywhere_.time(timings_, "memcpy", [&] { copy(); });
-    clock_everywhere_.time(timings_, "kernel copy", [&] {
-      device::launch(device::CopyBytes{from_.get(), to_.get(), copied_bytes_}, everywhere());
+    clock_all_sms_.time(timings_, "memcpy", [&] { copy(); });
+    clock_all_sms_.time(timings_, "kernel copy", [&] {
+      device::launch(device::CopyBytes{from_.get(), to_.get(), copied_bytes_}, all_sms());
     });
-    clock_everywhere_.time(timings_, "write", [&] {
-      device::check(cudaMemsetAsync(to_.get(), 0x5a, copied_bytes_, everywhere()), "write");
-    });
+    clock_all_sms_.time(timings_, "write",
+                        [&] { device::check(cudaMemsetAsync(to_.get(), 0x5a, copied_bytes_, all_sms()), "write"); });
   }
 
   void measure_kernels(DeviceSystem& system) {
@@ -269,10 +265,10 @@ class DeviceBenchmark {
         result.dispatch_kernel_ms = timings_.median(result.name + " dispatch kernel");
         result.combine_kernel_ms = timings_.median(result.name + " combine kernel");
       }
-      if (!system->takes_turns()) result.planned_dispatch_ms = of_one(" planned dispatch");
+      if (!system->alternates()) result.planned_dispatch_ms = of_one(" planned dispatch");
       result.wire_bytes = counts.between_ranks * config_.row_bytes();
       result.cross_node_bytes = counts.between_nodes * config_.row_bytes();
-      // Tokens are read as they are given, which is wider than they are written where they are quantised on the way.
+      // Tokens are read in their own dtype, which is wider than the written one if rows are quantised.
       const std::uint64_t row_bytes = system->rows().row_bytes() + system->scales().row_bytes();
       const std::uint64_t rows = system->rows_touched(tokens, counts.delivered);
       result.moved_bytes = rows * row_bytes + tokens * (x_.row_bytes() - row_bytes);
@@ -316,7 +312,7 @@ class DeviceBenchmark {
   Workload workload_;
   Tensor x_;
   DeviceClock clock_;
-  DeviceClock clock_everywhere_;
+  DeviceClock clock_all_sms_;
   std::size_t copied_bytes_;
   std::shared_ptr<std::byte> from_;
   std::shared_ptr<std::byte> to_;

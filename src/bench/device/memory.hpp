@@ -1,4 +1,4 @@
-// Device memory and copies between host and device, for a benchmark that waits for them.
+// Device memory, and blocking copies between host and device.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -19,7 +19,7 @@ namespace shunt::bench {
 
 inline std::shared_ptr<std::byte> allocate_on_device(std::size_t bytes) { return device::allocate(bytes); }
 
-/// Of the calling thread's current device, which ranks share.
+/// Memory of the calling thread's current device, which ranks share.
 inline Memory device_memory() {
   int device = 0;
   device::check(cudaGetDevice(&device), "look up the current device");
@@ -41,7 +41,7 @@ std::shared_ptr<T> upload(std::span<const T> values) {
   return {memory, reinterpret_cast<T*>(memory.get())};
 }
 
-/// What so many values on the device are once the stream's work is done. Waits.
+/// Copies values to the host after the stream's work. Waits.
 template <class T>
 std::vector<T> download(const T* values, std::size_t count, cudaStream_t stream) {
   std::vector<T> host(count);
@@ -50,14 +50,14 @@ std::vector<T> download(const T* values, std::size_t count, cudaStream_t stream)
   return host;
 }
 
-/// A tensor of host memory as one of the device. Waits.
+/// Copies a tensor to device memory. Waits.
 inline Tensor upload(const Tensor& host) {
   const Tensor tensor = tensor_on_device(host.dtype, host.rows, host.cols);
   device::check(cudaMemcpy(tensor.data, host.data, host.bytes(), cudaMemcpyHostToDevice), "upload");
   return tensor;
 }
 
-/// A rank's routing as one of the device.
+/// A rank's routing in device memory.
 class UploadedRouting {
  public:
   UploadedRouting(const RankRouting& host, std::int32_t topk)

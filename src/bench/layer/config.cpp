@@ -77,8 +77,8 @@ double LayerConfig::host_memory_bytes() const {
   const double ranks = shuffle.ranks;
   const double tokens = static_cast<double>(shuffle.tokens) * ranks;
   const double copies = tokens * shuffle.topk;
-  // Rows, the experts' outputs, tokens, results and their first bits; the conventional way also has buffers to send
-  // from and to receive into.
+  // Rows, experts' outputs, tokens, results and a copy of the first result; the conventional way also has buffers to
+  // send and to receive.
   double rows = tokens;
   const int num_maps = 1 + (shuffle.placed ? 1 : 0) + (replicas ? 1 : 0);
   std::vector<std::string> ways = systems;
@@ -91,16 +91,16 @@ double LayerConfig::host_memory_bytes() const {
       rows += 2 * tokens * std::min(shuffle.topk, shuffle.ranks) +
               std::min(copies, 1.5 * static_cast<double>(ExpertsOptions().rows_per_expert) * shuffle.experts);
   }
-  // Long products have as many rows as one rank's share of the copies, and fewer; so have a turn's outputs.
+  // `dense` products and block outputs have at most this many rows.
   constexpr double kDenseRows = 4096;
   const double hidden = static_cast<double>(shuffle.hidden);
   const double inner = static_cast<double>(ffn);
   const double workspace = ranks * std::min(kDenseRows, copies) * (2 * hidden + 2 * inner);
-  // A rank keeps the experts of all its maps; 4: of `dense`, and of verification.
+  // A rank keeps the experts of all its maps; 4 more per rank for `dense` and verification.
   const double weights = 3 * (shuffle.experts * num_maps + 4 * ranks) * hidden * inner;
   constexpr double kBytesPerRank = 64 << 20;
   constexpr double kBytesPerCopy = 64;
-  constexpr double kBytesPerRoutedCopy = 24;  // every rank knows every rank's routing, and one that is pruned
+  constexpr double kBytesPerRoutedCopy = 24;  // every rank holds every rank's routing, with and without pruning
   return (rows * hidden + workspace + weights) * static_cast<double>(size_of(shuffle.dtype)) +
          copies * (kBytesPerCopy + ranks * kBytesPerRoutedCopy) + ranks * kBytesPerRank;
 }
@@ -120,7 +120,7 @@ std::vector<LayerVariant> make_variants(const LayerConfig& config, const Workloa
   for (const std::string& system : config.systems) add(system, parse_layer_way(system), map, workload);
   const LayerWay way = variants.back().way;
   const auto add_placed = [&](const char* name, const PruneRequest& prune) {
-    add(name, way, map, workload.under(map, prune));
+    add(name, way, map, workload.with_map(map, prune));
   };
   if (config.shuffle.placed) {
     map = *config.shuffle.placed;

@@ -26,7 +26,7 @@
 namespace shunt::bench {
 namespace {
 
-/// The experts' products as if all rows had one expert: what a library makes of so much arithmetic at best.
+/// The experts' products as if all rows had one expert: the upper bound for a library.
 class DenseProducts {
  public:
   DenseProducts(const LayerConfig& config, std::int64_t rows, const device::ExpertWeights& weights, Stream stream)
@@ -55,7 +55,7 @@ class DenseProducts {
   device::Matmul gate_up_, down_;
 };
 
-/// This rank's tokens before they are pruned, and what prunes them; all on the device.
+/// This rank's tokens before pruning, and the pruner, in device memory.
 class PrunedOnDevice {
  public:
   PrunedOnDevice(const ShuffleConfig& config, const Workload& workload, const ExpertMap& map, RankId self)
@@ -94,13 +94,13 @@ class LayerBenchmark {
         routing_(workload_.routing(rank()), shuffle_.topk),
         engine_(make_device_engine(world, shuffle_, heap_bytes(shuffle_, max_rows_), stream_.get())) {
     if (shuffle_.prune.limit) pruned_ = std::make_unique<PrunedOnDevice>(shuffle_, workload_, map_, world.rank());
-    world.barrier();  // no rank is in a meeting while memory is allocated
+    world.barrier();  // allocating memory may wait for the device, so no rank may be in a barrier there
     rows_ = engine_.allocate(shuffle_.dtype, max_rows_, shuffle_.hidden);
     plan();
-    (void)plan_.read();  // throws if the device has found a fault
+    (void)plan_.read();  // throws the Error of a device fault
     expert_out_ = engine_.allocate(shuffle_.dtype, max_rows_, shuffle_.hidden);
     result_ = engine_.allocate(shuffle_.dtype, shuffle_.tokens, shuffle_.hidden);
-    world.barrier();  // no rank is in a meeting while memory is allocated
+    world.barrier();  // allocating memory may wait for the device, so no rank may be in a barrier there
     experts_ = make_layer_experts(config, demand_, plan_, view(weights_), stream_.get());
     dense_ = std::make_unique<DenseProducts>(config, demand_.most_rows, view(weights_), stream_.get());
     clock_ = std::make_unique<DeviceClock>(world, stream_.get());
@@ -127,7 +127,7 @@ class LayerBenchmark {
       fail(ErrorCode::internal, "rank {}: the result differs from that of the first run", rank());
     timings_.take_slowest(world_);
     summarise();
-    world_.barrier();  // nobody frees what another still uses
+    world_.barrier();  // other ranks may still use this rank's memory
     return result_so_far_;
   }
 
@@ -141,7 +141,7 @@ class LayerBenchmark {
   [[nodiscard]] bool is_unique() const { return shuffle_.layout == Layout::token_unique; }
   static device::ExpertWeights view(const Weights& weights) { return {weights.gate_up.data, weights.down.data}; }
 
-  // The same for all copies of an expert; so large that elements keep their size from product to product.
+  // The same for all copies of an expert, and scaled so that products keep the magnitude of elements.
   Weights make_weights() {
     const std::int32_t experts = map_.num_local(world_.rank());
     const auto make = [&](std::int64_t outputs, std::int64_t inputs, std::uint64_t which) {
@@ -163,12 +163,12 @@ class LayerBenchmark {
     return bench::download(tensor.data, tensor.bytes(), stream_.get());
   }
 
-  /// Writes the routing that the workload has pruned on the host; see check_routing().
+  /// Prunes on the device; check_routing() compares the result with the host's.
   void prune() {
     if (pruned_) pruned_->run(routing_, stream_.get());
   }
   void plan() {
-    plan_ = {};  // its memory is used again
+    plan_ = {};  // so that its memory can be reused
     plan_ = engine_.plan(routing_.view(), map_,
                          {.layout = shuffle_.layout,
                           .alignment = is_unique() ? 1 : device::kTileRows,
@@ -186,7 +186,7 @@ class LayerBenchmark {
     combine();
   }
 
-  /// The result, once some of its tokens were compared with the host's.
+  /// Runs the layer once, compares some tokens with the host's, and returns the result.
   std::vector<std::byte> verify() {
     const auto poison = [&](void* data, std::size_t bytes) {
       device::check(cudaMemsetAsync(data, 0xa5, bytes, stream_.get()), "poison");
@@ -194,14 +194,14 @@ class LayerBenchmark {
     for (const Tensor& tensor : {rows_, expert_out_, result_}) poison(tensor.data, tensor.bytes());
     if (pruned_) poison(routing_.experts().data(), routing_.experts().size_bytes());
     finish();
-    world_.barrier();  // nobody writes into rows that are still poisoned
+    world_.barrier();  // no rank may write rows before they are poisoned
     layer();
     const std::vector<std::byte> result = download(result_);
     check_routing();
     engine_.check();
     experts_->check();
-    world_.barrier();  // what is downloaded now must not wait behind a meeting
-    const auto weights_of_ranks = values_of_ranks(world_, view(weights_));
+    world_.barrier();  // copies to the host must not queue behind a device barrier
+    const auto weights_of_ranks = gather_values(world_, view(weights_));
     const TokenCheck check(shuffle_, workload_, rank(),
                            [&](std::int32_t expert) { return download_expert(weights_of_ranks, expert); });
     result_so_far_.largest_error =
@@ -210,7 +210,7 @@ class LayerBenchmark {
     return result;
   }
 
-  /// Pruned on the device, it must be what the host made of it.
+  /// Compares the routing pruned on the device with the one pruned on the host.
   void check_routing() const {
     const RankRouting& expected = workload_.routing(rank());
     const auto is_same = [&](const auto& device, const auto& host) {
@@ -260,9 +260,9 @@ class LayerBenchmark {
     if (graph_) result.graph_layer_ms = timings_.median("graph") / shuffle_.graph;
     result.dense_ms = timings_.median("dense");
     result.rows = demand_.rows;
-    const auto computed = values_of_ranks(world_, experts_->rows_computed());
+    const auto computed = gather_values(world_, experts_->rows_computed());
     result.rows_computed = std::accumulate(computed.begin(), computed.end(), std::int64_t{0});
-    const auto errors = values_of_ranks(world_, result.largest_error);
+    const auto errors = gather_values(world_, result.largest_error);
     result.largest_error = *std::max_element(errors.begin(), errors.end());
     result.tflops = config_.flop(demand_.rows) / result.experts_ms / 1e9;
     result.dense_tflops = config_.flop(demand_.most_rows * shuffle_.ranks) / result.dense_ms / 1e9;
@@ -285,7 +285,7 @@ class LayerBenchmark {
   Tensor x_;
   UploadedRouting routing_;
   Engine engine_;
-  std::unique_ptr<PrunedOnDevice> pruned_;  // none: tokens are taken as they are
+  std::unique_ptr<PrunedOnDevice> pruned_;  // null: no pruning
   Plan plan_;
   Tensor rows_, expert_out_, result_;
   std::unique_ptr<LayerExperts> experts_;
@@ -296,7 +296,7 @@ class LayerBenchmark {
   LayerResult result_so_far_;
 };
 
-/// Of all ranks: weights, rows and expert outputs, dense products, workspace. A routing that is far from uniform takes
+/// Device memory of all ranks: weights, rows and expert outputs, dense products, workspace. A skewed routing needs
 /// more.
 double device_bytes(const LayerConfig& config) {
   const ShuffleConfig& shuffle = config.shuffle;
@@ -311,7 +311,7 @@ double device_bytes(const LayerConfig& config) {
 
 LayerResult measure_layer(World& world, const LayerConfig& config) { return LayerBenchmark(world, config).run(); }
 
-// Modules are loaded as they are needed, not all at the start: cuBLASLt is half a gigabyte of them.
+// Modules are loaded lazily, because cuBLASLt has half a gigabyte of them.
 void prepare_layer(const LayerConfig& config) {
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   int count = 0;

@@ -15,7 +15,7 @@
 namespace shunt::bench {
 namespace {
 
-/// The experts' products as if all rows had one expert: what the library makes of so much arithmetic at best.
+/// The experts' products as if all rows had one expert: the upper bound for the library.
 class DenseProducts {
  public:
   DenseProducts(const LayerConfig& config, std::int64_t rows, const ExpertMatrices& matrices)
@@ -48,8 +48,8 @@ class DenseProducts {
   AlignedBuffer x_, inner_, y_;
 };
 
-/// A variant as it is measured.
-struct Contestant {
+/// A variant with its layer, times and result.
+struct MeasuredVariant {
   LayerVariant variant;
   std::unique_ptr<MoeLayer> layer;
   PartTimes times{};
@@ -68,34 +68,34 @@ class HostLayerBenchmark {
     for (LayerVariant& variant : make_variants(config, workload_, world.rank().index())) {
       progress("making weights");
       auto layer = make_moe_layer(world, variant.way, random_experts_.of_rank(variant.map, world.rank()));
-      contestants_.push_back({std::move(variant), std::move(layer)});
+      variants_.push_back({std::move(variant), std::move(layer)});
     }
   }
 
   std::vector<LayerResult> run() {
-    for (Contestant& contestant : contestants_) verify(contestant);
-    const std::int64_t most_rows = most_of_ranks(contestants_.front().layer->num_expert_rows());
+    for (MeasuredVariant& measured : variants_) verify(measured);
+    const std::int64_t most_rows = most_of_ranks(variants_.front().layer->num_expert_rows());
     if (most_rows == 0)
       fail(ErrorCode::invalid_argument, "--routing {}: no token has an expert", config_.shuffle.routing);
     dense_ = std::make_unique<DenseProducts>(config_, most_rows, random_experts_.of_expert(0));
     for (int i = -config_.shuffle.warmup; i < config_.shuffle.iterations; ++i) {
       if (i == 0) {
         dense_times_.clear();
-        for (Contestant& contestant : contestants_) contestant.times.clear();
+        for (MeasuredVariant& measured : variants_) measured.times.clear();
       }
       progress(fmt::format("iteration {} of {}", std::max(i + 1, 0), config_.shuffle.iterations));
-      for (Contestant& contestant : contestants_) measure_once(contestant);
+      for (MeasuredVariant& measured : variants_) measure_once(measured);
       dense_times_.time(world_, "dense", [&] { dense_->run(); });
     }
     progress("");
     dense_times_.take_slowest(world_);
     std::vector<LayerResult> results;
-    for (Contestant& contestant : contestants_) contestant.times.take_slowest(world_);
-    for (std::size_t i = 0; i < contestants_.size(); ++i) {
-      LayerResult& result = contestants_[i].result;
-      summarise(contestants_[i], most_rows);
-      result.speedup = speedup_over(contestants_.front(), contestants_[i]);
-      if (i > 0) result.over_previous = speedup_over(contestants_[i - 1], contestants_[i]);
+    for (MeasuredVariant& measured : variants_) measured.times.take_slowest(world_);
+    for (std::size_t i = 0; i < variants_.size(); ++i) {
+      LayerResult& result = variants_[i].result;
+      summarise(variants_[i], most_rows);
+      result.speedup = speedup_over(variants_.front(), variants_[i]);
+      if (i > 0) result.over_previous = speedup_over(variants_[i - 1], variants_[i]);
       results.push_back(result);
     }
     return results;
@@ -103,13 +103,13 @@ class HostLayerBenchmark {
 
  private:
   [[nodiscard]] std::int64_t most_of_ranks(std::int64_t mine) const {
-    const auto all = values_of_ranks(world_, mine);
+    const auto all = gather_values(world_, mine);
     return *std::max_element(all.begin(), all.end());
   }
 
-  [[nodiscard]] std::span<const std::byte> run_layer(Contestant& contestant, PartTimes::Ends& ends) {
-    const LayerVariant& variant = contestant.variant;
-    MoeLayer& layer = *contestant.layer;
+  [[nodiscard]] std::span<const std::byte> run_layer(MeasuredVariant& measured, PartTimes::Ends& ends) {
+    const LayerVariant& variant = measured.variant;
+    MoeLayer& layer = *measured.layer;
     const double start = now_ms();
     layer.plan(variant.routing.view(config_.shuffle.topk), variant.map);
     ends[0] = now_ms() - start;
@@ -122,53 +122,53 @@ class HostLayerBenchmark {
     return {result.data, result.bytes()};
   }
 
-  void verify(Contestant& contestant) {
-    progress("verifying " + contestant.variant.name);
+  void verify(MeasuredVariant& measured) {
+    progress("verifying " + measured.variant.name);
     PartTimes::Ends ends{};
-    const std::span<const std::byte> result = run_layer(contestant, ends);
-    contestant.first_result.assign(result.begin(), result.end());
+    const std::span<const std::byte> result = run_layer(measured, ends);
+    measured.first_result.assign(result.begin(), result.end());
     const TokenCheck check(config_.shuffle, workload_, world_.rank().index(),
                            [&](std::int32_t expert) { return random_experts_.reference(expert); });
-    contestant.result.largest_error =
-        check.largest_error(contestant.variant.name, contestant.variant.routing, result, config_.verified);
+    measured.result.largest_error =
+        check.largest_error(measured.variant.name, measured.variant.routing, result, config_.verified);
   }
 
-  void measure_once(Contestant& contestant) {
+  void measure_once(MeasuredVariant& measured) {
     world_.barrier();
     PartTimes::Ends ends{};
-    const std::span<const std::byte> result = run_layer(contestant, ends);
-    contestant.times.add(ends);
-    if (!std::equal(result.begin(), result.end(), contestant.first_result.begin(), contestant.first_result.end()))
-      fail(ErrorCode::internal, "{}, rank {}: the result differs from that of the first run", contestant.variant.name,
+    const std::span<const std::byte> result = run_layer(measured, ends);
+    measured.times.add(ends);
+    if (!std::equal(result.begin(), result.end(), measured.first_result.begin(), measured.first_result.end()))
+      fail(ErrorCode::internal, "{}, rank {}: the result differs from that of the first run", measured.variant.name,
            world_.rank());
   }
 
-  static Speedup speedup_over(const Contestant& other, const Contestant& contestant) {
-    const std::vector<double> ratios = contestant.times.speedups_over(other.times);
+  static Speedup speedup_over(const MeasuredVariant& other, const MeasuredVariant& measured) {
+    const std::vector<double> ratios = measured.times.speedups_over(other.times);
     return {other.variant.name, median(ratios), *std::min_element(ratios.begin(), ratios.end()),
             *std::max_element(ratios.begin(), ratios.end())};
   }
 
-  void summarise(Contestant& contestant, std::int64_t dense_rows) {
-    const MoeLayer& layer = *contestant.layer;
-    const PartTimes& times = contestant.times;
-    LayerResult& result = contestant.result;
-    result.name = contestant.variant.name;
+  void summarise(MeasuredVariant& measured, std::int64_t dense_rows) {
+    const MoeLayer& layer = *measured.layer;
+    const PartTimes& times = measured.times;
+    LayerResult& result = measured.result;
+    result.name = measured.variant.name;
     result.plan_ms = times.median_of(LayerPart::plan);
     result.dispatch_ms = times.median_of(LayerPart::dispatch);
     result.experts_ms = times.median_of(LayerPart::experts);
     result.combine_ms = times.median_of(LayerPart::combine);
     result.layer_ms = times.median();
     result.dense_ms = dense_times_.median("dense");
-    const auto rows = values_of_ranks(world_, layer.num_expert_rows());
+    const auto rows = gather_values(world_, layer.num_expert_rows());
     result.rows = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
-    result.rows_computed = result.rows;  // blocks have exactly the rows that are there
+    result.rows_computed = result.rows;  // blocks are not padded
     result.tflops = config_.flop(result.rows) / result.experts_ms / 1e9;
     result.dense_tflops = config_.flop(dense_rows * config_.shuffle.ranks) / result.dense_ms / 1e9;
     const double shuffled = result.plan_ms + result.dispatch_ms + result.combine_ms;
     result.shuffle_share = shuffled / (shuffled + result.experts_ms);
-    result.routing = contestant.variant.figures;
-    result.pruning = contestant.variant.pruning;
+    result.routing = measured.variant.figures;
+    result.pruning = measured.variant.pruning;
     const SentBytes sent = layer.sent_bytes();
     result.wire_bytes = sent.between_ranks;
     result.cross_node_bytes = sent.between_nodes;
@@ -177,7 +177,7 @@ class HostLayerBenchmark {
     result.workspace_bytes =
         static_cast<std::size_t>(most_of_ranks(static_cast<std::int64_t>(layer.workspace_bytes())));
     result.copies_bytes = static_cast<std::size_t>(most_of_ranks(layer.num_expert_rows()) * row_bytes);
-    const auto errors = values_of_ranks(world_, result.largest_error);
+    const auto errors = gather_values(world_, result.largest_error);
     result.largest_error = *std::max_element(errors.begin(), errors.end());
   }
 
@@ -188,7 +188,7 @@ class HostLayerBenchmark {
   Workload workload_;
   RandomExperts random_experts_;
   Tensor tokens_;
-  std::vector<Contestant> contestants_;
+  std::vector<MeasuredVariant> variants_;
   std::unique_ptr<DenseProducts> dense_;
   Timings dense_times_;
 };

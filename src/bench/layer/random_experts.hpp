@@ -1,4 +1,4 @@
-// Weights that any rank can make for any expert.
+// Random experts that every rank can compute.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,16 @@
 
 namespace shunt::bench {
 
-/// Random matrices as a pure function of the seed and the logical expert, so that copies are equal and results can be
-/// checked anywhere. So large that elements keep their size from product to product.
+/// Random matrices as a pure function of the seed and the logical expert, so that copies are equal and every rank can
+/// check results. They are scaled so that products keep the magnitude of elements.
 class RandomExperts {
  public:
   explicit RandomExperts(const LayerConfig& config) : config_(config) {}
 
-  /// Of the rank's experts under the map. Matrices live as long as this, and are made once for all maps.
+  /// The rank's experts under the map. Matrices are owned by this object and made once for all maps.
   ExpertWeights of_rank(const ExpertMap& map, RankId rank);
   ExpertMatrices of_expert(std::int32_t expert);
-  /// Made anew; not kept.
+  /// Not cached.
   [[nodiscard]] ReferenceExpert reference(std::int32_t expert) const;
 
  private:

@@ -1,6 +1,5 @@
-// Shuffles between nodes of GPUs. Ranks that a launcher started use their world; without one, they are threads that
-// share a GPU, and nodes are islands between which slices are copied. A round trip is checked first. Times are medians
-// over iterations of the slowest rank.
+// Measures shuffles between nodes of GPUs. Ranks are those of the launcher or, without one, threads that share a GPU
+// and whose nodes are islands. A round trip is checked first. Times are medians over iterations of the slowest rank.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -65,7 +64,7 @@ std::vector<std::int32_t> uniform_routing(const Arguments& arguments, std::uint6
   return experts;
 }
 
-/// A rank's tokens, `factor` times. Small integers: all sums of topk equal ones are exact in bf16.
+/// A rank's tokens, multiplied by `factor`. Small integers, so that sums of topk equal values are exact in bf16.
 std::vector<std::uint16_t> tokens_of(const Arguments& arguments, RankId rank, std::int32_t factor) {
   std::vector<std::uint16_t> bits(static_cast<std::size_t>(arguments.tokens * arguments.hidden));
   const std::size_t num_values = static_cast<std::size_t>(256 / arguments.topk);
@@ -77,7 +76,7 @@ std::vector<std::uint16_t> tokens_of(const Arguments& arguments, RankId rank, st
   return bits;
 }
 
-/// Every token has been at topk experts that did nothing to it, without weights.
+/// Checks the result of experts that return their input, without weights: topk times the token.
 void check_sums(const Arguments& arguments, RankId rank, const std::vector<std::uint16_t>& sums) {
   if (sums != tokens_of(arguments, rank, arguments.topk))
     throw Error(ErrorCode::internal, fmt::format("rank {}: the sums are wrong", rank.value));
@@ -117,12 +116,12 @@ Engine make_engine(World& world, const Arguments& arguments) {
 
 void measure(World& world, const Arguments& arguments) {
   if (!arguments.host && world.topology().num_nodes() == 1)
-    throw Error(ErrorCode::invalid_argument,
-                "--nodes 1: `shunt bench shuffle --device cuda` measures GPUs of one node");
+    throw Error(ErrorCode::invalid_argument, "--nodes 1: use `shunt bench shuffle --device cuda` for GPUs of one node");
   Engine engine = make_engine(world, arguments);
   const auto experts = uniform_routing(arguments, world.rank().index());
   const auto tokens = tokens_of(arguments, world.rank(), 1);
-  const Tensor routing = engine.allocate(f32, arguments.tokens, arguments.topk);  // words, as there is no such dtype
+  const Tensor routing =
+      engine.allocate(f32, arguments.tokens, arguments.topk);  // there is no integer dtype of the same size
   const Tensor x = engine.allocate(bf16, arguments.tokens, arguments.hidden);
   engine.copy(borrow(experts.data(), routing.dtype, routing.rows, routing.cols), routing);
   engine.copy(borrow(tokens.data(), x.dtype, x.rows, x.cols), x);
@@ -153,18 +152,18 @@ int main(int argc, char** argv) {
   shunt::Arguments arguments;
   CLI::App app("Shuffles between nodes of GPUs");
   app.option_defaults()->always_capture_default();
-  app.add_option("--ranks", arguments.ranks, "Threads that share the GPU, unless a launcher started this process")
+  app.add_option("--ranks", arguments.ranks, "Threads that share the GPU; ignored under a launcher")
       ->check(CLI::PositiveNumber);
-  app.add_option("--nodes", arguments.nodes, "That the ranks are spread over")->check(CLI::PositiveNumber);
-  app.add_option("--tokens", arguments.tokens, "Per rank")->check(CLI::PositiveNumber);
+  app.add_option("--nodes", arguments.nodes, "Nodes that the ranks are spread over")->check(CLI::PositiveNumber);
+  app.add_option("--tokens", arguments.tokens, "Tokens per rank")->check(CLI::PositiveNumber);
   app.add_option("--hidden", arguments.hidden, "Elements per row, bf16")->check(CLI::PositiveNumber);
-  app.add_option("--experts", arguments.experts, "Spread evenly over the ranks")->check(CLI::PositiveNumber);
+  app.add_option("--experts", arguments.experts, "Experts, spread evenly over the ranks")->check(CLI::PositiveNumber);
   app.add_option("--topk", arguments.topk, "Experts per token")->check(CLI::Range(1, shunt::Routing::kMaxTopK));
   app.add_option("--iterations", arguments.iterations, "Timed repetitions")->check(CLI::PositiveNumber);
   app.add_option("--batch-bytes", arguments.batch_bytes, "DeviceOptions::batch_bytes");
   app.add_option("--batches", arguments.batches, "DeviceOptions::num_batches");
-  auto* const nccl = app.add_flag("--nccl", arguments.nccl, "By NCCL instead of the world's network");
-  app.add_flag("--host", arguments.host, "Rows in host memory, by the same network")->excludes(nccl);
+  auto* const nccl = app.add_flag("--nccl", arguments.nccl, "Use NCCL instead of the world's network");
+  app.add_flag("--host", arguments.host, "Keep rows in host memory, with the same network")->excludes(nccl);
   CLI11_PARSE(app, argc, argv);
   try {
     if (arguments.topk > arguments.experts)

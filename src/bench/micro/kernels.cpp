@@ -1,8 +1,9 @@
 // Kernel rates. Compare them within one run only: `bench_kernels --benchmark_enable_random_interleaving=true
 // --benchmark_repetitions=5 --benchmark_report_aggregates_only=true`.
 //
-// read_rows is the ceiling of reduce_row, memcpy_rows the measure of copy_row. copy_then_read at sizes around the
-// last-level cache chooses the threshold of choose_store(): an operation's output is read by whoever computes next.
+// read_rows is the upper bound of reduce_row, memcpy_rows the reference for copy_row. copy_then_read at sizes around
+// the last-level cache gives the threshold of choose_store(): the output of an operation is read by the next
+// computation.
 
 #include <benchmark/benchmark.h>
 
@@ -27,7 +28,7 @@ constexpr std::size_t kHidden = 7168;
 constexpr std::size_t kRowBytes = kHidden * 2;
 constexpr std::size_t kTopK = 8;
 
-/// bf16 rows of ones, in an order unlike that of their addresses.
+/// bf16 rows of ones, in random order of addresses.
 class Rows {
  public:
   explicit Rows(std::size_t total_bytes)
@@ -93,7 +94,7 @@ void copy_then_read(benchmark::State& state, Store store) {
 
 using Words = const std::uint64_t*;
 
-// Line after line of all rows, as reduce_row reads them.
+// Reads one line of every row in turn, like reduce_row.
 std::uint64_t sum_lines(const std::array<Words, kTopK>& rows) {
   constexpr std::size_t kLineWords = 8;
   std::array<std::uint64_t, kLineWords> sums{};
@@ -140,7 +141,7 @@ void reduce_rows(benchmark::State& state, Store store) {
   set_rate(state, num_tokens * (kTopK + 1) * kRowBytes);
 }
 
-// The rest works on one row, in the cache: arithmetic must keep up with memory.
+// The remaining benchmarks use one row in the cache, to compare arithmetic with memory rates.
 
 void scale_in_cache(benchmark::State& state, DType dtype) {
   Rows source(kRowBytes);

@@ -1,5 +1,5 @@
-// What an operation costs besides the bytes that it moves: dispatches of one short row per pair of ranks, with 1, 100
-// and 4,000 tickets outstanding. Usage: bench_operations [ranks [inproc|shm]]. Compare figures of one run only.
+// The fixed cost of an operation: dispatches of one short row per pair of ranks, with 1, 100 and 4,000 tickets
+// outstanding. Usage: bench_operations [ranks [inproc|shm]]. Compare figures of one run only.
 
 #include <algorithm>
 #include <chrono>
@@ -16,10 +16,10 @@ namespace {
 using namespace shunt;
 
 constexpr int kOutstanding[] = {1, 100, 4000};
-constexpr int kOperations = 8000;  // per figure and turn, so that each takes equally long
-constexpr int kTurns = 5;          // the figures take turns; the median counts
+constexpr int kOperations = 8000;  // per figure and round
+constexpr int kTurns = 5;          // every round measures all figures; the median is reported
 
-/// In µs; the ranks begin together.
+/// Time in µs; the ranks begin together.
 double time_per_operation(World& world, Engine& engine, const Plan& plan, const Tensor& x, int outstanding,
                           int operations) {
   std::vector<Ticket<Rows>> tickets;

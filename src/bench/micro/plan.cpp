@@ -1,8 +1,8 @@
-// The local work of planning, on maps without copies and with 12.5 % and 25 % more physical experts than experts.
+// The local work of planning, with maps without copies and with 12.5 % and 25 % additional copies.
 // Compare times within one run only, or of two programs in turns: `bench_plan
 // --benchmark_enable_random_interleaving=true --benchmark_repetitions=5 --benchmark_report_aggregates_only=true`.
 //
-// read_demand is what the choice of copies is part of, plan_one_rank all that a rank computes.
+// read_demand includes the choice of copies; plan_one_rank is all local work of a rank.
 
 #include <benchmark/benchmark.h>
 
@@ -24,7 +24,7 @@ constexpr std::size_t kTokens = 4096;
 constexpr std::size_t kTopK = 8;
 constexpr std::int32_t kRanksPerNode = 8;
 
-/// Second copies of the first experts, each half-way round the ranks from the first.
+/// Second copies of the first experts, each on the rank half-way round from the first copy.
 ExpertMap map_with_copies(std::int32_t num_experts, std::int32_t num_ranks, std::int32_t num_replicas) {
   std::vector<std::vector<ExpertId>> placement(static_cast<std::size_t>(num_ranks));
   const auto place = [&](std::int32_t expert, std::int32_t rank) {
@@ -92,7 +92,7 @@ void with_maps(benchmark::internal::Benchmark* each) {
 BENCHMARK(read_demand)->Apply(with_maps);
 BENCHMARK(plan_one_rank)->Apply(with_maps);
 
-/// A world of 4,096 ranks with an expert each, on hosts of eight: one rank's counts stand for all ranks'.
+/// A world of 4,096 ranks with an expert each, on machines of eight: one rank's counts are used for all ranks.
 void plan_one_of_4096_ranks(benchmark::State& state) {
   constexpr std::int32_t kRanks = 4096;
   const Topology topology = Topology::virtual_nodes(kRanks, kRanks / kRanksPerNode);

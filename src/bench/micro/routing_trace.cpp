@@ -1,5 +1,5 @@
-// How fast a layer of a routing trace is opened (checksums, checks of every value) and decoded: one million tokens,
-// top-8 of 256 experts, in the page cache. Rates are of the file's bytes.
+// Time to open a layer of a routing trace (checksums, checks of every value) and to decode it: one million tokens,
+// top-8 of 256 experts, in the page cache. Rates count the file's bytes.
 #include "shunt/routing_trace.hpp"
 
 #include <benchmark/benchmark.h>
@@ -17,7 +17,7 @@ constexpr std::int64_t kTokens = 1'000'000;
 constexpr TraceShape kExperts = {.layers = 1, .experts = 256, .topk = 8};
 constexpr TraceShape kWeighted = {.layers = 1, .experts = 256, .topk = 8, .weights = true};
 
-/// A file of random tokens, for the time of a benchmark.
+/// A file of random tokens, removed after the benchmark.
 class RandomTrace {
  public:
   explicit RandomTrace(const TraceShape& shape) : path_("bench-" + std::to_string(getpid()) + ".trace") {

@@ -50,7 +50,7 @@ class Token {
     return all;
   }
 
-  /// Copies stand on a line, each as long as its share; the token's hash is a point on it.
+  /// Divides a line into one interval per copy, as long as its share; the token's hash is a point on the line.
   [[nodiscard]] PhysicalId draw(ExpertId expert, const std::vector<PhysicalId>& copies) const {
     double length = 0;
     for (const PhysicalId copy : copies) length += map_.share(copy);

@@ -1,4 +1,4 @@
-// A slow, obvious choice of copies: follows the contract of CopyChoice word by word.
+// A slow, obvious choice of copies that follows the contract of CopyChoice literally.
 #pragma once
 
 #include <span>
@@ -9,7 +9,7 @@
 
 namespace shunt {
 
-/// The copies that serve a token, by choice; −1 where experts[choice] is −1.
+/// The chosen copy for each of a token's choices; −1 if experts[choice] is −1.
 std::vector<PhysicalId> reference_copies(const ExpertMap& map, const Topology& topology, RankId source,
                                          std::span<const std::int32_t> experts);
 

@@ -37,7 +37,7 @@ ReferencePlan::ReferencePlan(std::span<const Routing> routings, const ExpertMap&
   }
 }
 
-// Rows in order of source, token, choice; beyond capacity they are dropped, which changes no other row's copy.
+// Collects rows by source, token, choice. Rows beyond the capacity are dropped, which changes no other row's copy.
 void ReferencePlan::collect_rows() {
   std::vector<std::int64_t> accepted(offset_.size());
   for (const RankId source : ranks()) {
@@ -63,7 +63,7 @@ void ReferencePlan::collect_rows() {
   }
 }
 
-// An expert's rows stand in the order of rows_; `padded` gives every source a run of its own.
+// An expert's rows are in the order of rows_; in `padded` every source has a run of its own.
 void ReferencePlan::assign_slots() {
   const bool is_padded = options_.layout == Layout::padded;
   for (const RankId rank : ranks()) {
@@ -150,7 +150,7 @@ void ReferencePlan::fill_targets(PlanData& plan) const {
   }
 }
 
-/// What ends with the i-th of a token's rows in the tree.
+/// The level of the reduction tree that ends with the i-th of a token's rows.
 Closes ReferencePlan::closes(RankId self, const std::vector<ReferenceRow>& rows, std::size_t i) const {
   const RankId rank = map_.rank(rows[i].expert);
   const bool is_last = i + 1 == rows.size();

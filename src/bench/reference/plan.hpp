@@ -1,5 +1,5 @@
-// A slow, obvious planner: sees the routing of all ranks at once and follows the definitions in docs and headers word
-// by word. Every plan is compared with it, and so is what every system of a benchmark delivers.
+// A slow, obvious planner that has the routing of all ranks and follows the definitions in docs and headers literally.
+// Tests compare every plan with it, and benchmarks the output of every system.
 #pragma once
 
 #include <map>
@@ -27,20 +27,20 @@ struct ReferenceRow {
 
 class ReferencePlan {
  public:
-  /// routings: [ranks], valid, and views of what outlives this object.
+  /// routings: [ranks], valid; the viewed memory must outlive this object.
   ReferencePlan(std::span<const Routing> routings, const ExpertMap& map, const Topology& topology,
                 const PlanOptions& options);
 
-  /// Of a token, in the order of the reduction tree: by node, rank, logical expert.
+  /// The rows of a token in the order of the reduction tree: by node, rank, logical expert.
   [[nodiscard]] std::vector<ReferenceRow> rows_of(RankId source, std::int64_t token) const;
-  /// What a source sends to a copy of an expert.
+  /// Number of rows that a source sends to a copy of an expert.
   [[nodiscard]] std::int64_t num_rows(RankId source, PhysicalId expert) const;
-  /// What dispatch delivers on a rank, padding included.
+  /// Number of rows that dispatch delivers on a rank, padding included.
   [[nodiscard]] std::int64_t num_rows(RankId rank) const;
-  /// `token_unique`: where a token's row stands on a rank that it goes to.
+  /// `token_unique`: index of a token's row on a rank that it is sent to.
   [[nodiscard]] std::int32_t unique_row(RankId rank, RankId source, std::int64_t token) const;
 
-  /// Without hash.
+  /// The plan of a rank, without hash.
   [[nodiscard]] PlanData plan(RankId self) const;
 
  private:
@@ -66,7 +66,7 @@ class ReferencePlan {
 
   std::vector<std::int64_t> dropped_;                             // by source
   std::vector<ReferenceRow> rows_;                                // by source, token, choice
-  std::vector<std::vector<std::size_t>> first_row_;               // [ranks][tokens + 1]: in rows_
+  std::vector<std::vector<std::size_t>> first_row_;               // [ranks][tokens + 1]: indices into rows_
   std::vector<std::vector<std::int64_t>> row_counts_;             // [ranks][physical experts]
   std::vector<std::int64_t> offset_;                              // [physical experts]
   std::vector<std::int64_t> num_expert_rows_;                     // [ranks]
@@ -77,7 +77,7 @@ class ReferencePlan {
 std::vector<PlanData> reference_plans(std::span<const Routing> routings, const ExpertMap& map, const Topology& topology,
                                       const PlanOptions& options);
 
-/// Empty if the plans are equal but for the hash, else the name of the first field that differs.
+/// The name of the first field that differs, except the hash; empty if there is none.
 std::string difference(const PlanData& a, const PlanData& b);
 
 }  // namespace shunt

@@ -99,7 +99,7 @@ class ReferenceToken {
   }
   [[nodiscard]] bool is_in_range(ExpertId expert) const { return is_on(expert, admitted_); }
 
-  /// The walk, until `most` places are in.
+  /// Walks the entries until `most` places are admitted.
   [[nodiscard]] std::vector<Place> admit(std::size_t most) const {
     std::vector<Place> admitted;
     for (const Entry& entry : walk_) {
@@ -116,7 +116,7 @@ class ReferenceToken {
     return admitted;
   }
 
-  /// In range and not one of the token's, by descending value, equal values by ascending expert.
+  /// Experts on admitted places that the token does not have yet, by descending value, then ascending expert.
   template <class Value>
   [[nodiscard]] std::vector<ExpertId> candidates(const Value& value) const {
     std::vector<ExpertId> found;
@@ -164,7 +164,7 @@ class ReferenceToken {
     }
   }
 
-  /// The slots that a plan serves at each place, ascending.
+  /// For each place the slots that it serves, ascending.
   [[nodiscard]] std::map<Place, std::vector<std::size_t>> served() const {
     std::map<Place, std::vector<std::size_t>> slots;
     const std::vector<PhysicalId> copies =
@@ -229,7 +229,7 @@ class ReferenceToken {
 
   const Request& request_;
   std::size_t topk_;
-  std::span<const float> scores_;  // of all experts, or empty
+  std::span<const float> scores_;  // scores of all experts, or empty
   std::vector<Entry> entries_;     // by slot
   std::vector<Entry> walk_;        // best first
   std::vector<Place> admitted_;

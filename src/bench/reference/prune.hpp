@@ -1,4 +1,4 @@
-// Pruning as docs/concepts/pruning.md words it, slow and obvious.
+// A slow, obvious implementation of docs/concepts/pruning.md.
 #pragma once
 
 #include <span>
@@ -7,7 +7,7 @@
 
 namespace shunt {
 
-/// Arguments as of prune().
+/// Same arguments as prune().
 PrunedRouting reference_prune(const Routing& routing, std::span<const float> scores, const ExpertMap& map,
                               const Topology& topology, const PruneOptions& options);
 

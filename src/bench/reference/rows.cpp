@@ -46,7 +46,7 @@ void set_element(std::byte* to, DType dtype, float value) {
   }
 }
 
-/// Of all code points from 0 to kLargest; ascending.
+/// The values of the code points from 0 to kLargest, ascending.
 std::array<float, kLargest + 1> magnitudes_of_e4m3() {
   std::array<float, kLargest + 1> all{};
   for (int code = 0; code <= kLargest; ++code) {

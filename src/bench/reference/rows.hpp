@@ -1,5 +1,5 @@
-// Rows in plain memory, read and written element by element, and fp8 by its definition: neither kernels nor the
-// conversions of shunt/float_formats.hpp take part in it.
+// Rows in host memory with access to single elements, and fp8 by its definition. Uses neither kernels nor the
+// conversions of shunt/float_formats.hpp.
 #pragma once
 
 #include <cstddef>
@@ -12,10 +12,10 @@
 
 namespace shunt {
 
-/// The value of a code point of fp8_e4m3: bias 7, three bits of mantissa, no infinity, NaN where all bits of the
-/// magnitude are set.
+/// The value of a code point of fp8_e4m3: bias 7, three bits of mantissa, no infinity, NaN if all bits of the magnitude
+/// are set.
 [[nodiscard]] float reference_f32_from_e4m3(std::uint8_t bits);
-/// The nearest of the 256 code points, of two that are equally near the even one; ±448 for what is larger.
+/// The nearest of the 256 code points, ties to even; larger values give ±448.
 [[nodiscard]] std::uint8_t reference_e4m3_from_f32(float value);
 
 /// A row as fp8 (the rules at the top of kernels/fp8.hpp).
@@ -23,7 +23,7 @@ struct QuantisedRow {
   std::vector<std::uint8_t> elements;
   std::vector<float> scales;  ///< one per block of kScaleBlock elements
 
-  /// What the row holds then, before it is rounded to another dtype.
+  /// The quantised values in fp32.
   [[nodiscard]] std::vector<float> floats() const;
 };
 [[nodiscard]] QuantisedRow reference_quantise(std::span<const float> values);
@@ -31,7 +31,7 @@ struct QuantisedRow {
 class HostRows {
  public:
   HostRows() = default;
-  /// All zero.
+  /// Filled with zeros.
   HostRows(DType dtype, std::int64_t rows, std::int64_t cols);
 
   [[nodiscard]] DType dtype() const { return dtype_; }
@@ -64,14 +64,14 @@ class HostRows {
   std::vector<std::byte> bytes_;
 };
 
-/// The value, or the values, as the dtype holds them.
+/// The value or values, rounded to the dtype.
 [[nodiscard]] float rounded_to(float value, DType dtype);
 [[nodiscard]] std::vector<float> rounded_to(std::vector<float> values, DType dtype);
-/// Elements of a dtype in memory, in fp32.
+/// Elements of the dtype, converted to fp32.
 [[nodiscard]] std::vector<float> widened(std::span<const std::byte> elements, DType dtype);
 
-/// Empty if shape, dtype and every bit of the rows agree, else where they first differ. Rows whose `compared` is false
-/// may hold anything; an empty `compared` means all.
+/// Describes the first difference in shape, dtype or bits; empty if there is none. Rows whose `compared` is false are
+/// ignored; an empty `compared` means all rows are compared.
 std::string difference(const ConstTensor& actual, const HostRows& expected, const std::vector<bool>& compared = {});
 
 }  // namespace shunt

@@ -16,7 +16,7 @@ EngineOptions with_defaults(EngineOptions options) {
   return options;
 }
 
-// Starts from the first term.
+// The sum starts from the first term, not from zero.
 template <class Key>
 Floats sum(const std::map<Key, Floats>& terms) {
   Floats total = terms.begin()->second;
@@ -111,7 +111,7 @@ std::vector<ReferenceRows> ReferenceShuffle::dispatch(const std::vector<HostRows
     if (plan.options.layout == Layout::padded)
       count_sources(plan, rows);
     else
-      rows.defined.assign(rows.defined.size(), true);  // what no token fills is padding, and that is defined as zero
+      rows.defined.assign(rows.defined.size(), true);  // rows without a token are padding, defined as zero
   }
   return received;
 }
@@ -158,7 +158,7 @@ Floats ReferenceShuffle::sum_of_token(const PlanData& plan, std::int64_t token, 
                        plan.self, *options_.wire_dtype);
 }
 
-// In `token_unique` a rank's experts share one row, so there is nothing to order: no expert.
+// In `token_unique` a rank's experts share one row, so there is no expert to order by.
 ExpertId ReferenceShuffle::expert_of(const PlanData& plan, std::int64_t token, const Target& target) const {
   if (target.choice < 0) return ExpertId();
   return ExpertId(

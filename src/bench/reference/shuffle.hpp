@@ -1,6 +1,5 @@
-// A slow, obvious shuffle: sees the rows of all ranks at once and follows the definitions in design and headers word by
-// word. Every operation of the engine is compared with it, bit for bit, and so are the results of a benchmark's
-// systems.
+// A slow, obvious shuffle that has the rows of all ranks and follows the definitions in docs and headers literally.
+// Tests compare every operation of the engine with it, bit for bit, and benchmarks the results of every system.
 #pragma once
 
 #include <span>
@@ -12,30 +11,30 @@
 
 namespace shunt {
 
-/// In which order a token's rows are summed.
+/// Order in which a token's rows are summed.
 enum class SumOrder {
   tree,     ///< experts ascending within a rank, ranks within a node, nodes
   expert,   ///< experts ascending
-  routing,  ///< as the router listed them
+  routing,  ///< in the router's order
 };
 
-/// A row that comes back to a token, weighted.
+/// A weighted row that is returned to a token.
 struct ReferenceTerm {
   RankId rank;
-  ExpertId expert;      ///< none in `token_unique`, where a rank's experts share one row
+  ExpertId expert;      ///< invalid in `token_unique`, where a rank's experts share one row
   std::int32_t choice;  ///< as in Target
   std::vector<float> values;
 };
 
 /// The sum of at least one term for a token of rank `home`, in fp32. With the tree, sums of other nodes are rounded to
-/// wire_dtype on their way.
+/// wire_dtype.
 std::vector<float> reference_sum(const std::vector<ReferenceTerm>& terms, SumOrder order, const Topology& topology,
                                  RankId home, DType wire_dtype);
 
 /// A row times a weight.
 std::vector<float> reference_product(float weight, std::vector<float> row);
 
-/// What dispatch must deliver on one rank.
+/// Expected output of dispatch on one rank.
 struct ReferenceRows {
   HostRows rows;
   HostRows scales;                          ///< [num_rows, scales_per_row]; empty unless rows are fp8
@@ -53,7 +52,7 @@ struct ReferenceGradients {
 /// Every argument and every result is [ranks].
 class ReferenceShuffle {
  public:
-  /// routings: [ranks], valid, and views of what outlives this object.
+  /// routings: [ranks], valid; the viewed memory must outlive this object.
   ReferenceShuffle(std::span<const Routing> routings, const ExpertMap& map, const Topology& topology,
                    const PlanOptions& plan_options, const EngineOptions& options);
 
@@ -61,7 +60,7 @@ class ReferenceShuffle {
   /// With every default filled in.
   [[nodiscard]] const EngineOptions& options() const { return options_; }
 
-  /// scales: of fp8 x; else ignored.
+  /// scales: scales of fp8 x; otherwise ignored.
   [[nodiscard]] std::vector<ReferenceRows> dispatch(const std::vector<HostRows>& x,
                                                     const std::vector<HostRows>& scales) const;
   [[nodiscard]] std::vector<HostRows> combine(const std::vector<HostRows>& expert_out) const;

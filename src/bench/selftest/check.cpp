@@ -8,11 +8,11 @@
 namespace shunt::bench::selftest {
 namespace {
 
-// Of each rank; several share a device.
+// Heap of each rank; several ranks share a device.
 constexpr std::size_t kHeapBytes = std::size_t{96} << 20;
 
-EngineOptions options_of(const Case& all, const Place& place, std::chrono::milliseconds deadline) {
-  EngineOptions options = all.engine;
+EngineOptions options_of(const Case& test, const Place& place, std::chrono::milliseconds deadline) {
+  EngineOptions options = test.engine;
   options.deadline = deadline;
   options.name = "self-test";
   if (support_of(Feature::companions).of(place.kind)) options.companions = {.ids = true, .weights = true};
@@ -26,28 +26,28 @@ EngineOptions options_of(const Case& all, const Place& place, std::chrono::milli
   return options;
 }
 
-/// The rows that both have.
+/// The first `rows` rows of the tensor, or fewer if it has fewer.
 Tensor first_rows(Tensor tensor, std::int64_t rows) {
   tensor.rows = std::min(tensor.rows, rows);
   return tensor;
 }
 
-class RankOfCase {
+class CaseRunner {
  public:
-  RankOfCase(World& world, const Case& all, const Place& place, std::chrono::milliseconds deadline, const Hooks& hooks)
+  CaseRunner(World& world, const Case& test, const Place& place, std::chrono::milliseconds deadline, const Hooks& hooks)
       : rank_(world.rank()),
-        all_(all),
+        case_(test),
         place_(place),
         hooks_(hooks),
-        engine_(world, options_of(all, place, deadline)) {}
+        engine_(world, options_of(test, place, deadline)) {}
 
   void run() {
     plan();
     dispatch();
     combine();
-    const bool is_padded = all_.key.layout == Layout::padded;
+    const bool is_padded = case_.key.layout == Layout::padded;
     if (is_padded && !offers(Feature::padded_gradients)) return;
-    if (all_.plan.packed && !offers(Feature::packed_gradients)) return;
+    if (case_.plan.packed && !offers(Feature::packed_gradients)) return;
     dispatch_backward();
     combine_backward();
   }
@@ -59,83 +59,85 @@ class RankOfCase {
   [[nodiscard]] std::size_t self() const { return rank_.index(); }
 
   void plan() {
-    plan_ = engine_.plan(all_.routing(self()), all_.map, all_.plan);
-    const PlanData& reference = all_.expected.plans[self()];
+    plan_ = engine_.plan(case_.routing(self()), case_.map, case_.plan);
+    const PlanData& reference = case_.expected.plans[self()];
     const PlanContents expected = reference.read();
     const PlanContents actual = plan_.read();
-    same("plan: num_rows", actual.num_rows, expected.num_rows);
-    same("plan: num_expert_rows", actual.num_expert_rows, expected.num_expert_rows);
-    same("plan: overflowed", actual.overflowed, false);
-    same_values<std::int32_t>("plan: expert_offsets", actual.expert_offsets, expected.expert_offsets);
-    same_values<std::int32_t>("plan: expert_counts", actual.expert_counts, expected.expert_counts);
-    same_values<std::int32_t>("plan: unique_of_expert_row", actual.unique_of_expert_row, expected.unique_of_expert_row);
-    same_values<std::int32_t>("plan: expert_rows_of_unique", actual.expert_rows_of_unique,
-                              expected.expert_rows_of_unique);
-    same_values<std::int32_t>("plan: unique_experts", actual.unique_experts, expected.unique_experts);
-    same_values<float>("plan: unique_weights", actual.unique_weights, expected.unique_weights);
-    if (offers(Feature::counts_on_host)) same("plan: num_dropped", plan_.num_dropped(), reference.num_dropped);
+    compare("plan: num_rows", actual.num_rows, expected.num_rows);
+    compare("plan: num_expert_rows", actual.num_expert_rows, expected.num_expert_rows);
+    compare("plan: overflowed", actual.overflowed, false);
+    compare_values<std::int32_t>("plan: expert_offsets", actual.expert_offsets, expected.expert_offsets);
+    compare_values<std::int32_t>("plan: expert_counts", actual.expert_counts, expected.expert_counts);
+    compare_values<std::int32_t>("plan: unique_of_expert_row", actual.unique_of_expert_row,
+                                 expected.unique_of_expert_row);
+    compare_values<std::int32_t>("plan: expert_rows_of_unique", actual.expert_rows_of_unique,
+                                 expected.expert_rows_of_unique);
+    compare_values<std::int32_t>("plan: unique_experts", actual.unique_experts, expected.unique_experts);
+    compare_values<float>("plan: unique_weights", actual.unique_weights, expected.unique_weights);
+    if (offers(Feature::counts_on_host)) compare("plan: num_dropped", plan_.num_dropped(), reference.num_dropped);
   }
 
   void dispatch() {
-    const ReferenceRows& expected = all_.expected.dispatch[self()];
-    const HostRows& scales = all_.scales[self()];
+    const ReferenceRows& expected = case_.expected.dispatch[self()];
+    const HostRows& scales = case_.scales[self()];
     DispatchOptions options;
-    if (all_.x[self()].dtype() == fp8_e4m3) options.scales = input(scales, scales.rows());
-    const Rows rows = engine_.dispatch(plan_, input(all_.x[self()], all_.x[self()].rows()), options).wait();
-    same_rows("dispatch: rows", rows.data, expected.rows, expected.defined);
-    if (all_.key.dtype == fp8_e4m3) same_rows("dispatch: scales", rows.scales, expected.scales, expected.defined);
+    if (case_.x[self()].dtype() == fp8_e4m3) options.scales = input(scales, scales.rows());
+    const Rows rows = engine_.dispatch(plan_, input(case_.x[self()], case_.x[self()].rows()), options).wait();
+    compare_rows("dispatch: rows", rows.data, expected.rows, expected.defined);
+    if (case_.key.dtype == fp8_e4m3) compare_rows("dispatch: scales", rows.scales, expected.scales, expected.defined);
     if (offers(Feature::companions)) {
-      same_values<RowOrigin>("dispatch: origins", rows.origins, expected.origins, expected.defined);
-      if (all_.key.layout != Layout::token_unique)
-        same_values<float>("dispatch: weights", rows.weights, expected.weights, expected.defined);
+      compare_values<RowOrigin>("dispatch: origins", rows.origins, expected.origins, expected.defined);
+      if (case_.key.layout != Layout::token_unique)
+        compare_values<float>("dispatch: weights", rows.weights, expected.weights, expected.defined);
     }
-    if (all_.key.layout == Layout::padded) source_counts(rows.source_counts, expected.source_counts);
+    if (case_.key.layout == Layout::padded) source_counts(rows.source_counts, expected.source_counts);
   }
 
   void source_counts(std::span<const std::int32_t> actual, const std::vector<std::int32_t>& expected) {
-    static_assert(sizeof(std::int32_t) == sizeof(float));  // words are copied as they are
+    static_assert(sizeof(std::int32_t) == sizeof(float));  // the words are copied as f32
     std::vector<std::int32_t> copy(actual.size());
     const auto count = static_cast<std::int64_t>(actual.size());
     engine_.copy(borrow(static_cast<const void*>(actual.data()), f32, count, 1, engine_.memory()),
                  borrow(copy.data(), f32, count, 1));
-    same_values<std::int32_t>("dispatch: source_counts", copy, expected);
+    compare_values<std::int32_t>("dispatch: source_counts", copy, expected);
   }
 
   void combine() {
     const Tensor expert_out = engine_.expert_out(plan_);
-    write(all_.expert_out[self()], expert_out);
-    same_rows("combine", engine_.combine(plan_, expert_out).wait(), all_.expected.combine[self()]);
+    write(case_.expert_out[self()], expert_out);
+    compare_rows("combine", engine_.combine(plan_, expert_out).wait(), case_.expected.combine[self()]);
   }
 
   void dispatch_backward() {
-    const Tensor grad_rows = input(all_.grad_rows[self()], plan_.num_rows());
-    same_rows("dispatch_backward", engine_.dispatch_backward(plan_, grad_rows).wait(),
-              all_.expected.dispatch_backward[self()]);
+    const Tensor grad_rows = input(case_.grad_rows[self()], plan_.num_rows());
+    compare_rows("dispatch_backward", engine_.dispatch_backward(plan_, grad_rows).wait(),
+                 case_.expected.dispatch_backward[self()]);
   }
 
   void combine_backward() {
-    const ReferenceGradients& expected = all_.expected.combine_backward[self()];
-    const bool has_weights = all_.key.layout != Layout::token_unique;
-    const Tensor grad_out = input(all_.grad_out[self()], all_.grad_out[self()].rows());
-    const Tensor expert_out = has_weights ? input(all_.expert_out[self()], plan_.num_rows()) : Tensor();
+    const ReferenceGradients& expected = case_.expected.combine_backward[self()];
+    const bool has_weights = case_.key.layout != Layout::token_unique;
+    const Tensor grad_out = input(case_.grad_out[self()], case_.grad_out[self()].rows());
+    const Tensor expert_out = has_weights ? input(case_.expert_out[self()], plan_.num_rows()) : Tensor();
     const Gradients gradients = engine_.combine_backward(plan_, grad_out, expert_out).wait();
-    same_rows("combine_backward: rows", gradients.rows, expected.expert_out, all_.expected.dispatch[self()].defined);
+    compare_rows("combine_backward: rows", gradients.rows, expected.expert_out,
+                 case_.expected.dispatch[self()].defined);
     if (!has_weights) return;
-    HostRows weights(f32, plan_.num_tokens(), all_.topk);
+    HostRows weights(f32, plan_.num_tokens(), case_.topk);
     for (std::int64_t token = 0; token < plan_.num_tokens(); ++token)
       weights.set_floats(
           token, std::span(expected.weights)
-                     .subspan(static_cast<std::size_t>(token * all_.topk), static_cast<std::size_t>(all_.topk)));
-    same_rows("combine_backward: weights", gradients.weights, weights);
+                     .subspan(static_cast<std::size_t>(token * case_.topk), static_cast<std::size_t>(case_.topk)));
+    compare_rows("combine_backward: weights", gradients.weights, weights);
   }
 
-  /// In the engine's memory, with room for `rows`.
+  /// A tensor of `rows` rows in the engine's memory, beginning with the rows of `from`.
   [[nodiscard]] Tensor input(const HostRows& from, std::int64_t rows) {
     const Tensor to = engine_.allocate(from.dtype(), rows, from.cols());
     write(from, to);
     return to;
   }
-  /// A plan that differs from the reference may have fewer rows, a bounded one has more.
+  /// Copies the rows that both have: a wrong plan may have fewer rows than the reference, a bounded one has more.
   void write(const HostRows& from, const Tensor& to) {
     const std::int64_t rows = std::min(from.rows(), to.rows);
     ConstTensor source = from.tensor();
@@ -143,37 +145,37 @@ class RankOfCase {
     engine_.copy(source, first_rows(to, rows));
   }
 
-  void same_rows(std::string_view what, const Tensor& actual, const HostRows& expected,
-                 const std::vector<bool>& compared = {}) {
-    const bool is_bounded = all_.key.variant == Variant::bounded;
+  void compare_rows(std::string_view what, const Tensor& actual, const HostRows& expected,
+                    const std::vector<bool>& compared = {}) {
+    const bool is_bounded = case_.key.variant == Variant::bounded;
     const Tensor rows = is_bounded ? first_rows(actual, expected.rows()) : actual;
     HostRows copy(rows.dtype, rows.rows, rows.cols);
     engine_.copy(rows, copy.tensor());
     if (hooks_.tamper) hooks_.tamper(what, rank_, copy.tensor());
-    note(what, difference(copy.tensor(), expected, compared));
+    record(what, difference(copy.tensor(), expected, compared));
   }
   template <class T>
-  void same_values(std::string_view what, std::span<const T> actual, const std::vector<T>& expected,
-                   const std::vector<bool>& compared = {}) {
+  void compare_values(std::string_view what, std::span<const T> actual, const std::vector<T>& expected,
+                      const std::vector<bool>& compared = {}) {
     if (actual.size() != expected.size())
-      return note(what, fmt::format("has {} entries, expected {}", actual.size(), expected.size()));
+      return record(what, fmt::format("has {} entries, expected {}", actual.size(), expected.size()));
     for (std::size_t i = 0; i < expected.size(); ++i)
       if ((compared.empty() || compared[i]) && std::memcmp(&actual[i], &expected[i], sizeof(T)) != 0)
-        return note(what, fmt::format("[{}] differs", i));
-    note(what, "");
+        return record(what, fmt::format("[{}] differs", i));
+    record(what, "");
   }
   template <class T>
-  void same(std::string_view what, T actual, T expected) {
-    note(what, actual == expected ? "" : fmt::format("is {}, expected {}", actual, expected));
+  void compare(std::string_view what, T actual, T expected) {
+    record(what, actual == expected ? "" : fmt::format("is {}, expected {}", actual, expected));
   }
-  void note(std::string_view what, const std::string& difference) {
+  void record(std::string_view what, const std::string& difference) {
     ++outcome_.num_comparisons;
     if (!difference.empty() && outcome_.difference.empty())
       outcome_.difference = fmt::format("rank {}: {}: {}", rank_.value, what, difference);
   }
 
   RankId rank_;
-  const Case& all_;
+  const Case& case_;
   const Place& place_;
   const Hooks& hooks_;
   Engine engine_;
@@ -183,11 +185,11 @@ class RankOfCase {
 
 }  // namespace
 
-Outcome check_case(World& world, const Case& all, const Place& place, std::chrono::milliseconds deadline,
+Outcome check_case(World& world, const Case& test, const Place& place, std::chrono::milliseconds deadline,
                    const Hooks& hooks) {
-  RankOfCase rank(world, all, place, deadline, hooks);
+  CaseRunner rank(world, test, place, deadline, hooks);
   rank.run();
-  world.barrier();  // on devices others may still read this rank's rows
+  world.barrier();  // on devices other ranks may still read this rank's rows
   return rank.outcome();
 }
 

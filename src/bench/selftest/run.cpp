@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/ranks.hpp"
-#include "bench/selftest/apart.hpp"
+#include "bench/selftest/processes.hpp"
 
 namespace shunt::bench::selftest {
 namespace {
@@ -17,7 +17,7 @@ using Clock = std::chrono::steady_clock;
 using nlohmann::json;
 
 constexpr std::size_t kMostText = 2000;
-// A process that gives an Error does so within its deadline; what takes longer is killed.
+// Added to the deadline of operations: a process that has reported no Error by then is killed.
 constexpr std::chrono::seconds kSlack{5};
 
 Deadline after(Deadline begin, double seconds) {
@@ -28,7 +28,7 @@ std::string text_of(const std::vector<std::byte>& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-/// Made once, as several links are checked with the same, and the reference takes its time.
+/// Caches cases, because several links use the same and the reference is slow.
 class Cases {
  public:
   explicit Cases(std::uint64_t seed) : seed_(seed) {}
@@ -42,12 +42,12 @@ class Cases {
   std::map<CaseKey, Case> cases_;
 };
 
-/// The ranks' side, in a process apart: carries cases out until it is time to stop, and says what came of each.
-class LinkRun {
+/// The child's side: runs cases until the time is up and reports the outcome of each.
+class LinkWorker {
  public:
-  LinkRun(const Link& link, const std::vector<const Case*>& cases, const RunOptions& options, Deadline stop,
-          const Say& say)
-      : link_(link), cases_(cases), options_(options), stop_(stop), say_(say) {}
+  LinkWorker(const Link& link, const std::vector<const Case*>& cases, const RunOptions& options, Deadline stop,
+             const SendLine& send_line)
+      : link_(link), cases_(cases), options_(options), stop_(stop), send_line_(send_line) {}
 
   void run() {
     for (std::size_t begin = 0; begin < cases_.size();) {
@@ -64,17 +64,18 @@ class LinkRun {
   void run_rank(World& world, std::size_t begin, std::size_t end) {
     const Place place = link_.place_of(world.rank());
     for (std::size_t i = begin; i < end; ++i) {
-      if (values_of_ranks(world, std::int32_t{Clock::now() >= stop_})[0] != 0) return;  // rank 0's clock counts
+      if (gather_values(world, std::int32_t{Clock::now() >= stop_})[0] != 0)
+        return;  // rank 0's clock decides, so that all ranks stop together
       const auto since = Clock::now();
-      tell(world, {{"begin", i}});
+      report(world, {{"begin", i}});
       const Outcome outcome = check_case(world, *cases_[i], place, options_.deadline, options_.hooks);
       const std::string difference = first_difference(world, outcome);
       std::int32_t num_comparisons = 0;
-      for (const std::int32_t of_rank : values_of_ranks(world, outcome.num_comparisons)) num_comparisons += of_rank;
-      tell(world, {{"end", i},
-                   {"difference", difference},
-                   {"comparisons", num_comparisons},
-                   {"seconds", std::chrono::duration<double>(Clock::now() - since).count()}});
+      for (const std::int32_t of_rank : gather_values(world, outcome.num_comparisons)) num_comparisons += of_rank;
+      report(world, {{"end", i},
+                     {"difference", difference},
+                     {"comparisons", num_comparisons},
+                     {"seconds", std::chrono::duration<double>(Clock::now() - since).count()}});
     }
   }
 
@@ -85,22 +86,23 @@ class LinkRun {
     return "";
   }
 
-  void tell(const World& world, const json& what) const {
-    // What a test puts into a message need not be UTF-8.
-    if (world.rank().value == 0) say_(what.dump(-1, ' ', false, json::error_handler_t::replace));
+  void report(const World& world, const json& message) const {
+    // A message may contain invalid UTF-8.
+    if (world.rank().value == 0) send_line_(message.dump(-1, ' ', false, json::error_handler_t::replace));
   }
 
   const Link& link_;
   const std::vector<const Case*>& cases_;
   const RunOptions& options_;
   Deadline stop_;
-  const Say& say_;
+  const SendLine& send_line_;
 };
 
-/// The side that waits for a link's process and sums up.
-class LinkCheck {
+/// The parent's side: starts the child of a link, collects outcomes and makes the verdicts.
+class LinkSupervisor {
  public:
-  LinkCheck(const Link& link, const RunOptions& options, Cases& cases) : link_(link), options_(options), cases_(cases) {
+  LinkSupervisor(const Link& link, const RunOptions& options, Cases& cases)
+      : link_(link), options_(options), cases_(cases) {
     keys_ = cases_of(link);
     for (const Layout layout : {Layout::expert_major, Layout::token_unique, Layout::padded}) {
       Verdict& verdict = verdicts_[layout];
@@ -116,7 +118,7 @@ class LinkCheck {
     std::vector<CaseKey> remaining = keys_;
     while (!remaining.empty() && Clock::now() < stop) {
       current_.reset();
-      const std::string why = run_apart_from_here(remaining, stop);
+      const std::string why = run_cases(remaining, stop);
       if (why.empty()) break;
       remaining = after_failure(remaining, why);
     }
@@ -124,34 +126,34 @@ class LinkCheck {
   }
 
  private:
-  std::string run_apart_from_here(const std::vector<CaseKey>& keys, Deadline stop) {
-    // Here, so that links share them.
+  std::string run_cases(const std::vector<CaseKey>& keys, Deadline stop) {
+    // In the parent, so that links share them.
     std::vector<const Case*> cases;
     for (const CaseKey& key : keys) {
       if (Clock::now() >= stop) break;
       progress(cases.size(), keys.size(), "reference of " + key.describe());
       cases.push_back(&cases_.of(key));
     }
-    const auto hear = [&](const std::string& line) {
-      const json said = json::parse(line, nullptr, false);
-      if (said.is_discarded()) return;
-      if (said.contains("begin")) {
-        current_ = said.value("begin", std::size_t{0});
+    const auto on_line = [&](const std::string& line) {
+      const json message = json::parse(line, nullptr, false);
+      if (message.is_discarded()) return;
+      if (message.contains("begin")) {
+        current_ = message.value("begin", std::size_t{0});
         progress(*current_, keys.size(), keys[*current_].describe());
       } else {
-        take_result(keys[said.value("end", std::size_t{0})], said);
+        take_result(keys[message.value("end", std::size_t{0})], message);
         current_.reset();
       }
     };
-    const auto part = [&](const Say& say) { LinkRun(link_, cases, options_, stop, say).run(); };
-    return run_apart(part, hear, std::max(stop, Clock::now()) + options_.deadline + kSlack);
+    const auto part = [&](const SendLine& send_line) { LinkWorker(link_, cases, options_, stop, send_line).run(); };
+    return run_in_child(part, on_line, std::max(stop, Clock::now()) + options_.deadline + kSlack);
   }
 
-  void take_result(const CaseKey& key, const json& said) {
+  void take_result(const CaseKey& key, const json& message) {
     Verdict& verdict = verdicts_[key.layout];
-    verdict.seconds += said.value("seconds", 0.0);
-    verdict.num_comparisons += said.value("comparisons", 0);
-    const std::string difference = said.value("difference", std::string());
+    verdict.seconds += message.value("seconds", 0.0);
+    verdict.num_comparisons += message.value("comparisons", 0);
+    const std::string difference = message.value("difference", std::string());
     if (difference.empty())
       ++verdict.num_ok;
     else
@@ -163,7 +165,7 @@ class LinkCheck {
     if (verdict.why.empty()) verdict.why = why;
   }
 
-  /// The layout whose case was under way has failed; the others are gone on with in a new world.
+  /// Marks the layout of the current case as failed and returns the remaining cases of other layouts, for a new world.
   std::vector<CaseKey> after_failure(const std::vector<CaseKey>& keys, const std::string& why) {
     if (!current_) {  // before the first case, or between two
       for (auto& [layout, verdict] : verdicts_)
@@ -183,7 +185,7 @@ class LinkCheck {
       const std::int32_t checked = verdict.num_ok + verdict.num_failed;
       if (!offers(link_, layout)) {
         verdict.status = Status::not_offered;
-        verdict.why = fmt::format("{} on {}", verdict.not_offered.front(), name_of(link_.kind()));
+        verdict.why = fmt::format("{} on {}", verdict.not_offered.front(), name_of(link_.engine_kind()));
         verdict.not_offered.clear();
       } else if (verdict.num_failed > 0) {
         verdict.status = Status::failed;
@@ -207,21 +209,10 @@ class LinkCheck {
   Cases& cases_;
   std::vector<CaseKey> keys_;
   std::map<Layout, Verdict> verdicts_;
-  std::optional<std::size_t> current_;  // of the keys that are under way
+  std::optional<std::size_t> current_;  // index of the running case
 };
 
 }  // namespace
-
-std::string_view to_string(Status status) {
-  switch (status) {
-    case Status::ok: return "ok";
-    case Status::failed: return "failed";
-    case Status::incomplete: return "incomplete";
-    case Status::not_offered: return "not offered";
-    case Status::skipped: return "skipped";
-  }
-  return "unknown";
-}
 
 std::vector<Verdict> run_checks(const std::vector<Link>& links, const RunOptions& options) {
   const Deadline end = after(Clock::now(), options.seconds);
@@ -230,18 +221,12 @@ std::vector<Verdict> run_checks(const std::vector<Link>& links, const RunOptions
   for (std::size_t i = 0; i < links.size(); ++i) {
     const auto left = std::chrono::duration<double>(end - Clock::now()).count();
     const double share = left / static_cast<double>(links.size() - i);
-    for (Verdict& verdict : LinkCheck(links[i], options, cases).run(after(Clock::now(), share))) {
+    for (Verdict& verdict : LinkSupervisor(links[i], options, cases).run(after(Clock::now(), share))) {
       if (options.on_verdict) options.on_verdict(verdict);
       all.push_back(std::move(verdict));
     }
   }
   return all;
-}
-
-bool is_fine(const std::vector<Verdict>& verdicts) {
-  return std::ranges::none_of(verdicts, [](const Verdict& verdict) {
-    return verdict.status == Status::failed || verdict.status == Status::incomplete;
-  });
 }
 
 }  // namespace shunt::bench::selftest

@@ -1,23 +1,21 @@
-// What will hurt on this machine, and what to do about it.
+// Warnings about properties of this machine that cause trouble, with remedies.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "bench/selftest/bus_facts.hpp"
-#include "bench/selftest/machine_facts.hpp"
+#include "bench/selftest/facts.hpp"
 
 namespace shunt::bench::selftest {
 
-struct Circumstances {
-  std::int32_t ranks = 4;  ///< the most that are checked with
-  bool has_ucx = false;    ///< its library loads
+struct RunSetup {
+  std::int32_t ranks = 4;  ///< the largest number of ranks that is checked
+  bool has_ucx = false;    ///< UCX can be used
   std::int32_t device_connections = 8;
 };
 
-/// Each says what is wrong and what to do, in one line.
-std::vector<std::string> warnings_of(const MachineFacts& machine, const BusFacts& bus,
-                                     const Circumstances& circumstances);
+/// Returns warnings of one line each, with the problem and a remedy.
+std::vector<std::string> warnings_of(const MachineFacts& machine, const BusFacts& bus, const RunSetup& setup);
 
 }  // namespace shunt::bench::selftest

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "bench/host_limits.hpp"
+#include "bench/machine_limits.hpp"
 #include "core/fail.hpp"
 #include "shunt/expert_map_file.hpp"
 #include "shunt/routing.hpp"
@@ -12,10 +12,10 @@ namespace shunt::bench {
 namespace {
 
 constexpr std::int32_t kMost = std::numeric_limits<std::int32_t>::max();
-// Every token draws from all of them, and every rank counts rows for each.
+// A limit because every token draws from all experts, and every rank counts rows for each.
 constexpr std::int32_t kMostExperts = 1 << 16;
 
-/// Of what any routing can bring to one rank, or it sends. In floating point, as it must not overflow.
+/// Upper bound of the rows that a rank sends or receives, for any routing. In floating point, to avoid overflow.
 double most_rows_per_rank(const ShuffleConfig& config) {
   const auto tokens = static_cast<double>(config.tokens);
   const std::int32_t local_experts = config.most_local_experts();
@@ -74,7 +74,7 @@ void ShuffleConfig::check() const {
   demand(prune.limit || prune.by == "score", "--prune-by", "--prune with it");
   demand(prune.limit || prune.level == "ranks", "--prune-level", "--prune with it");
   demand(most_rows_per_rank(*this) <= kMost, "--tokens",
-         fmt::format("at most {} rows per rank; with these --ranks, --experts and --topk one may get {:.0f}", kMost,
+         fmt::format("at most {} rows per rank; with these --ranks, --experts and --topk a rank may get {:.0f}", kMost,
                      most_rows_per_rank(*this)));
   demand(iterations >= 1, "--iterations", "at least 1");
   demand(warmup >= 0, "--warmup", "at least 0");
@@ -96,8 +96,8 @@ void ShuffleConfig::check() const {
   demand(sms >= 0, "--sms", "at least 0");
   demand(sms == 0 || is_on_device, "--sms", "--device cuda with it");
   demand(sms == 0 || layout != Layout::padded, "--sms",
-         "another --layout than padded with it, which --low-latency stands for");
-  demand(wants("shunt"), "--systems", "shunt among them, as the others are compared with it");
+         "another --layout than padded with it (--low-latency implies padded)");
+  demand(wants("shunt"), "--systems", "shunt among them, because the others are compared with it");
 }
 
 bool ShuffleConfig::wants(const std::string& system) const {

@@ -1,4 +1,4 @@
-// What `shunt bench shuffle` is asked to measure.
+// The options of `shunt bench shuffle`.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,16 @@
 
 namespace shunt::bench {
 
-/// What --prune, --prune-by and --prune-level ask for (shunt/pruning.hpp).
+/// The options --prune, --prune-by and --prune-level (shunt/pruning.hpp).
 struct PruneRequest {
-  std::optional<std::int32_t> limit;  ///< most ranks or nodes per token; none: tokens stay as they are
+  std::optional<std::int32_t> limit;  ///< most ranks or nodes per token; nullopt: no pruning
   std::string by = "score";           ///< or similarity
   std::string level = "ranks";        ///< or nodes
 };
 
 struct ShuffleConfig {
   std::int32_t ranks = 2;
-  std::int32_t local_ranks = 0;  ///< those of them on this host; 0: all
+  std::int32_t local_ranks = 0;  ///< ranks on this machine; 0: all
   std::int32_t nodes = 1;
   std::int64_t tokens = 4096;  ///< per rank
   std::int64_t hidden = 2048;
@@ -31,28 +31,28 @@ struct ShuffleConfig {
   DType dtype = bf16;
   Layout layout = Layout::expert_major;
   std::string routing = "uniform";
-  std::int64_t first_token = 0;  ///< of a trace
+  std::int64_t first_token = 0;  ///< of the trace that the first rank uses
   PruneRequest prune;
-  std::string map_file;        ///< expert maps of layers; empty: experts in order, spread evenly
-  std::int32_t layer = 0;      ///< whose map, and whose tokens of a trace of several layers
+  std::string map_file;        ///< file of expert maps; empty: experts in order, spread evenly
+  std::int32_t layer = 0;      ///< layer of map_file and of a trace
   std::string device = "cpu";  ///< or cuda
-  std::string world = "shm";   ///< inproc, shm, or env for ranks that a launcher has started
+  std::string world = "shm";   ///< inproc, shm, or env (ranks started by a launcher)
   std::vector<std::string> systems = {"shunt", "mpi_alltoallv", "unfused", "wire"};
   int iterations = 10;
   int warmup = 2;
-  int graph = 0;             ///< on a device: pairs in a CUDA graph that is timed; 0: none
-  bool low_latency = false;  ///< on a device: also time dispatch and combine apart, in such a graph
+  int graph = 0;             ///< on a device: pairs per timed CUDA graph; 0: no graph
+  bool low_latency = false;  ///< on a device: also time dispatch and combine separately in a graph
   std::int32_t sms = 0;      ///< on a device: multiprocessors for all ranks together; 0: all
   std::uint64_t seed = 1;
   bool progress = false;
   std::string json;                 ///< file to write; empty: none
-  std::optional<ExpertMap> placed;  ///< of map_file
+  std::optional<ExpertMap> placed;  ///< the layer's map in map_file
 
-  /// Reads map_file, if there is one. Throws Error(invalid_argument) that names the file and what is wrong with it.
+  /// Reads map_file, if set. Throws Error(invalid_argument) that names the file and the problem.
   void load_map();
-  /// The layer's map in a file of expert maps. Throws the same.
+  /// The layer's map in a file of expert maps. Throws like load_map().
   [[nodiscard]] ExpertMap read_map(const std::string& file) const;
-  /// Throws Error(invalid_argument) that names option and file where a map is of other ranks or experts than these.
+  /// Throws Error(invalid_argument) that names option and file if the map's ranks or experts differ from these.
   void check_map(const char* option, const std::string& file, const ExpertMap& map) const;
   /// Throws Error(invalid_argument) that names the option. Expects the map to be loaded.
   void check() const;

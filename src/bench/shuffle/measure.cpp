@@ -15,8 +15,8 @@
 namespace shunt::bench {
 namespace {
 
-/// One system as it is timed; a baseline may have variants, of which the better one counts.
-struct Contestant {
+/// A system with its timing key. A baseline may have variants, of which the better one is reported.
+struct MeasuredSystem {
   std::unique_ptr<System> system;
   std::string key;  // unique
   ShuntSystem* shunt = nullptr;
@@ -39,11 +39,12 @@ class Benchmark {
     }
     if (config_.wants("unfused")) add_staged(make_engine_all_to_all(world, config_.hidden, config_.expert_dtype()));
     shunt_->plan();
-    has_hosts_ = shunt_->sends_to_hosts();
-    if (has_hosts_ && config_.wants("rotation") && config_.layout != Layout::padded) add_shunt(Forwarders::rotated);
-    if (!has_hosts_ || !config_.wants("wire")) return;
+    has_several_machines_ = shunt_->spans_machines();
+    if (has_several_machines_ && config_.wants("rotation") && config_.layout != Layout::padded)
+      add_shunt(Forwarders::rotated);
+    if (!has_several_machines_ || !config_.wants("wire")) return;
     if (Environment::read().network.interface.empty())
-      result_.skipped["wire"] = "SHUNT_INTERFACE does not say through which interface";
+      result_.skipped["wire"] = "SHUNT_INTERFACE is not set";
     else
       wire_.emplace(world, shunt_->bytes_to_far());
   }
@@ -65,31 +66,31 @@ class Benchmark {
   ShuntSystem* add_shunt(Forwarders forwarders) {
     auto system = std::make_unique<ShuntSystem>(world_, config_, workload_, tokens_, forwarders);
     ShuntSystem* const shunt = system.get();
-    contestants_.push_back({std::move(system), shunt->name(), shunt});
+    systems_.push_back({std::move(system), shunt->name(), shunt});
     return shunt;
   }
 
   void add_staged(const std::shared_ptr<AllToAll>& all_to_all) {
     for (const Store store : {Store::cached, Store::streaming})
-      contestants_.push_back({std::make_unique<StagedSystem>(world_, config_, workload_, tokens_, all_to_all, store),
-                              all_to_all->name() + (store == Store::cached ? " cached" : " streaming")});
+      systems_.push_back({std::make_unique<StagedSystem>(world_, config_, workload_, tokens_, all_to_all, store),
+                          all_to_all->name() + (store == Store::cached ? " cached" : " streaming")});
   }
 
   void verify() {
-    for (const Contestant& contestant : contestants_) {
-      show_progress("verifying " + contestant.key);
-      const Verifier verifier(config_, workload_, world_.rank().index(), contestant.system->kind());
-      bench::verify(contestant.key, *contestant.system, verifier);
+    for (const MeasuredSystem& measured : systems_) {
+      show_progress("verifying " + measured.key);
+      const Verifier verifier(config_, workload_, world_.rank().index(), measured.system->kind());
+      bench::verify(measured.key, *measured.system, verifier);
     }
   }
 
   void measure_once() {
-    for (const Contestant& contestant : contestants_) {
-      System& system = *contestant.system;
-      timings_.time(world_, contestant.key + " plan", [&] { system.plan(); });
-      timings_.time(world_, contestant.key + " dispatch", [&] { (void)system.dispatch(); });
+    for (const MeasuredSystem& measured : systems_) {
+      System& system = *measured.system;
+      timings_.time(world_, measured.key + " plan", [&] { system.plan(); });
+      timings_.time(world_, measured.key + " dispatch", [&] { (void)system.dispatch(); });
       (void)system.expert_out();
-      timings_.time(world_, contestant.key + " combine", [&] { (void)system.combine(); });
+      timings_.time(world_, measured.key + " combine", [&] { (void)system.combine(); });
     }
     if (wire_) {
       timings_.time(world_, "wire dispatch", [&] { wire_->forward(); });
@@ -101,7 +102,7 @@ class Benchmark {
   void summarise() {
     result_.routing = workload_.figures();
     result_.pruning = workload_.pruning();
-    for (const Contestant& contestant : contestants_) summarise(contestant);
+    for (const MeasuredSystem& measured : systems_) summarise(measured);
     if (wire_) {
       SystemResult& wire = result_.systems.emplace_back();
       wire.name = "wire";
@@ -124,19 +125,19 @@ class Benchmark {
         efficiency(shunt.moved_bytes / config_.row_bytes() * expert_row_bytes, shunt.combine_ms);
   }
 
-  void summarise(const Contestant& contestant) {
-    const System& system = *contestant.system;
-    const auto row_bytes = contestant.shunt ? config_.row_bytes() : tokens_.row_bytes();
+  void summarise(const MeasuredSystem& measured) {
+    const System& system = *measured.system;
+    const auto row_bytes = measured.shunt ? config_.row_bytes() : tokens_.row_bytes();
     const auto counts = workload_.count_rows(system.kind().layout == Layout::token_unique);
     SystemResult result;
     result.name = system.name();
-    result.plan_ms = timings_.median(contestant.key + " plan");
-    result.dispatch_ms = timings_.median(contestant.key + " dispatch");
-    result.combine_ms = timings_.median(contestant.key + " combine");
+    result.plan_ms = timings_.median(measured.key + " plan");
+    result.dispatch_ms = timings_.median(measured.key + " dispatch");
+    result.combine_ms = timings_.median(measured.key + " combine");
     result.wire_bytes = counts.between_ranks * row_bytes;
     result.cross_node_bytes = counts.between_nodes * row_bytes;
-    if (contestant.shunt && has_hosts_ && config_.layout != Layout::padded) {
-      const Traffic traffic = contestant.shunt->traffic();
+    if (measured.shunt && has_several_machines_ && config_.layout != Layout::padded) {
+      const Traffic traffic = measured.shunt->traffic();
       result.cross_node_bytes = traffic.between_nodes_bytes;
       result.heaviest_link_bytes = traffic.heaviest_link_bytes;
       result_.least_heaviest_link_bytes = traffic.least_heaviest_link_bytes;
@@ -163,9 +164,9 @@ class Benchmark {
   Workload workload_;
   Tensor tokens_;
   Ceilings ceilings_;
-  std::vector<Contestant> contestants_;
+  std::vector<MeasuredSystem> systems_;
   ShuntSystem* shunt_ = nullptr;
-  bool has_hosts_ = false;
+  bool has_several_machines_ = false;
   std::optional<Wire> wire_;
   Timings timings_;
   ShuffleResult result_;

@@ -12,9 +12,9 @@
 namespace shunt::bench {
 namespace {
 
-/// Draws without replacement, each expert with a chance in proportion to its weight.
+/// Draws experts without replacement, in proportion to their weights.
 void draw_weighted(std::mt19937_64& random, std::span<const double> weights, std::span<std::int32_t> experts) {
-  // Efraimidis and Spirakis: the k largest of log(u) / weight are such a draw.
+  // Efraimidis and Spirakis: the experts with the k largest log(u) / weight are such a draw.
   std::uniform_real_distribution<double> uniform(1e-300, 1.0);
   std::vector<std::pair<double, std::int32_t>> keys;
   keys.reserve(weights.size());
@@ -26,7 +26,7 @@ void draw_weighted(std::mt19937_64& random, std::span<const double> weights, std
   for (std::size_t i = 0; i < experts.size(); ++i) experts[i] = keys[i].second;
 }
 
-/// The same weights for all tokens.
+/// Uses the same weights for all tokens.
 class Weighted final : public RoutingModel {
  public:
   explicit Weighted(std::vector<double> weights) : weights_(std::move(weights)) {}
@@ -38,7 +38,7 @@ class Weighted final : public RoutingModel {
   std::vector<double> weights_;
 };
 
-/// A token first picks a group, then draws with that group's weights.
+/// Draws a group per token, then experts with that group's weights.
 class Grouped final : public RoutingModel {
  public:
   using Weight = std::function<double(std::size_t group, std::size_t expert)>;
@@ -70,7 +70,7 @@ Number number_after_colon(const std::string& name, Number least, Number most, co
   return value;
 }
 
-// Beyond this, experts would be so unlikely that their weights were no numbers any more.
+// Larger exponents would make weights underflow.
 constexpr double kSteepestZipf = 10;
 
 std::vector<double> zipf(std::size_t num_experts, double exponent) {
@@ -96,8 +96,7 @@ std::unique_ptr<RoutingModel> node_local(const ExpertMap& map, const Topology& t
                                    });
 }
 
-/// The experts of half of the ranks draw three times the tokens of the others'; one with copies on both, what its
-/// copies draw on average.
+/// Experts on half of the ranks have three times the weight of the others; an expert with copies on both has the mean.
 std::vector<double> bimodal(const ExpertMap& map) {
   std::vector<double> weights;
   for (std::int32_t expert = 0; expert < map.num_experts(); ++expert) {
@@ -109,7 +108,7 @@ std::vector<double> bimodal(const ExpertMap& map) {
   return weights;
 }
 
-/// Uniform, but all ranks but the first of each node drop most of their tokens.
+/// Uniform, but all ranks except the first of each node drop most of their tokens.
 class HotRanks final : public RoutingModel {
  public:
   HotRanks(const Topology& topology, std::size_t num_experts, double factor)
@@ -129,7 +128,7 @@ class HotRanks final : public RoutingModel {
   double kept_;
 };
 
-/// Experts in groups, a token's experts mostly (nine times in ten) from one of them.
+/// Experts in groups; nine of ten experts of a token are from the same group.
 std::unique_ptr<RoutingModel> clustered(std::size_t num_experts, std::size_t num_groups) {
   const double within = num_groups > 1 ? 9.0 * static_cast<double>(num_groups - 1) : 1.0;
   return std::make_unique<Grouped>(num_groups, num_experts, [=](std::size_t group, std::size_t expert) {

@@ -20,31 +20,31 @@ class RoutingModel {
   /// Fills `experts` with distinct experts for the given token of the given rank; −1 where a choice is dropped.
   virtual void draw(std::mt19937_64& random, std::int64_t rank, std::int64_t token,
                     std::span<std::int32_t> experts) const = 0;
-  /// Fills `weights` with those of the same choices where the model has any; else returns false.
+  /// Fills `weights` with the weights of the same choices; returns false if the model has none.
   virtual bool read_weights(std::int64_t /*rank*/, std::int64_t /*token*/, std::span<float> /*weights*/) const {
     return false;
   }
 
-  /// Whether the model knows what a router gave to every expert, of some tokens; and of this one.
+  /// True if the model has router scores of all experts, for some tokens or for this one.
   [[nodiscard]] virtual bool has_scores() const { return false; }
   [[nodiscard]] virtual bool has_scores(std::int64_t /*rank*/, std::int64_t /*token*/) const { return false; }
-  /// scores: [experts]. Only for tokens that have scores.
+  /// Fills scores ([experts]). Only for tokens that have scores.
   virtual void read_scores(std::int64_t /*rank*/, std::int64_t /*token*/, std::span<float> /*scores*/) const {}
-  /// From scores that the model has, of tokens that need not be drawn; none without scores.
+  /// Similarity computed from the model's scores, also of tokens that are not drawn; nullopt without scores.
   [[nodiscard]] virtual std::optional<ExpertSimilarity> similarity() const { return std::nullopt; }
 };
 
-/// Of config.routing: uniform, zipf:A, node-local, bimodal, hot-ranks:F, clustered:G or trace:FILE. Throws
-/// Error(invalid_argument) otherwise, for a trace that can't be read, with file and line or cause, and for one without
-/// scores where config.prune needs some.
+/// Makes the model named by config.routing: uniform, zipf:A, node-local, bimodal, hot-ranks:F, clustered:G or
+/// trace:FILE. Throws Error(invalid_argument) for other names, for a trace that can't be read (with file, and line or
+/// cause), and for a trace without scores if config.prune needs them.
 std::unique_ptr<RoutingModel> make_routing_model(const ShuffleConfig& config);
 
-/// Recorded routings, replayed: a layer of a routing trace (shunt/routing_trace.hpp), or a text file with one token per
-/// line, its experts separated by spaces, −1 for a choice that was dropped. Empty lines and lines that start with # are
-/// skipped; every line has an end, so that a file that was cut shows. Of every token the first config.topk choices are
-/// used. Ranks take consecutive runs of tokens from config.first_token on and start over at the end of the file; but
-/// where a routing trace says that its tokens came from just these ranks, each takes its own. Text has no layers and no
-/// weights. Throws Error(invalid_argument) with file, and line or cause.
+/// Replays recorded routings: a layer of a routing trace (shunt/routing_trace.hpp), or a text file with one token per
+/// line, its experts separated by spaces, −1 for a dropped choice. In text files, empty lines and lines that start with
+/// # are skipped, and the last line must end with a line break, so that truncated files are detected; they have no
+/// layers and no weights. The first config.topk choices of each token are used. Ranks use consecutive runs of tokens,
+/// beginning with config.first_token, and start over at the end of the file. If the sources recorded in a routing trace
+/// are exactly these ranks, each rank uses its own tokens. Throws Error(invalid_argument) with file, and line or cause.
 std::unique_ptr<RoutingModel> read_trace(const std::string& path, const ShuffleConfig& config);
 
 }  // namespace shunt::bench

@@ -1,4 +1,4 @@
-// Ways to shuffle on the host, as the benchmark drives them.
+// Systems under test that shuffle rows in host memory.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 
 namespace shunt::bench {
 
-/// One way to shuffle. Every call is collective and blocking. Rows are expert-major unless the system says otherwise.
+/// A system under test. Every call is collective and blocking. Rows are expert-major unless kind() differs.
 class System {
  public:
   virtual ~System() = default;
@@ -25,26 +25,26 @@ class System {
   [[nodiscard]] virtual std::string name() const = 0;
   [[nodiscard]] virtual ShuffleKind kind() const = 0;
 
-  /// All that depends on the routing alone.
+  /// Does all work that depends on the routing alone.
   virtual void plan() = 0;
   /// This rank's rows; valid until the next call.
   virtual ConstTensor dispatch() = 0;
-  /// Of what dispatch() delivered: as in Delivered.
+  /// Scales and counts of the rows that dispatch() delivered; see Delivered.
   [[nodiscard]] virtual std::span<const float> scales() const { return {}; }
   [[nodiscard]] virtual std::vector<std::int64_t> row_counts() const = 0;
-  /// Where the experts' outputs go; valid until the next plan() after which it is asked for again.
+  /// The buffer for the experts' outputs; valid until it is requested again after another plan().
   virtual Tensor expert_out() = 0;
-  /// Of what expert_out() holds; valid until the next call.
+  /// The result of combining expert_out(); valid until the next call.
   virtual ConstTensor combine() = 0;
 
   /// Rows read plus rows written by one dispatch of this rank, given its tokens and the (token, expert) pairs it sends.
   [[nodiscard]] virtual std::uint64_t rows_touched(std::uint64_t tokens, std::uint64_t sent) const = 0;
 };
 
-/// Collective: lets the system shuffle once, under a name of its own, and verifies every step of it.
+/// Collective: runs plan, dispatch and combine once and verifies each. name: for error messages.
 void verify(const std::string& name, System& system, const Verifier& verifier);
 
-/// shunt itself: one pass, into the final slots.
+/// shunt: one pass, into the final slots.
 class ShuntSystem final : public System {
  public:
   ShuntSystem(World& world, const ShuffleConfig& config, const Workload& workload, const Tensor& tokens,
@@ -64,11 +64,11 @@ class ShuntSystem final : public System {
     return tokens + sent;
   }
 
-  /// After plan(): whether the ranks are on several hosts.
-  [[nodiscard]] bool sends_to_hosts() const;
-  /// After plan(): what this rank's dispatch sends to each rank of another host.
+  /// After plan(): true if the ranks are on several machines.
+  [[nodiscard]] bool spans_machines() const;
+  /// After plan(): bytes that this rank's dispatch sends to each rank of another machine.
   [[nodiscard]] std::vector<std::uint64_t> bytes_to_far() const;
-  /// After plan(): of all ranks' rows.
+  /// After plan(): traffic of all ranks.
   [[nodiscard]] Traffic traffic() const { return plan_.traffic(config_.row_bytes()); }
 
  private:
@@ -91,7 +91,7 @@ class ShuntSystem final : public System {
 /// The conventional shuffle: permute, all-to-all, permute.
 class StagedSystem final : public System {
  public:
-  /// `store` is how the permutes write.
+  /// store: kind of stores in the permutes.
   StagedSystem(World& world, const ShuffleConfig& config, const Workload& workload, const Tensor& tokens,
                std::shared_ptr<AllToAll> all_to_all, Store store)
       : map_(config.map()),
@@ -121,8 +121,8 @@ class StagedSystem final : public System {
 /// Why `mpi_alltoallv` can't run in this process; empty if it can.
 std::string why_no_mpi();
 
-/// Open MPI's all-to-all, for the `mpi_alltoallv` baseline. Initialises MPI; call only if why_no_mpi() is empty. Ends
-/// MPI when destroyed.
+/// Open MPI's all-to-all, for the `mpi_alltoallv` baseline. Initialises MPI, and finalises it when destroyed. Call only
+/// if why_no_mpi() is empty.
 std::shared_ptr<AllToAll> make_mpi_all_to_all(const ShuffleConfig& config);
 
 }  // namespace shunt::bench

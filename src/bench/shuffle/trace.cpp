@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int32_t kDropped = -1;
 
-/// Ranks take consecutive runs of a file's tokens and start over at the end.
+/// Assigns consecutive runs of a file's tokens to ranks, starting over at the end.
 class Runs {
  public:
   Runs(const std::string& path, const ShuffleConfig& config, std::int64_t num_tokens)
@@ -25,8 +25,8 @@ class Runs {
       fail(ErrorCode::invalid_argument, "--first-token {}: {} has tokens 0 to {}", first_, path, num_tokens - 1);
   }
 
-  /// Which token of the file a token of a rank is.
-  [[nodiscard]] std::int64_t place(std::int64_t rank, std::int64_t token) const {
+  /// The index in the file of a rank's token.
+  [[nodiscard]] std::int64_t file_token(std::int64_t rank, std::int64_t token) const {
     return (first_ + rank * tokens_per_rank_ + token) % num_tokens_;
   }
 
@@ -43,7 +43,8 @@ class TextTrace final : public RoutingModel {
     if (!file) fail(ErrorCode::invalid_argument, "--routing trace: {} can't be opened: {}", path, std::strerror(errno));
     std::string line;
     for (int number = 1; std::getline(file, line); ++number) {
-      if (file.eof()) fail(ErrorCode::invalid_argument, "{}:{}: the line has no end, is the file whole?", path, number);
+      if (file.eof())
+        fail(ErrorCode::invalid_argument, "{}:{}: the line has no line break; is the file truncated?", path, number);
       if (line.empty() || line.front() == '#') continue;
       add(path, number, line, config.experts);
     }
@@ -53,7 +54,7 @@ class TextTrace final : public RoutingModel {
   }
 
   void draw(std::mt19937_64&, std::int64_t rank, std::int64_t token, std::span<std::int32_t> experts) const override {
-    const auto line = static_cast<std::size_t>(runs_->place(rank, token));
+    const auto line = static_cast<std::size_t>(runs_->file_token(rank, token));
     std::copy_n(experts_.begin() + static_cast<std::ptrdiff_t>(line * topk_), topk_, experts.begin());
   }
 
@@ -66,7 +67,7 @@ class TextTrace final : public RoutingModel {
         fail(ErrorCode::invalid_argument, "{}:{}: expert {} is not in 0 to {}, nor -1 (dropped)", path, number, expert,
              num_experts - 1);
       if (expert != kDropped && std::find(experts.begin(), experts.end(), expert) != experts.end())
-        fail(ErrorCode::invalid_argument, "{}:{}: expert {} stands twice", path, number, expert);
+        fail(ErrorCode::invalid_argument, "{}:{}: expert {} is listed twice", path, number, expert);
       experts.push_back(expert);
     }
     if (!words.eof())
@@ -81,10 +82,10 @@ class TextTrace final : public RoutingModel {
   std::vector<std::int32_t> experts_;  // [lines, topk]
 };
 
-/// Tokens are read from the mapped file as they are drawn.
-class TraceOfLayer final : public RoutingModel {
+/// Reads tokens from the mapped file when they are drawn.
+class LayerTrace final : public RoutingModel {
  public:
-  TraceOfLayer(const std::string& path, const ShuffleConfig& config)
+  LayerTrace(const std::string& path, const ShuffleConfig& config)
       : trace_(RoutingTrace::open(path)),
         layer_(checked(path, config)),
         num_experts_(static_cast<std::size_t>(config.experts)),
@@ -94,24 +95,24 @@ class TraceOfLayer final : public RoutingModel {
 
   void draw(std::mt19937_64&, std::int64_t rank, std::int64_t token, std::span<std::int32_t> experts) const override {
     std::array<std::int32_t, Routing::kMaxTopK> all{};
-    layer_.read_experts(place(rank, token), std::span(all).first(topk()));
+    layer_.read_experts(file_token(rank, token), std::span(all).first(topk()));
     std::copy_n(all.begin(), experts.size(), experts.begin());
   }
 
   bool read_weights(std::int64_t rank, std::int64_t token, std::span<float> weights) const override {
     if (!trace_.shape().weights) return false;
     std::array<float, Routing::kMaxTopK> all{};
-    layer_.read_weights(place(rank, token), std::span(all).first(topk()));
+    layer_.read_weights(file_token(rank, token), std::span(all).first(topk()));
     std::copy_n(all.begin(), weights.size(), weights.begin());
     return true;
   }
 
   [[nodiscard]] bool has_scores() const override { return layer_.has_scores(); }
   [[nodiscard]] bool has_scores(std::int64_t rank, std::int64_t token) const override {
-    return place(rank, token) < layer_.num_scored_tokens();
+    return file_token(rank, token) < layer_.num_scored_tokens();
   }
   void read_scores(std::int64_t rank, std::int64_t token, std::span<float> scores) const override {
-    read_scores_at(place(rank, token), scores);
+    read_scores_at(file_token(rank, token), scores);
   }
   [[nodiscard]] std::optional<ExpertSimilarity> similarity() const override {
     constexpr std::int64_t kMostTokens = 16'384;  // a table takes tokens x experts x experts operations
@@ -126,7 +127,7 @@ class TraceOfLayer final : public RoutingModel {
   [[nodiscard]] TraceLayer checked(const std::string& path, const ShuffleConfig& config) const {
     const TraceShape& shape = trace_.shape();
     if (shape.experts > config.experts)
-      fail(ErrorCode::invalid_argument, "--experts {}: {} is of {} experts", config.experts, path, shape.experts);
+      fail(ErrorCode::invalid_argument, "--experts {}: {} has {} experts", config.experts, path, shape.experts);
     if (shape.topk < config.topk)
       fail(ErrorCode::invalid_argument, "--topk {}: {} has {} choices per token", config.topk, path, shape.topk);
     if (config.layer >= shape.layers)
@@ -136,34 +137,33 @@ class TraceOfLayer final : public RoutingModel {
     return layer;
   }
 
-  /// Experts that the trace does not know have score 0.
+  /// Experts that the trace does not have get score 0.
   void read_scores_at(std::int64_t token, std::span<float> scores) const {
     const auto known = static_cast<std::size_t>(trace_.shape().experts);
     layer_.read_scores(token, scores.first(known));
     std::fill(scores.begin() + static_cast<std::ptrdiff_t>(known), scores.end(), 0.0f);
   }
 
-  /// From the first token on, each source's, then those before.
+  /// Lists the tokens of each source, rotated to begin with first_token.
   void sort_by_source(const ShuffleConfig& config) {
     const std::int32_t num_ranks = config.ranks;
     std::vector<std::int32_t> sources(static_cast<std::size_t>(layer_.num_tokens()));
     layer_.read_sources(0, sources);
     tokens_of_.resize(static_cast<std::size_t>(num_ranks));
-    bool are_the_ranks = true;
-    for (std::size_t token = 0; token < sources.size() && are_the_ranks; ++token) {
-      are_the_ranks = sources[token] < num_ranks;
-      if (are_the_ranks)
-        tokens_of_[static_cast<std::size_t>(sources[token])].push_back(static_cast<std::int64_t>(token));
+    bool match_ranks = true;
+    for (std::size_t token = 0; token < sources.size() && match_ranks; ++token) {
+      match_ranks = sources[token] < num_ranks;
+      if (match_ranks) tokens_of_[static_cast<std::size_t>(sources[token])].push_back(static_cast<std::int64_t>(token));
     }
     for (auto& tokens : tokens_of_) {
-      are_the_ranks &= !tokens.empty();
+      match_ranks &= !tokens.empty();
       std::rotate(tokens.begin(), std::lower_bound(tokens.begin(), tokens.end(), config.first_token), tokens.end());
     }
-    if (!are_the_ranks) tokens_of_.clear();
+    if (!match_ranks) tokens_of_.clear();
   }
 
-  [[nodiscard]] std::int64_t place(std::int64_t rank, std::int64_t token) const {
-    if (tokens_of_.empty()) return runs_.place(rank, token);
+  [[nodiscard]] std::int64_t file_token(std::int64_t rank, std::int64_t token) const {
+    if (tokens_of_.empty()) return runs_.file_token(rank, token);
     const auto& own = tokens_of_[static_cast<std::size_t>(rank)];
     return own[static_cast<std::size_t>(token) % own.size()];
   }
@@ -173,7 +173,7 @@ class TraceOfLayer final : public RoutingModel {
   TraceLayer layer_;
   std::size_t num_experts_;
   Runs runs_;
-  std::vector<std::vector<std::int64_t>> tokens_of_;  // by source; empty: ranks take runs
+  std::vector<std::vector<std::int64_t>> tokens_of_;  // by source; empty: ranks use runs
 };
 
 }  // namespace
@@ -182,8 +182,8 @@ std::unique_ptr<RoutingModel> read_trace(const std::string& path, const ShuffleC
   if (path.empty()) fail(ErrorCode::invalid_argument, "--routing trace: expected a file after the colon");
   std::error_code ignored;
   if (std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored))
-    fail(ErrorCode::invalid_argument, "--routing trace: {} is no regular file, which every rank could read", path);
-  if (RoutingTrace::recognise(path)) return std::make_unique<TraceOfLayer>(path, config);
+    fail(ErrorCode::invalid_argument, "--routing trace: {} is no regular file", path);
+  if (RoutingTrace::recognise(path)) return std::make_unique<LayerTrace>(path, config);
   if (config.layer > 0 && config.map_file.empty())
     fail(ErrorCode::invalid_argument, "--layer {}: {} is a text trace, which has layer 0 only", config.layer, path);
   return std::make_unique<TextTrace>(path, config);

@@ -17,16 +17,16 @@ namespace {
 constexpr std::size_t kChunkBytes = std::size_t{256} << 10;
 constexpr std::chrono::seconds kLimit{60};
 
-Deadline soon() { return std::chrono::steady_clock::now() + kLimit; }
+Deadline wire_deadline() { return std::chrono::steady_clock::now() + kLimit; }
 
-/// Where the listener can be reached: "address port".
-std::string place_of(const Descriptor& listener) {
+/// The address of the listener: "address port".
+std::string endpoint_of(const Descriptor& listener) {
   sockaddr_in address{};
   socklen_t length = sizeof(address);
   std::array<char, INET_ADDRSTRLEN> text{};
   if (getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0 ||
       !inet_ntop(AF_INET, &address.sin_addr, text.data(), text.size()))
-    fail_errno("can't tell the address of a socket");
+    fail_errno("can't get the address of a socket");
   return fmt::format("{} {}", text.data(), ntohs(address.sin_port));
 }
 
@@ -39,20 +39,20 @@ bool is_v4(const Descriptor& listener) {
 
 void wait_for(const Descriptor& socket, short events) {
   pollfd entry{socket.get(), events, 0};
-  if (!wait_ready(std::span(&entry, 1), soon())) fail(ErrorCode::deadline, "wire: a peer is silent");
+  if (!wait_ready(std::span(&entry, 1), wire_deadline())) fail(ErrorCode::deadline, "wire: a peer does not respond");
 }
 
 Descriptor accept_one(const Descriptor& listener) {
   for (;;) {
     wait_for(listener, POLLIN);
     net::Accepted accepted = net::accept_from(listener);
-    if (accepted.out_of_room) fail(ErrorCode::system, "wire: there is no descriptor left for a connection");
-    // Else whoever came is gone again.
+    if (accepted.out_of_room) fail(ErrorCode::system, "wire: no file descriptor is left for a connection");
+    // Otherwise the connection was closed before it was accepted.
     if (accepted.socket.valid()) return std::move(accepted.socket);
   }
 }
 
-/// What send() or recv() returned; nothing if there was no room or nothing to read after all.
+/// The bytes moved by send() or recv(); 0 if the call would have blocked. Throws if the connection is broken.
 std::uint64_t check(ssize_t bytes) {
   if (bytes == 0) fail(ErrorCode::peer_lost, "wire: a peer closed its connection");
   if (bytes > 0) return static_cast<std::uint64_t>(bytes);
@@ -75,27 +75,29 @@ Wire::Wire(World& world, const std::vector<std::uint64_t>& bytes_to) : out_(kChu
   std::vector<Descriptor> listeners = net::listen_at({"", 0, Environment::read().network.interface});
   std::erase_if(listeners, [](const Descriptor& listener) { return !is_v4(listener); });
   if (listeners.empty()) fail(ErrorCode::unsupported, "wire: no IPv4 address to listen at");
-  const std::string mine = place_of(listeners.front());
-  std::vector<std::string> places;
+  const std::string mine = endpoint_of(listeners.front());
+  std::vector<std::string> endpoints;
   for (const auto& bytes : world.all_gather(std::as_bytes(std::span(mine.data(), mine.size()))))
-    places.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  meet(world.rank().value, places, listeners);
+    endpoints.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  connect(world.rank().value, endpoints, listeners);
   world.barrier();
 }
 
-// The lower rank of a pair connects and says who it is.
-void Wire::meet(std::int32_t rank, const std::vector<std::string>& places, const std::vector<Descriptor>& listeners) {
+// The lower rank of a pair connects and sends its number.
+void Wire::connect(std::int32_t rank, const std::vector<std::string>& endpoints,
+                   const std::vector<Descriptor>& listeners) {
   for (Connection& connection : connections_) {
     if (connection.peer < rank) continue;
-    const std::string& place = places[static_cast<std::size_t>(connection.peer)];
-    const auto space = place.find(' ');
+    const std::string& endpoint = endpoints[static_cast<std::size_t>(connection.peer)];
+    const auto space = endpoint.find(' ');
     auto connected = net::connect_to(
-        {place.substr(0, space), static_cast<std::uint16_t>(std::stoi(place.substr(space + 1))), ""}, soon());
-    if (!connected.socket.valid()) fail(ErrorCode::system, "wire: can't reach {}: {}", place, connected.why_not);
+        {endpoint.substr(0, space), static_cast<std::uint16_t>(std::stoi(endpoint.substr(space + 1))), ""},
+        wire_deadline());
+    if (!connected.socket.valid()) fail(ErrorCode::system, "wire: can't reach {}: {}", endpoint, connected.why_not);
     connection.socket = std::move(connected.socket);
     wait_for(connection.socket, POLLOUT);
     if (check(send(connection.socket.get(), &rank, sizeof(rank), MSG_NOSIGNAL)) != sizeof(rank))
-      fail(ErrorCode::system, "wire: a new connection takes less than {} bytes", sizeof(rank));
+      fail(ErrorCode::system, "wire: can't send {} bytes over a new connection", sizeof(rank));
   }
   const auto num_lower = std::count_if(connections_.begin(), connections_.end(),
                                        [&](const Connection& connection) { return connection.peer < rank; });
@@ -103,10 +105,10 @@ void Wire::meet(std::int32_t rank, const std::vector<std::string>& places, const
     Descriptor socket = accept_one(listeners.front());
     wait_for(socket, POLLIN);
     std::int32_t peer = -1;
-    const bool has_spoken = check(recv(socket.get(), &peer, sizeof(peer), 0)) == sizeof(peer);
+    const bool is_complete = check(recv(socket.get(), &peer, sizeof(peer), 0)) == sizeof(peer);
     const auto connection = std::ranges::find(connections_, peer, &Connection::peer);
-    if (!has_spoken || connection == connections_.end() || connection->socket.valid())
-      fail(ErrorCode::mismatch, "wire: a process that is no peer connects to rank {}", rank);
+    if (!is_complete || connection == connections_.end() || connection->socket.valid())
+      fail(ErrorCode::mismatch, "wire: a process that is not a peer connected to rank {}", rank);
     connection->socket = std::move(socket);
   }
 }
@@ -131,7 +133,7 @@ void Wire::move(Bytes sent, Bytes received) {
       is_over &= entries[i].events == 0;
     }
     if (is_over) return;
-    if (!wait_ready(entries, soon())) fail(ErrorCode::deadline, "wire: peers are silent");
+    if (!wait_ready(entries, wire_deadline())) fail(ErrorCode::deadline, "wire: peers do not respond");
     for (std::size_t i = 0; i < left.size(); ++i) {
       const int socket = connections_[i].socket.get();
       if ((entries[i].revents & POLLOUT) != 0)

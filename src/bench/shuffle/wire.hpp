@@ -1,4 +1,4 @@
-// The floor of a shuffle between hosts: the same bytes between the same ranks over plain TCP, and nothing else.
+// The `wire` baseline between machines: moves the same bytes between the same ranks over plain TCP.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,10 @@ namespace shunt::bench {
 
 class Wire {
  public:
-  /// Collective: connects each pair of ranks that has something to send. `bytes_to` is by rank.
+  /// Collective: connects each pair of ranks that exchanges bytes. bytes_to: bytes that this rank sends to each rank.
   Wire(World& world, const std::vector<std::uint64_t>& bytes_to);
 
-  /// All ranks at once.
+  /// Collective: moves all bytes, and the same numbers of bytes back.
   void forward() { move(&Connection::bytes_to, &Connection::bytes_from); }
   void backward() { move(&Connection::bytes_from, &Connection::bytes_to); }
 
@@ -27,7 +27,7 @@ class Wire {
   };
   using Bytes = std::uint64_t Connection::*;
 
-  void meet(std::int32_t rank, const std::vector<std::string>& places, const std::vector<Descriptor>& listeners);
+  void connect(std::int32_t rank, const std::vector<std::string>& endpoints, const std::vector<Descriptor>& listeners);
   void move(Bytes sent, Bytes received);
 
   std::vector<Connection> connections_;

@@ -20,7 +20,7 @@ bool all_tokens_have_scores(const ShuffleConfig& config, const RoutingModel& mod
   return true;
 }
 
-/// What the share of mass that pruning keeps is a share of.
+/// The probability mass of a routing, which mass_kept is relative to.
 double mass_of(const RankRouting& routing, std::span<const float> scores, std::size_t num_experts, std::size_t topk) {
   double mass = 0;
   for (std::size_t entry = 0; entry < routing.experts.size(); ++entry) {
@@ -49,8 +49,8 @@ RankRouting draw_routing(const ShuffleConfig& config, const RoutingModel& model,
   return routing;
 }
 
-/// Prunes every rank's routing as config.prune says; copies are left as they were. Router scores of all experts count
-/// if the model has them for every token, else weights. Returns all but the figures of the routing before.
+/// Prunes every rank's routing according to config.prune, without choosing copies anew. Uses router scores of all
+/// experts if the model has them for every token, otherwise weights. Leaves PruningFigures::before empty.
 PruningFigures prune_routings(const ShuffleConfig& config, const RoutingModel& model, const ExpertMap& map,
                               std::vector<RankRouting>& routings) {
   const auto topk = static_cast<std::size_t>(config.topk);
@@ -111,19 +111,19 @@ std::vector<float> TokenPruning::scores(RankId rank) const {
 Workload::Workload(const ShuffleConfig& config)
     : config_(config), model_(make_routing_model(config)), map_(config.map()) {
   for (std::int32_t rank = 0; rank < config.ranks; ++rank) routing_.push_back(draw_routing(config, *model_, rank));
-  place();
+  apply_map();
 }
 
-Workload Workload::under(const ExpertMap& map, const PruneRequest& prune) const {
+Workload Workload::with_map(const ExpertMap& map, const PruneRequest& prune) const {
   SHUNT_CHECK(!pruning_);
   Workload other = *this;
   other.config_.prune = prune;
   other.map_ = map;
-  other.place();
+  other.apply_map();
   return other;
 }
 
-void Workload::place() {
+void Workload::apply_map() {
   choose_copies();
   figures_ = count_figures();
   if (!config_.prune.limit) return;

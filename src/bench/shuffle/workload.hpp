@@ -1,4 +1,4 @@
-// The tokens of every rank: a pure function of the configuration, so that any rank can check any other's rows.
+// The tokens of every rank: a pure function of the configuration, so that every rank can check every other's rows.
 #pragma once
 
 #include <cstddef>
@@ -19,50 +19,49 @@ namespace shunt::bench {
 
 struct RankRouting {
   std::vector<std::int32_t> experts;  ///< [tokens, topk]; −1: dropped
-  std::vector<float> weights;         ///< [tokens, topk]; a trace's, or positive and summing to about 1 per token
-  std::vector<PhysicalId> copies;     ///< [tokens, topk]: the copy of the expert that serves the token; −1: dropped
+  std::vector<float> weights;      ///< [tokens, topk]; of the trace, or random, positive, and about 1 in sum per token
+  std::vector<PhysicalId> copies;  ///< [tokens, topk]: the chosen copy of the expert; −1: dropped
 
   [[nodiscard]] Routing view(std::int32_t topk) const { return {experts, weights, topk}; }
 };
 
-/// What a routing costs under a map, over the tokens of all ranks that have an expert.
+/// Cost of a routing under a map, over all ranks' tokens with at least one expert.
 struct RoutingFigures {
-  double c_t = 0;       ///< mean number of ranks that a token's copies are on
-  double c_t_node = 0;  ///< … of nodes
+  double c_t = 0;       ///< mean number of ranks that a token is sent to
+  double c_t_node = 0;  ///< mean number of nodes that a token is sent to
   double load = 1;      ///< (token, expert) pairs of the busiest rank over the mean
 };
 
-/// What pruning did to the tokens of all ranks.
+/// Effect of pruning on the tokens of all ranks.
 struct PruningFigures {
-  RoutingFigures before;  ///< of the same tokens and map without pruning
+  RoutingFigures before;  ///< figures of the same tokens and map without pruning
   double mass_kept = 1;
   double share_changed = 0;
   std::int64_t num_dropped = 0;
-  bool has_scores = false;  ///< all tokens have scores of all experts; else only weights of a token's own count
+  bool has_scores = false;  ///< all tokens have scores of all experts; otherwise pruning uses weights
 };
 
 class Workload {
  public:
-  /// Tokens under config's map, pruned if it says so.
+  /// Tokens under config's map, pruned according to config.prune.
   explicit Workload(const ShuffleConfig& config);
 
-  /// The same tokens under another map, pruned or not. Only of a workload that is not pruned itself.
-  [[nodiscard]] Workload under(const ExpertMap& map, const PruneRequest& prune) const;
+  /// The same tokens under another map and pruning. Only for a workload without pruning.
+  [[nodiscard]] Workload with_map(const ExpertMap& map, const PruneRequest& prune) const;
 
   [[nodiscard]] const RoutingFigures& figures() const { return figures_; }
   [[nodiscard]] const std::optional<PruningFigures>& pruning() const { return pruning_; }
   [[nodiscard]] const RankRouting& routing(std::size_t rank) const { return routing_[rank]; }
-  /// Of a workload that is pruned: the same tokens before.
+  /// For a pruned workload: the routing before pruning.
   [[nodiscard]] const RankRouting& unpruned_routing(std::size_t rank) const { return unpruned_[rank]; }
   [[nodiscard]] const RoutingModel& model() const { return *model_; }
-  /// What a token brings, in the dtype that is given to dispatch: the row dtype, or bf16 where rows are quantised to
-  /// fp8.
+  /// Writes a token's row in the dtype that dispatch receives: the row dtype, or bf16 if rows are quantised to fp8.
   void fill_row(std::size_t rank, std::int64_t token, std::byte* row) const;
-  /// All of a rank's tokens; owned by the tensor.
+  /// All tokens of a rank, in a tensor that owns them.
   [[nodiscard]] Tensor tokens(std::size_t rank) const;
   [[nodiscard]] DType token_dtype() const { return config_.expert_dtype(); }
 
-  /// Rows that one dispatch delivers over all ranks, by where they go.
+  /// Rows that one dispatch of all ranks delivers.
   struct RowCounts {
     std::uint64_t delivered = 0;
     std::uint64_t between_ranks = 0;
@@ -70,19 +69,19 @@ class Workload {
   };
   [[nodiscard]] RowCounts count_rows(bool once_per_rank) const;
 
-  /// Of any rank's rows, in `token_unique` or in `expert_major`, how many it is at most.
+  /// Most rows of any rank, in `token_unique` (once_per_rank) or in `expert_major`.
   [[nodiscard]] std::int64_t most_rows_of_a_rank(bool once_per_rank) const;
 
-  /// Stands in for an expert's computation; a power of two, so that applying it to a row is exact.
+  /// A factor that replaces an expert's computation; a power of two, so that multiplication is exact.
   [[nodiscard]] static float expert_factor(std::int32_t expert) { return expert % 2 == 0 ? 0.5f : 2.0f; }
 
  private:
-  /// Prunes, if the configuration says so, and chooses copies under its map.
-  void place();
+  /// Chooses copies under the map, and prunes according to config.prune.
+  void apply_map();
   void choose_copies();
   [[nodiscard]] RoutingFigures count_figures() const;
 
-  /// row(source, receiver) for every row that is delivered.
+  /// Calls row(source, receiver) for every delivered row.
   template <class Row>
   void for_each_row(bool once_per_rank, const Row& row) const;
 
@@ -90,22 +89,22 @@ class Workload {
   std::shared_ptr<const RoutingModel> model_;
   ExpertMap map_;
   std::vector<RankRouting> routing_;   // by rank
-  std::vector<RankRouting> unpruned_;  // by rank; empty if nothing is pruned
+  std::vector<RankRouting> unpruned_;  // by rank; empty without pruning
   RoutingFigures figures_;
   std::optional<PruningFigures> pruning_;
 };
 
-/// How config.prune asks for the tokens to be pruned.
+/// The arguments of prune() for config.prune.
 class TokenPruning {
  public:
-  /// Refers to both.
+  /// Keeps references to both.
   TokenPruning(const ShuffleConfig& config, const RoutingModel& model);
 
   /// Valid as long as this object.
   [[nodiscard]] PruneOptions options(RankId source) const;
-  /// The model has router scores of all experts for every token of every rank.
+  /// True if the model has router scores of all experts for every token of every rank.
   [[nodiscard]] bool has_scores() const { return has_scores_; }
-  /// [tokens, experts] of a rank; empty if not all tokens have scores.
+  /// Scores of a rank's tokens, [tokens, experts]; empty if not all tokens have scores.
   [[nodiscard]] std::vector<float> scores(RankId rank) const;
 
  private:

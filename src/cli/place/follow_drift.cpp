@@ -1,4 +1,4 @@
-// `shunt place --from MAP --window N`: follows a trace window by window and moves experts where it pays.
+// `shunt place --from MAP --window N`: follows a trace window by window and moves experts if it pays off.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -84,7 +84,7 @@ void follow_drift(const PlaceRequest& request) {
     }
   fmt::print(
       "\nstale, after: estimated time of a shuffle with the map before and after the window's moves, on tokens that "
-      "did not decide them;\nfresh: with experts placed anew and ranks renamed for fewest moves\n");
+      "were not used to choose them;\nfresh: with a new placement whose ranks are renamed for fewest moves\n");
   if (!request.output.empty()) {
     maps.origin = fmt::format("shunt place --from {} --window {}", request.map_file, request.window);
     write_maps(request.output, maps);

@@ -1,4 +1,4 @@
-// The main form of `shunt place`: maps for all layers, and what they cost beside other methods'.
+// The main form of `shunt place`: makes maps for all layers and compares their cost with other methods.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ using placement::RoutedTokens;
 struct Pruned {
   double mass_kept = 0, share_changed = 0, c_t = 0;
   std::int64_t first_token = 0, tokens = 0;
-  bool scored = false;  ///< all experts' scores were known
+  bool scored = false;  ///< scores of all experts were known
 };
 
 struct LayerOutcome {
@@ -39,8 +39,8 @@ struct LayerOutcome {
 struct MethodOutcome {
   Method method;
   std::vector<LayerOutcome> layers;
-  std::string failed = {};                ///< why there is no map for some layer
-  std::optional<double> least_load = {};  ///< that any limit on load has to allow, where this is why
+  std::string failed = {};                ///< why a layer has no map
+  std::optional<double> least_load = {};  ///< lowest reachable load, if the load limit is the reason
 
   /// The mean over layers of one figure.
   template <class Figure>
@@ -62,13 +62,13 @@ struct MethodOutcome {
   }
 };
 
-/// Names of files may be no UTF-8.
+/// Replaces invalid UTF-8, which names of files may contain.
 std::string dump(const nlohmann::ordered_json& json) {
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
-/// By router score, on tokens that the map was not made from where there are some with all scores, else on others with
-/// all scores, else on those whose weights stand for them. kept: the first token that the map was not made from.
+/// Prunes by router score. Uses held-out tokens if they have all scores, else other tokens with all scores, else tokens
+/// with weights only. kept: the first held-out token.
 Pruned prune_layer(const PlaceRequest& request, const RoutingTrace& trace, std::int32_t layer, std::int64_t kept,
                    const ExpertMap& map, const Topology& topology) {
   constexpr std::int64_t kMostTokens = 65'536;
@@ -270,7 +270,7 @@ class MapMaker {
     return json;
   }
 
-  /// Co-activation of the layer with the lowest C_T, for a picture.
+  /// Co-activation of the layer with the lowest C_T, for the heat map.
   [[nodiscard]] nlohmann::ordered_json heat() const {
     constexpr std::int32_t kMostExperts = 256;
     nlohmann::ordered_json pictures = nlohmann::ordered_json::array();
@@ -316,8 +316,8 @@ class MapMaker {
   Topology topology_;
   std::int32_t num_layers_;
   std::vector<MethodOutcome> outcomes_;
-  std::vector<RoutedTokens> heat_tokens_;  // by layer: a sample, for the picture
-  std::mutex mutex_;                       // of why methods failed
+  std::vector<RoutedTokens> heat_tokens_;  // per layer: a sample for the heat map
+  std::mutex mutex_;                       // protects reasons of failed methods
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What `shunt place` is asked for.
+// The options of `shunt place`.
 #pragma once
 
 #include <cstdint>
@@ -20,14 +20,14 @@ struct PlaceRequest {
   std::string objective = "time";
   double replicas = 0;
   std::optional<double> load_limit;
-  std::int32_t prune = 0;  ///< most ranks per token; 0: not asked for
+  std::int32_t prune = 0;  ///< most ranks per token; 0: no pruning
   double holdout = 0;
   std::string method = "shunt";
   std::int64_t first_token = 0;
   std::int64_t hidden = 7168;
   std::string dtype = "bf16";
   std::int64_t tokens_per_rank = 4096;
-  std::string map_file;  ///< of --stats and --from
+  std::string map_file;  ///< input of --stats and --from
   std::int64_t window = 0;
   double expert_mb = 3.0 * 7168 * 2048 * 2 / 1e6;
   double horizon = 1000;
@@ -35,11 +35,11 @@ struct PlaceRequest {
   bool progress = false;
   placement::SearchEffort effort;
 
-  std::string generate;  ///< kind
+  std::string generate;  ///< the kind of trace
   placement::GenerateOptions generated;
   std::int32_t generated_layers = 1;
 
-  /// Throws Error(invalid_argument) that names the option, and what Cluster::load throws.
+  /// Throws Error(invalid_argument) that names the option, or an Error of Cluster::load.
   [[nodiscard]] placement::PlaceOptions options() const;
   [[nodiscard]] Cluster load_cluster() const;
 };

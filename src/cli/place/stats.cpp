@@ -1,4 +1,4 @@
-// `shunt place --stats`: what a trace's layers are like, and what a map makes of them.
+// `shunt place --stats`: statistics of a trace's layers, and the cost of a map.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,11 +21,11 @@ using placement::RoutedTokens;
 struct LayerStats {
   std::int64_t tokens = 0;
   double skew = 0;           ///< rows of the busiest expert over the mean
-  double co_activation = 0;  ///< of the strongest pairs, over what independent experts of the same load would have
+  double co_activation = 0;  ///< of the strongest pairs, over that of independent experts with the same load
   MapFigures figures;
 };
 
-/// How often the strongest tenth of pairs is active together, over how often it would be by chance.
+/// How often the strongest tenth of pairs is active together, relative to chance.
 double strength(const RoutedTokens& tokens) {
   const auto counts = tokens.co_activation();
   const auto n = static_cast<std::size_t>(tokens.num_experts);
@@ -99,7 +99,7 @@ void show_stats(const PlaceRequest& request) {
   }
   fmt::print(
       "\nskew: rows of the busiest expert over the mean; co-activation: how often the strongest tenth of pairs is "
-      "active together,\nover chance; load: rows of the busiest rank over the mean\n");
+      "active together,\nrelative to chance; load: rows of the busiest rank over the mean\n");
   if (!request.json.empty()) write_file(request.json, json.dump(1) + "\n");
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::int64_t kTokensAtOnce = 65'536;
 
-/// Tokens [first, last) of a layer.
+/// Appends tokens [first, last) of a layer.
 void append(placement::RoutedTokens& tokens, const TraceLayer& layer, const TraceShape& shape, std::int64_t first,
             std::int64_t last) {
   const auto count = static_cast<std::size_t>(last - first);
@@ -28,8 +28,8 @@ void append(placement::RoutedTokens& tokens, const TraceLayer& layer, const Trac
   if (shape.sources) layer.read_sources(first, std::span(tokens.sources).subspan(end, count));
 }
 
-/// Whether every rank occurs, and nothing else.
-bool are_the_ranks(const std::vector<std::int32_t>& sources, std::int32_t num_ranks) {
+/// True if the sources are exactly the ranks 0 to num_ranks − 1.
+bool match_ranks(const std::vector<std::int32_t>& sources, std::int32_t num_ranks) {
   std::vector<bool> occurs(static_cast<std::size_t>(num_ranks));
   for (const std::int32_t source : sources) {
     if (source < 0 || source >= num_ranks) return false;
@@ -76,7 +76,7 @@ placement::RoutedTokens TokenSource::read(std::int32_t layer, std::int64_t first
   }
   const std::int64_t last = first_token + std::min(most, num_tokens(layer));
   const std::int64_t run = traces_.size() == 1 ? kTokensAtOnce : placement::kRunTokens;
-  std::int64_t position = 0;  // of the next token, over all files
+  std::int64_t position = 0;  // index of the next token, over all files
   for (std::int64_t begin = 0; position < std::min(last, num_tokens(layer)); begin += run)
     for (std::size_t file = 0; file < layers.size(); ++file) {
       const std::int64_t length = std::clamp<std::int64_t>(layers[file].num_tokens() - begin, 0, run);
@@ -88,13 +88,13 @@ placement::RoutedTokens TokenSource::read(std::int32_t layer, std::int64_t first
   for (const TraceLayer& of_file : layers) of_file.release();
   if (tokens.num_tokens() == 0)
     fail(ErrorCode::invalid_argument, "{}: layer {} has no token number {}", paths_.back(), layer, first_token);
-  if (!has_sources || !are_the_ranks(tokens.sources, num_ranks)) tokens.deal_sources(num_ranks, first_token);
+  if (!has_sources || !match_ranks(tokens.sources, num_ranks)) tokens.deal_sources(num_ranks, first_token);
   return tokens;
 }
 
 void for_layers(std::int32_t num_layers, bool shows_progress, const std::function<void(std::int32_t)>& work) {
   std::atomic<std::int32_t> next = 0;
-  std::mutex mutex;  // of what follows
+  std::mutex mutex;  // protects `done` and `failed`
   std::int32_t done = 0;
   std::pair<std::int32_t, std::exception_ptr> failed{num_layers, nullptr};
   const auto run = [&] {

@@ -1,4 +1,4 @@
-// Layers of traces, one at a time and several at once.
+// Reading the layers of traces, and processing several layers in parallel.
 #pragma once
 
 #include <cstdint>
@@ -13,23 +13,24 @@
 
 namespace shunt::cli {
 
-/// Traces of the same model, such as those of its ranks, read as one: runs of their tokens take turns, so that tokens
-/// that were routed at about the same time lie close together.
+/// Traces of the same model, such as one per rank, read as one. Runs of tokens alternate between the files, so that
+/// tokens that were routed at about the same time are close together.
 class TokenSource {
  public:
-  /// Throws Error(invalid_argument) that names the file, also where the files' shapes differ.
+  /// Throws Error(invalid_argument) that names the file, also if the files' shapes differ.
   explicit TokenSource(const std::vector<std::string>& paths);
 
   [[nodiscard]] const TraceShape& shape() const { return traces_.front().shape(); }
   [[nodiscard]] const std::vector<RoutingTrace>& traces() const { return traces_; }
 
-  /// Maps for the traces' layers. Throws Error(invalid_argument) where they are another model's.
+  /// Reads maps for the traces' layers. Throws Error(invalid_argument) if the shapes differ.
   [[nodiscard]] PlacedLayers read_maps(const std::string& path) const;
 
   [[nodiscard]] std::int64_t num_tokens(std::int32_t layer) const;
 
-  /// A layer's tokens from first_token on, at most so many. Their sources are those recorded if these are just the
-  /// ranks, else dealt out. Throws Error(invalid_argument) where there are none.
+  /// At most `most` tokens of a layer, beginning with first_token. Their sources are the recorded ones if these are
+  /// exactly the ranks; otherwise tokens are distributed over the ranks. Throws Error(invalid_argument) if there are
+  /// none.
   [[nodiscard]] placement::RoutedTokens read(std::int32_t layer, std::int64_t first_token, std::int32_t num_ranks,
                                              std::int64_t most = std::numeric_limits<std::int64_t>::max()) const;
 
@@ -38,8 +39,8 @@ class TokenSource {
   std::vector<RoutingTrace> traces_;
 };
 
-/// Calls work(layer) for all layers, on as many threads as there are cores, and says on stderr how far it is. Rethrows
-/// what the lowest layer threw that did.
+/// Calls work(layer) for all layers, on one thread per core, and prints progress to stderr. If calls throw, rethrows
+/// the exception of the lowest such layer.
 void for_layers(std::int32_t num_layers, bool shows_progress, const std::function<void(std::int32_t)>& work);
 
 }  // namespace shunt::cli

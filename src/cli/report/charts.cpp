@@ -8,8 +8,8 @@
 namespace shunt::cli {
 namespace {
 
-constexpr std::size_t kMostLabels = 12;  // of two digits each, on a narrow page
-constexpr std::size_t kMostUnscrolled = 16, kPixelsPerGroup = 14, kGroupsPerLabel = 4;  // of bars
+constexpr std::size_t kMostLabels = 12;  // two digits each, on a narrow page
+constexpr std::size_t kMostUnscrolled = 16, kPixelsPerGroup = 14, kGroupsPerLabel = 4;  // groups of bars
 
 std::size_t divide_up(std::size_t number, std::size_t by) { return (number + by - 1) / by; }
 
@@ -27,7 +27,7 @@ class Axis {
     last_ = std::ceil(high / step_ - kSlack);
   }
 
-  /// From the bottom, in per cent.
+  /// Position from the bottom, in per cent.
   [[nodiscard]] double percent(double value) const { return 100 * (value / step_ - first_) / (last_ - first_); }
   [[nodiscard]] std::string grid() const {
     const int decimals = std::max(0, static_cast<int>(-std::floor(std::log10(step_) + kSlack)));
@@ -48,7 +48,7 @@ class Axis {
   double step_, first_, last_;
 };
 
-/// What is beside the name of a series: `shape` is a symbol of the page.
+/// The sample beside the name of a series: `shape` is a symbol of the page.
 std::string legend_entry(const std::string& kind, const std::string& shape, const std::string& name) {
   return fmt::format(
       "<li class=\"{}\"><svg class=\"key\" aria-hidden=\"true\"><use href=\"#{}\" x=\"8\" y=\"8\"/></svg>"
@@ -56,7 +56,7 @@ std::string legend_entry(const std::string& kind, const std::string& shape, cons
       kind, shape, escape(name));
 }
 
-/// The figure around what is drawn. Below the least width it is scrolled; 0: it is never.
+/// The figure around a plot. It scrolls below the least width; 0: never.
 std::string figure(const Caption& caption, const std::string& legend_entries, std::size_t least_width,
                    const std::string& drawn) {
   const std::string style = least_width > 0 ? fmt::format(" style=\"min-width:{}px\"", least_width) : "";
@@ -110,7 +110,7 @@ std::string draw_bars(const BarChart& chart, const Axis& axis) {
   return svg;
 }
 
-/// Numbers of groups, and below them names of sections with borders between: as many as have room on a narrow page.
+/// Numbers of groups, and below them names of sections with borders between them, as many as fit a narrow page.
 std::string draw_bar_labels(const BarChart& chart, bool is_scrolled) {
   const double group = 100.0 / static_cast<double>(chart.num_groups);
   const std::size_t stride = is_scrolled ? kGroupsPerLabel : chart.num_groups > kMostLabels ? 2 : 1;

@@ -1,5 +1,5 @@
-// Line and bar charts as inline SVG. Positions are percentages of the plot, so that a chart is as wide as the page
-// lets it be and its text keeps its size.
+// Line and bar charts as inline SVG. Positions are percentages of the plot, so that charts fill the width of the page
+// and text keeps its size.
 #pragma once
 
 #include <cstdint>
@@ -17,27 +17,27 @@ struct Series {
   std::size_t style = 0;       ///< below kNumStyles
 };
 
-/// A number as tips at points and bars show it.
+/// Formats a number for the tips at points and bars.
 using Formatter = std::string (*)(double);
 
 struct LineChart {
   Caption caption;
-  std::string x_name;           ///< "layer": what a position on the x axis is
-  std::vector<std::int64_t> x;  ///< the positions' numbers
+  std::string x_name;           ///< name of the x axis, such as "layer"
+  std::vector<std::int64_t> x;  ///< number of each position
   std::vector<Series> series;   ///< the first is drawn on top
   Formatter format;
 };
 std::string to_html(const LineChart& chart);
 
-/// Bars from 0 on, in groups: one group per position, in it one bar per series.
+/// Bars from 0 upwards, in groups: one group per position, with one bar per series.
 struct BarChart {
   Caption caption;
   std::string x_name;
   std::size_t num_groups = 0;
   std::vector<Series> series;
   Formatter format;
-  std::optional<double> limit;  ///< a line across
-  /// Groups come in sections of this many, "node 0" and on; 0: none.
+  std::optional<double> limit;  ///< drawn as a horizontal line
+  /// Groups per section, labelled "node 0" and so on; 0: no sections.
   std::size_t section_size = 0;
   std::string section_name;
 };

@@ -16,10 +16,10 @@ namespace {
 using Rgb = std::array<std::uint8_t, 3>;
 using Palette = std::array<Rgb, 256>;
 
-/// A small picture inside a page.
+/// An image with a palette.
 struct Image {
   std::size_t width = 0, height = 0;
-  std::vector<std::uint8_t> pixels;  ///< [height, width], numbers of colours
+  std::vector<std::uint8_t> pixels;  ///< [height, width], indices of the palette
   Palette palette;
 };
 
@@ -27,7 +27,7 @@ void append_big_endian(std::string& bytes, std::uint32_t number) {
   for (const int shift : {24, 16, 8, 0}) bytes += static_cast<char>(number >> shift & 0xff);
 }
 
-/// CRC-32 of a chunk, as PNG, annex D computes it.
+/// CRC-32 of a chunk, as in PNG, annex D.
 std::uint32_t crc(std::string_view bytes) {
   std::uint32_t sum = 0xffffffff;
   for (const char byte : bytes) {
@@ -101,19 +101,19 @@ std::string base64(std::string_view bytes) {
   return text;
 }
 
-/// A PNG (ISO/IEC 15948) with a palette. Not compressed: pictures here have as many pixels as a matrix has numbers, and
-/// no library is needed for it.
+/// An uncompressed PNG (ISO/IEC 15948) with a palette. Images here have one pixel per element of a matrix, so
+/// compression is not worth a library.
 std::string data_uri(const Image& image) {
   SHUNT_CHECK(image.width > 0 && image.height > 0 && image.pixels.size() == image.width * image.height);
   return "data:image/png;base64," + base64(encode(image));
 }
 
-// More can't be told apart on a screen, and pages stay small: a picture takes 350 KB of a page at most.
+// More can't be distinguished on a screen. The limit keeps an image below 350 KB.
 constexpr std::size_t kMostPixels = 512;
 constexpr std::size_t kMostLabels = 12;
-constexpr std::size_t kMostOutlined = 64;  // blocks; more outlines would hide what they surround
+constexpr std::size_t kMostOutlined = 64;  // blocks; more outlines would hide the image
 
-/// Steps of matplotlib's magma: as bright as they are high, in colour and in grey.
+/// Steps of matplotlib's magma, whose brightness increases with the value.
 constexpr std::array<Rgb, 10> kStops = {{{0x06, 0x05, 0x12},
                                          {0x18, 0x0f, 0x3d},
                                          {0x44, 0x0f, 0x76},
@@ -137,7 +137,7 @@ Palette palette() {
   return colours;
 }
 
-/// One pixel per cell, or per square of cells, as bright as their mean.
+/// One pixel per cell, or per square of cells with their mean.
 Image draw(const HeatMap& map) {
   const std::size_t cells = (map.size + kMostPixels - 1) / kMostPixels;
   const std::size_t side = (map.size + cells - 1) / cells;
@@ -160,7 +160,7 @@ std::string block(const char* kind, double begin, double end) {
                      begin, begin, end - begin, end - begin);
 }
 
-/// Borders across the map, blocks on its diagonal, and their numbers beside it.
+/// Outlines of blocks on the diagonal, borders of groups, and numbers beside the map.
 std::string draw_blocks(const HeatMap& map) {
   const std::size_t blocks = map.block_begin.size() - 1;
   const std::size_t stride = (blocks + kMostLabels - 1) / kMostLabels;

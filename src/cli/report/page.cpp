@@ -5,7 +5,7 @@
 namespace shunt::cli {
 namespace {
 
-// The policy forbids the page to load or run anything, whatever the names in a report contain.
+// The policy forbids the page to load or run anything, even if names in a report contain markup.
 constexpr std::string_view kHead = R"(<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -15,7 +15,7 @@ constexpr std::string_view kHead = R"(<!DOCTYPE html>
 <meta name="color-scheme" content="light dark">
 )";
 
-// Text has a contrast of at least 4.5:1 to what is behind it, lines and marks 3:1, in both schemes.
+// In both schemes text has a contrast of at least 4.5:1 to its background, lines and marks 3:1.
 constexpr std::string_view kStyle = R"(<style>
 :root {
   --page: #f5f5f8; --card: #ffffff; --line: #dfe1e8; --grid: #e8e9ef; --text: #191c24; --quiet: #5a6070;
@@ -123,7 +123,7 @@ constexpr std::string_view kMarkers = R"(<svg width="0" height="0" style="positi
 </defs></svg>
 )";
 
-/// Neighbours with the same heading, which comes above them.
+/// A run of adjacent columns with the same heading.
 struct ColumnGroup {
   std::string heading;
   std::size_t size = 0;

@@ -1,4 +1,4 @@
-// One HTML page that needs nothing beside itself: text, tables and the styles that pictures use.
+// A self-contained HTML page: text, tables and the styles of charts.
 #pragma once
 
 #include <cstddef>
@@ -8,23 +8,23 @@
 
 namespace shunt::cli {
 
-/// Series are told apart by colour and shape: classes "s0" and on, symbols "m0" and on. 0 stands out, 1 recedes.
+/// Series differ by colour and shape: classes "s0", "s1", …, symbols "m0", "m1", …. Style 0 is prominent, 1 is subdued.
 inline constexpr std::size_t kNumStyles = 8;
 
-/// Text as HTML shows it: markup means nothing in it, characters that no page may hold are replaced.
+/// Escapes markup and replaces characters that HTML forbids.
 std::string escape(std::string_view text);
 
 /// escape(), with C_T set as a formula.
 std::string prose(std::string_view text);
 
-/// What a picture shows, in words: printed above it, and read out by screen readers in its place.
+/// Title and description of a chart: printed above it, and read by screen readers instead of it.
 struct Caption {
-  std::string id;  ///< of letters, digits and '-'; unique on the page
+  std::string id;  ///< letters, digits and '-'; unique on the page
   std::string title;
   std::string description;
 };
 
-/// Columns have names; neighbours may share a heading above them. All of it is plain text.
+/// Columns have names; adjacent columns may share a heading. All strings are plain text.
 struct Table {
   struct Column {
     std::string name;
@@ -32,13 +32,13 @@ struct Table {
   };
   std::string caption;
   std::vector<Column> columns;
-  /// The first cell of a row names it.
+  /// The first cell of each row is its name.
   std::vector<std::vector<std::string>> rows;
   std::size_t marked_row = SIZE_MAX;
 };
 std::string to_html(const Table& table);
 
-/// What is wider than the page can be scrolled, by keyboard too. `what` names the region.
+/// Wraps html in a region that scrolls if it is wider than the page, by keyboard too. `what` names the region.
 std::string scrolled(std::string_view what, std::string_view html);
 
 /// `title` is text, `body` HTML.

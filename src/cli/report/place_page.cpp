@@ -1,4 +1,4 @@
-#include "cli/report/place_report.hpp"
+#include "cli/report/place_page.hpp"
 
 #include <fmt/format.h>
 
@@ -18,9 +18,9 @@ using Figures = PlaceReport::Figures;
 using Method = PlaceReport::Method;
 using Layer = PlaceReport::Layer;
 
-// A picture of 512 experts or more takes 350 KB, and a layer has two of them.
+// A heat map of 512 experts or more takes 350 KB, and a layer has two.
 constexpr std::size_t kMostPictured = 3;
-constexpr std::size_t kMostBeside = 24;  // layers in charts that stand side by side
+constexpr std::size_t kMostBeside = 24;  // layers in charts that are shown side by side
 constexpr double kRounding = 1e-6;       // of figures in reports
 
 std::string ratio_text(double value) { return fmt::format("{:.3f}", value); }
@@ -29,7 +29,7 @@ std::string ms_text(double value) {
 }
 std::string percent_text(double share) { return fmt::format("{:.4g} %", 100 * share); }
 
-/// The whole page is about one method beside one other: shunt beside contiguous where the report has them.
+/// The page compares one method with one other: shunt with contiguous if the report has them.
 class PlacePage {
  public:
   explicit PlacePage(const PlaceReport& report) : report_(report), main_(&report.methods.front()) {
@@ -66,7 +66,7 @@ class PlacePage {
     return report_.nodes == 1 ? ranks
                               : fmt::format("{} nodes × {}", report_.nodes, plural(report_.ranks_per_node, "rank"));
   }
-  /// What the page shows where it has to choose: tokens that no map was made from, if there are any.
+  /// The figures that are shown by default: those of held-out tokens, if there are any.
   template <class Row>
   [[nodiscard]] const Figures& shown(const Row& row) const {
     return row.held_out ? *row.held_out : row.training;
@@ -77,7 +77,7 @@ class PlacePage {
   }
   [[nodiscard]] std::vector<const Method*> main_first() const;
   [[nodiscard]] std::size_t style_of(const Method& method) const;
-  /// What placing was held to in a layer of the main method.
+  /// The load limit of a layer of the main method.
   [[nodiscard]] std::optional<double> limit_of(const Layer& placed) const {
     return placed.load_limit ? placed.load_limit : report_.load_limit;
   }
@@ -104,7 +104,7 @@ std::vector<const Method*> PlacePage::main_first() const {
 std::size_t PlacePage::style_of(const Method& method) const {
   const auto methods = main_first();
   const auto place = static_cast<std::size_t>(std::find(methods.begin(), methods.end(), &method) - methods.begin());
-  const std::size_t others = base_ ? 2 : 1;  // the first style of methods that are neither
+  const std::size_t others = base_ ? 2 : 1;  // the first style of the other methods
   return place < others ? place : 2 + (place - others) % (kNumStyles - 2);
 }
 
@@ -169,7 +169,7 @@ std::string PlacePage::tiles() const {
 
 std::string PlacePage::methods() const {
   Table table;
-  table.caption = "Means over layers; lower is better everywhere";
+  table.caption = "Means over layers; lower is better all_sms";
   table.columns = {{"method", ""}};
   const auto add_columns = [&](const std::string& group) {
     for (const char* name : {"C_T", "C_T of nodes", "load", "time, ms"}) table.columns.push_back({name, group});
@@ -249,7 +249,7 @@ std::string PlacePage::loads(std::int64_t layer) const {
   return fmt::format("<section>\n<h2>Load, layer {}</h2>\n{}</section>\n", layer, to_html(chart));
 }
 
-/// The level that only one pair of different experts in a hundred exceeds, so that a few don't darken all others.
+/// The 99th percentile over pairs of different experts, so that a few large values don't darken all others.
 double brightest(const PlaceReport::Heat& heat, std::size_t experts) {
   std::vector<double> pairs;
   for (std::size_t a = 0; a < experts; ++a)
@@ -261,7 +261,7 @@ double brightest(const PlaceReport::Heat& heat, std::size_t experts) {
   return *place > 0 ? *place : 1;
 }
 
-/// Of all co-activation of different experts, the share between experts that some rank has both of.
+/// Share of the co-activation of different experts that is between experts on the same rank.
 double share_inside(const PlaceReport::Heat& heat, std::size_t experts, const std::vector<std::size_t>& order,
                     const std::vector<std::size_t>& rank_begin) {
   std::vector<bool> meet(experts * experts);
@@ -295,7 +295,7 @@ std::string PlacePage::heat_maps(const PlaceReport::Heat& heat) const {
                                100 * share_inside(heat, experts, order, rank_begin))};
     map.size = order.size();
     map.level = [&](std::size_t row, std::size_t column) {
-      // An expert with itself says nothing.
+      // The diagonal carries no information.
       return order[row] == order[column] ? 0 : heat.co_activation[order[row] * experts + order[column]] / top;
     };
     map.block_begin = rank_begin;

@@ -7,8 +7,7 @@
 #include <cstring>
 #include <thread>
 
-#include "bench/selftest/apart.hpp"
-#include "bench/selftest/far_processes.hpp"
+#include "bench/selftest/processes.hpp"
 #include "core/fail.hpp"
 
 namespace shunt::bench::selftest {
@@ -27,8 +26,9 @@ const Verdict& verdict_of(const std::vector<Verdict>& verdicts, std::string_view
 
 TEST(SelfTest, AgreesOnEveryLinkOfHostMemory) {
   std::vector<Link> links;
-  for (const Way way : {Way::threads, Way::processes, Way::islands}) links.push_back({way, {}, {1, 2, 3}});
-  if (why_no_far_processes().empty()) links.push_back({Way::tcp, {}, {2, 3}});
+  for (const LinkType type : {LinkType::threads, LinkType::processes, LinkType::islands})
+    links.push_back({type, {}, {1, 2, 3}});
+  if (why_no_far_processes().empty()) links.push_back({LinkType::tcp, {}, {2, 3}});
   const auto verdicts = run_checks(links, quick());
   EXPECT_EQ(verdicts.size(), 3 * links.size());
   EXPECT_TRUE(is_fine(verdicts));
@@ -50,10 +50,10 @@ struct Corrupting {
 
 class Corrupted : public testing::TestWithParam<const char*> {};
 
-TEST_P(Corrupted, ResultIsReportedWithRankAndPlace) {
+TEST_P(Corrupted, ResultIsReportedWithRankAndName) {
   RunOptions options = quick();
   options.hooks.tamper = Corrupting{GetParam(), RankId(1)};
-  const auto verdicts = run_checks({{Way::processes, {}, {2}}}, options);
+  const auto verdicts = run_checks({{LinkType::processes, {}, {2}}}, options);
   EXPECT_FALSE(is_fine(verdicts));
   const Verdict& verdict = verdict_of(verdicts, "expert_major");
   EXPECT_EQ(verdict.status, Status::failed);
@@ -66,7 +66,7 @@ INSTANTIATE_TEST_SUITE_P(SelfTest, Corrupted,
                          testing::Values("dispatch: rows", "dispatch: scales", "combine", "dispatch_backward",
                                          "combine_backward: rows", "combine_backward: weights"));
 
-/// How many ranks there are is of no concern to it, but not the layout: only token_unique has no gradient of weights.
+/// Acts on rank 0 in every layout with a gradient of weights, which is every layout but token_unique.
 struct OnWeights {
   std::function<void()> act;
   void operator()(std::string_view name, RankId rank, const Tensor&) const {
@@ -74,18 +74,18 @@ struct OnWeights {
   }
 };
 
-std::vector<Verdict> run_with(const std::function<void()>& act, Way way, std::chrono::milliseconds deadline = 10s,
+std::vector<Verdict> run_with(const std::function<void()>& act, LinkType type, std::chrono::milliseconds deadline = 10s,
                               double seconds = 60) {
   RunOptions options = quick();
   options.hooks.tamper = OnWeights{act};
   options.deadline = deadline;
   options.seconds = seconds;
-  return run_checks({{way, {}, {2}}}, options);
+  return run_checks({{type, {}, {2}}}, options);
 }
 
-TEST(SelfTest, ReportsAnErrorAndGoesOnWithOtherLayouts) {
-  for (const Way way : {Way::threads, Way::processes}) {
-    const auto verdicts = run_with([] { fail(ErrorCode::system, "the disk is on fire"); }, way);
+TEST(SelfTest, ReportsAnErrorAndContinuesWithOtherLayouts) {
+  for (const LinkType type : {LinkType::threads, LinkType::processes}) {
+    const auto verdicts = run_with([] { fail(ErrorCode::system, "the disk is on fire"); }, type);
     for (const char* layout : {"expert_major", "padded"}) {
       EXPECT_EQ(verdict_of(verdicts, layout).status, Status::failed);
       EXPECT_THAT(verdict_of(verdicts, layout).why, HasSubstr("the disk is on fire"));
@@ -95,25 +95,25 @@ TEST(SelfTest, ReportsAnErrorAndGoesOnWithOtherLayouts) {
 }
 
 TEST(SelfTest, SurvivesACrash) {
-  const auto verdicts = run_with([] { (void)raise(SIGKILL); }, Way::threads);
+  const auto verdicts = run_with([] { (void)raise(SIGKILL); }, LinkType::threads);
   EXPECT_THAT(verdict_of(verdicts, "expert_major").why, HasSubstr("signal 9"));
   EXPECT_EQ(verdict_of(verdicts, "token_unique").status, Status::ok);
 }
 
-TEST(SelfTest, EndsWhatHangs) {
+TEST(SelfTest, EndsAHangingLink) {
   const auto begin = std::chrono::steady_clock::now();
-  // The engines wait for the rank that hangs until their deadline; a process whose threads don't end is killed.
-  const auto verdicts = run_with([] { std::this_thread::sleep_for(1h); }, Way::threads, 500ms, 1.0);
+  // The other rank's engine throws at its deadline; the child is killed because the hanging thread does not end.
+  const auto verdicts = run_with([] { std::this_thread::sleep_for(1h); }, LinkType::threads, 500ms, 1.0);
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 30s);
   EXPECT_EQ(verdict_of(verdicts, "expert_major").status, Status::failed);
   EXPECT_THAT(verdict_of(verdicts, "expert_major").why, HasSubstr("was killed"));
   EXPECT_FALSE(is_fine(verdicts));
 }
 
-TEST(SelfTest, SaysWhatItHadNoTimeFor) {
+TEST(SelfTest, ReportsCasesThatItHadNoTimeFor) {
   RunOptions options = quick();
   options.seconds = 0;
-  const auto verdicts = run_checks({{Way::threads, {}, {2}}}, options);
+  const auto verdicts = run_checks({{LinkType::threads, {}, {2}}}, options);
   for (const Verdict& verdict : verdicts) {
     EXPECT_EQ(verdict.status, Status::incomplete);
     EXPECT_THAT(verdict.why, HasSubstr("raise --seconds"));
@@ -121,42 +121,42 @@ TEST(SelfTest, SaysWhatItHadNoTimeFor) {
   EXPECT_FALSE(is_fine(verdicts));
 }
 
-TEST(SelfTest, IsFineWithWhatIsSkippedOrNotOffered) {
+TEST(SelfTest, PassesWithSkippedAndNotOfferedLinks) {
   EXPECT_TRUE(is_fine({{.link = "a", .status = Status::skipped}, {.link = "b", .status = Status::not_offered}}));
 }
 
-TEST(SelfTest, FailsOnADeviceThatIsNotThere) {
-  Link link{.way = Way::threads, .devices = {1000}, .rank_counts = {2}};
+TEST(SelfTest, FailsOnAMissingDevice) {
+  Link link{.type = LinkType::threads, .devices = {1000}, .rank_counts = {2}};
   const auto verdicts = run_checks({link}, quick());
   EXPECT_EQ(verdict_of(verdicts, "expert_major").status, Status::failed);
   EXPECT_NE(verdict_of(verdicts, "expert_major").why, "");
 }
 
-std::string run_part(const std::function<void(const Say&)>& part, std::chrono::milliseconds limit = 20s) {
-  std::string said;
-  const std::string why = run_apart(
-      part, [&](const std::string& line) { said += line + ";"; }, std::chrono::steady_clock::now() + limit);
-  return said + why;
+std::string run_part(const std::function<void(const SendLine&)>& part, std::chrono::milliseconds limit = 20s) {
+  std::string lines;
+  const std::string why = run_in_child(
+      part, [&](const std::string& line) { lines += line + ";"; }, std::chrono::steady_clock::now() + limit);
+  return lines + why;
 }
 
-TEST(RunApart, HearsWhatThePartSays) {
-  const auto part = [](const Say& say) {
-    say("one");
-    say("two\nlines");
+TEST(RunInChild, PassesLinesToTheParent) {
+  const auto part = [](const SendLine& send_line) {
+    send_line("one");
+    send_line("two\nlines");
   };
   EXPECT_EQ(run_part(part), "one;two lines;");
 }
 
-TEST(RunApart, SaysHowThePartEnded) {
-  EXPECT_EQ(run_part([](const Say&) { fail(ErrorCode::system, "no\nroom"); }), "error (system): no room");
-  EXPECT_EQ(run_part([](const Say&) { throw std::runtime_error("odd"); }), "error: odd");
-  EXPECT_THAT(run_part([](const Say&) { _exit(0); }), HasSubstr("before it was through"));
-  EXPECT_THAT(run_part([](const Say&) { (void)raise(SIGKILL); }), HasSubstr("signal 9"));
+TEST(RunInChild, ReturnsHowTheChildEnded) {
+  EXPECT_EQ(run_part([](const SendLine&) { fail(ErrorCode::system, "no\nroom"); }), "error (system): no room");
+  EXPECT_EQ(run_part([](const SendLine&) { throw std::runtime_error("odd"); }), "error: odd");
+  EXPECT_THAT(run_part([](const SendLine&) { _exit(0); }), HasSubstr("before it was done"));
+  EXPECT_THAT(run_part([](const SendLine&) { (void)raise(SIGKILL); }), HasSubstr("signal 9"));
 }
 
-TEST(RunApart, EndsThePartAtItsLimit) {
+TEST(RunInChild, KillsTheChildAtTheLimit) {
   const auto begin = std::chrono::steady_clock::now();
-  EXPECT_THAT(run_part([](const Say&) { std::this_thread::sleep_for(1h); }, 100ms), HasSubstr("was killed"));
+  EXPECT_THAT(run_part([](const SendLine&) { std::this_thread::sleep_for(1h); }, 100ms), HasSubstr("was killed"));
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 10s);
 }
 

@@ -1,4 +1,4 @@
-// What `--routing trace:FILE` makes of routing traces; the text form is tested with the command line (cli_test.py).
+// `--routing trace:FILE` with routing traces; the text form is tested with the command line (cli_test.py).
 #include "bench/shuffle/routing_model.hpp"
 
 #include <gmock/gmock.h>
@@ -20,7 +20,7 @@ using ::testing::ElementsAre;
 
 class ReplayedTrace : public testing::Test {
  protected:
-  /// Two layers of top-2 of 8 experts; in layer 1 the token with number n has experts n % 8 and −1, and weight n / 4.
+  /// Writes two layers of top-2 of 8 experts. In layer 1, token n has experts n % 8 and −1, and weight n / 4.
   void write(const std::vector<std::int32_t>& sources, bool weights = true, bool keep_sources = true) {
     TraceWriter writer(path_, {.layers = 2, .experts = 8, .topk = 2, .weights = weights, .sources = keep_sources});
     for (std::size_t token = 0; token < sources.size(); ++token) {
@@ -64,12 +64,12 @@ class ReplayedTrace : public testing::Test {
   std::string path_ = folder_.file("a.trace");
 };
 
-TEST_F(ReplayedTrace, GivesEachRankTheTokensThatCameFromIt) {
+TEST_F(ReplayedTrace, GivesEachRankItsOwnTokens) {
   write({1, 0, 0, 1, 0});
   EXPECT_THAT(numbers(2, 3), ElementsAre(ElementsAre(1, 2, 4), ElementsAre(0, 3, 0)));
 }
 
-TEST_F(ReplayedTrace, GivesRanksRunsWhereSourcesAreNotTheseRanks) {
+TEST_F(ReplayedTrace, GivesRanksRunsIfSourcesAreNotTheseRanks) {
   write({1, 0, 0, 1, 2});
   EXPECT_THAT(numbers(2, 3), ElementsAre(ElementsAre(0, 1, 2), ElementsAre(3, 4, 0)));
   write({1, 1, 1, 1, 1});
@@ -78,21 +78,21 @@ TEST_F(ReplayedTrace, GivesRanksRunsWhereSourcesAreNotTheseRanks) {
   EXPECT_THAT(numbers(2, 3), ElementsAre(ElementsAre(0, 1, 2), ElementsAre(3, 4, 0)));
 }
 
-TEST_F(ReplayedTrace, BeginsAtTheTokenThatIsAskedFor) {
+TEST_F(ReplayedTrace, BeginsAtTheRequestedToken) {
   write({1, 0, 0, 1, 0, 1});
   EXPECT_THAT(numbers(2, 3, 2), ElementsAre(ElementsAre(2, 4, 1), ElementsAre(3, 5, 0)));
   write({0, 0, 0, 0, 0, 0});
   EXPECT_THAT(numbers(2, 3, 2), ElementsAre(ElementsAre(2, 3, 4), ElementsAre(5, 0, 1)));
 }
 
-TEST_F(ReplayedTrace, WithoutWeightsDrawsThem) {
+TEST_F(ReplayedTrace, DrawsWeightsIfTheTraceHasNone) {
   write({0, 0}, false);
   const Workload workload(config(1, 2));
   EXPECT_THAT(workload.routing(0).experts, ElementsAre(0, -1, 1, -1));
   for (const float weight : workload.routing(0).weights) EXPECT_GT(weight, 0);
 }
 
-TEST_F(ReplayedTrace, TakesTheFirstChoicesWhereFewerAreAskedFor) {
+TEST_F(ReplayedTrace, UsesTheFirstChoicesIfFewerAreRequested) {
   write({0, 0});
   ShuffleConfig one = config(1, 2);
   one.topk = 1;
@@ -107,7 +107,7 @@ TEST_F(ReplayedTrace, IsRefusedWithOptionAndFile) {
     change(changed);
     require_error([&] { (void)make_routing_model(changed); }, ErrorCode::invalid_argument, cause);
   };
-  refuses([](ShuffleConfig& c) { c.experts = 7; }, "--experts 7: " + path_ + " is of 8 experts");
+  refuses([](ShuffleConfig& c) { c.experts = 7; }, "--experts 7: " + path_ + " has 8 experts");
   refuses([](ShuffleConfig& c) { c.topk = 3; }, "--topk 3: " + path_ + " has 2 choices per token");
   refuses([](ShuffleConfig& c) { c.layer = 2; }, "--layer 2: " + path_ + " has layers 0 to 1");
   refuses([](ShuffleConfig& c) { c.layer = 0; }, path_ + ": layer 0 holds no tokens");

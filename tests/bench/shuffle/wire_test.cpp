@@ -24,16 +24,16 @@ TEST_F(WireOverLoopback, MovesItsBytesBothWays) {
   });
 }
 
-// recv() says so by a zero, and leaves errno as it was.
-TEST_F(WireOverLoopback, SaysThatAPeerHungUpAndNotWhatWentWrongBefore) {
+// recv() returns 0 for a closed connection and leaves errno unchanged.
+TEST_F(WireOverLoopback, ReportsAClosedConnectionAndNotAnEarlierErrno) {
   World::spawn(2, [](World& world) {
-    // Rank 1 owes rank 0 something; were it the other way, its end would be a reset.
+    // Rank 1 has bytes to send. If rank 0 had, the closed connection would be a reset.
     Wire wire(world, {world.rank() == RankId(1) ? 1000u : 0u, 0});
     if (world.rank() == RankId(1)) return;
     errno = ENOENT;
     try {
       wire.forward();
-      FAIL() << "nobody was there";
+      FAIL() << "the peer has closed the connection";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::peer_lost);
       EXPECT_STREQ(error.what(), "wire: a peer closed its connection");

@@ -1,4 +1,4 @@
-// Exits with 0 if the installed headers and archives belong together: one shuffle there and back.
+// Runs one dispatch and combine with the installed headers and archives; exits with 0 if the result is right.
 #include <cstdint>
 #include <cstdlib>
 #include <shunt/shunt.hpp>

@@ -1,4 +1,4 @@
-#include "bench/host_limits.hpp"
+#include "bench/machine_limits.hpp"
 
 #include <gtest/gtest.h>
 
@@ -27,9 +27,9 @@ class AvailableMemory : public testing::Test {
   test::ScratchFolder root_;
 };
 
-TEST_F(AvailableMemory, IsUnknownWhereNothingTells) { EXPECT_TRUE(std::isinf(megabytes())); }
+TEST_F(AvailableMemory, IsUnknownWithoutSystemFiles) { EXPECT_TRUE(std::isinf(megabytes())); }
 
-TEST_F(AvailableMemory, IsThatOfTheHostWhereNoGroupHasALimit) {
+TEST_F(AvailableMemory, IsTheMachinesWithoutGroupLimits) {
   write("proc/meminfo", "MemTotal: 9000000 kB\nMemAvailable: 1000000 kB");
   write("proc/self/cgroup", "0::/job");
   write("sys/fs/cgroup/job/memory.max", "max");
@@ -43,20 +43,20 @@ TEST_F(AvailableMemory, IsLimitedByTheGroup) {
   EXPECT_DOUBLE_EQ(megabytes(), 300);
 }
 
-TEST_F(AvailableMemory, IsLimitedByGroupsAroundTheGroup) {
+TEST_F(AvailableMemory, IsLimitedByAncestorsOfTheGroup) {
   write("proc/self/cgroup", "0::/slice/job");
   write("sys/fs/cgroup/slice/memory.max", "200000000");
   write("sys/fs/cgroup/slice/job/memory.max", "300000000");
   EXPECT_DOUBLE_EQ(megabytes(), 200);
 }
 
-TEST_F(AvailableMemory, IsLimitedByTheGroupThatAContainerSeesAsTheRoot) {
+TEST_F(AvailableMemory, IsLimitedByTheRootGroupOfAContainer) {
   write("proc/self/cgroup", "0::/");
   write("sys/fs/cgroup/memory.max", "300000000");
   EXPECT_DOUBLE_EQ(megabytes(), 300);
 }
 
-TEST_F(AvailableMemory, IsLimitedByAGroupOfVersion1AndThoseAroundIt) {
+TEST_F(AvailableMemory, IsLimitedByAVersion1GroupAndItsAncestors) {
   write("proc/self/cgroup", "5:cpu,cpuacct:/other\n4:memory:/slice/job\n0::/");
   write("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712");
   write("sys/fs/cgroup/memory/slice/memory.limit_in_bytes", "400000000");
@@ -66,13 +66,13 @@ TEST_F(AvailableMemory, IsLimitedByAGroupOfVersion1AndThoseAroundIt) {
   EXPECT_DOUBLE_EQ(megabytes(), 200);
 }
 
-TEST_F(AvailableMemory, IsLimitedByAGroupOfVersion1WhosePathTheContainerDoesNotSee) {
+TEST_F(AvailableMemory, IsLimitedByAVersion1GroupWhosePathIsHiddenFromTheContainer) {
   write("proc/self/cgroup", "4:memory:/docker/1234");
   write("sys/fs/cgroup/memory/memory.limit_in_bytes", "300000000");
   EXPECT_DOUBLE_EQ(megabytes(), 300);
 }
 
-TEST_F(AvailableMemory, LeavesOutWhatTheGroupUsesButNotCachesOfFiles) {
+TEST_F(AvailableMemory, ExcludesMemoryUsedByTheGroupExceptFileCaches) {
   write("proc/self/cgroup", "0::/job");
   write("sys/fs/cgroup/job/memory.max", "300000000");
   write("sys/fs/cgroup/job/memory.current", "150000000");
@@ -87,7 +87,7 @@ TEST_F(AvailableMemory, LeavesOutWhatTheGroupUsesButNotCachesOfFiles) {
   EXPECT_DOUBLE_EQ(megabytes(), 140);
 }
 
-TEST_F(AvailableMemory, IsNoneWhereTheGroupUsesMoreThanItsLimit) {
+TEST_F(AvailableMemory, IsZeroIfTheGroupExceedsItsLimit) {
   write("proc/self/cgroup", "0::/job");
   write("sys/fs/cgroup/job/memory.max", "300000000");
   write("sys/fs/cgroup/job/memory.current", "310000000");

@@ -1,4 +1,4 @@
-#include "bench/selftest/choose.hpp"
+#include "bench/selftest/link.hpp"
 
 #include <gmock/gmock.h>
 
@@ -11,7 +11,7 @@ namespace {
 
 using testing::ElementsAre, testing::HasSubstr, testing::IsEmpty;
 
-std::vector<std::string> names_of(const Choice& choice) {
+std::vector<std::string> names_of(const LinkChoice& choice) {
   std::vector<std::string> names;
   for (const Link& link : choice.links) names.push_back(link.name());
   return names;
@@ -37,65 +37,66 @@ BusFacts without_gpus() {
   return bus;
 }
 
-TEST(ChooseLinks, SkipsGpusLoudlyWhereThereAreNone) {
+TEST(ChooseLinks, SkipsGpusWithAReasonIfThereAreNone) {
   for (const char* devices : {"first", "all"}) {
-    const Choice choice = choose_links({.devices = devices}, without_gpus(), {});
+    const LinkChoice choice = choose_links({.devices = devices}, without_gpus(), {});
     EXPECT_THAT(names_of(choice), ElementsAre("threads", "processes", "islands", "tcp", "ucx"));
-    ASSERT_EQ(choice.without.size(), 1);
-    EXPECT_EQ(choice.without[0].status, Status::skipped);
-    EXPECT_THAT(choice.without[0].why, HasSubstr("no driver"));
+    ASSERT_EQ(choice.verdicts.size(), 1);
+    EXPECT_EQ(choice.verdicts[0].status, Status::skipped);
+    EXPECT_THAT(choice.verdicts[0].why, HasSubstr("no driver"));
   }
-  EXPECT_THAT(choose_links({.devices = "none"}, without_gpus(), {}).without, IsEmpty());
+  EXPECT_THAT(choose_links({.devices = "none"}, without_gpus(), {}).verdicts, IsEmpty());
 }
 
-TEST(ChooseLinks, FailsWhereAGpuIsThereButCantBeUsed) {
+TEST(ChooseLinks, FailsIfAGpuExistsButCantBeUsed) {
   BusFacts bus = without_gpus();
   bus.gpu_files = 2;
-  const Choice choice = choose_links({}, bus, {});
-  ASSERT_EQ(choice.without.size(), 1);
-  EXPECT_EQ(choice.without[0].status, Status::failed);
-  EXPECT_FALSE(is_fine(choice.without));
+  const LinkChoice choice = choose_links({}, bus, {});
+  ASSERT_EQ(choice.verdicts.size(), 1);
+  EXPECT_EQ(choice.verdicts[0].status, Status::failed);
+  EXPECT_FALSE(is_fine(choice.verdicts));
 }
 
-TEST(ChooseLinks, TakesOneDeviceOrEachAndAllTogether) {
+TEST(ChooseLinks, ChoosesOneDeviceOrEachAndAllTogether) {
   const BusFacts bus = bus_of({gpu({1}), gpu({0})});
-  const std::vector<Way> ways = {Way::threads, Way::tcp};
-  EXPECT_THAT(names_of(choose_links({.ways = ways}, bus, {})),
+  const std::vector<LinkType> types = {LinkType::threads, LinkType::tcp};
+  EXPECT_THAT(names_of(choose_links({.types = types}, bus, {})),
               ElementsAre("threads", "tcp", "gpu 0, threads", "gpu 0, tcp"));
-  EXPECT_THAT(names_of(choose_links({.ways = ways, .devices = "1"}, bus, {})),
+  EXPECT_THAT(names_of(choose_links({.types = types, .devices = "1"}, bus, {})),
               ElementsAre("threads", "tcp", "gpu 1, threads", "gpu 1, tcp"));
-  const Choice all = choose_links({.ways = ways, .devices = "all"}, bus, {});
+  const LinkChoice all = choose_links({.types = types, .devices = "all"}, bus, {});
   EXPECT_THAT(names_of(all), ElementsAre("threads", "tcp", "gpu 0, threads", "gpu 0, tcp", "gpu 1, threads",
                                          "gpu 1, tcp", "gpus 0-1, threads", "gpus 0-1, tcp"));
   EXPECT_THAT(all.links.back().rank_counts, ElementsAre(2));
   EXPECT_EQ(all.links.back().place_of(RankId(1)).device, 1);
 }
 
-TEST(ChooseLinks, JoinsGpusThatAreNoPeersBetweenNodesOnly) {
-  const Choice choice =
-      choose_links({.ways = {Way::threads, Way::islands}, .devices = "all"}, bus_of({gpu({}), gpu({})}), {});
+TEST(ChooseLinks, JoinsGpusThatAreNotPeersOnlyBetweenNodes) {
+  const LinkChoice choice =
+      choose_links({.types = {LinkType::threads, LinkType::islands}, .devices = "all"}, bus_of({gpu({}), gpu({})}), {});
   EXPECT_THAT(names_of(choice), ElementsAre("threads", "islands", "gpu 0, threads", "gpu 0, islands", "gpu 1, threads",
                                             "gpu 1, islands", "gpus 0-1, islands"));
-  ASSERT_EQ(choice.without.size(), 1);
-  EXPECT_THAT(choice.without[0].why, HasSubstr("can't reach the memory of GPU 1"));
+  ASSERT_EQ(choice.verdicts.size(), 1);
+  EXPECT_THAT(choice.verdicts[0].why, HasSubstr("can't reach the memory of GPU 1"));
 }
 
-TEST(ChooseLinks, LetsNoProcessesShareAnExclusiveGpu) {
-  const Choice choice =
-      choose_links({.ways = {Way::threads, Way::processes}}, bus_of({gpu({}, "exclusive_process")}), {});
+TEST(ChooseLinks, SkipsProcessesThatWouldShareAnExclusiveGpu) {
+  const LinkChoice choice =
+      choose_links({.types = {LinkType::threads, LinkType::processes}}, bus_of({gpu({}, "exclusive_process")}), {});
   EXPECT_THAT(names_of(choice), ElementsAre("threads", "processes", "gpu 0, threads"));
-  EXPECT_EQ(choice.without.at(0).status, Status::skipped);
+  EXPECT_EQ(choice.verdicts.at(0).status, Status::skipped);
 }
 
-TEST(ChooseLinks, SkipsWhatTheMachineLacks) {
-  const Choice choice = choose_links({.devices = "none"}, {}, {.far_processes = "no namespace", .ucx = "no library"});
+TEST(ChooseLinks, SkipsLinksThatTheMachineLacks) {
+  const LinkChoice choice =
+      choose_links({.devices = "none"}, {}, {.far_processes = "no namespace", .ucx = "no library"});
   EXPECT_THAT(names_of(choice), ElementsAre("threads", "processes", "islands"));
-  ASSERT_EQ(choice.without.size(), 2);
-  EXPECT_EQ(choice.without[0].link, "tcp");
-  EXPECT_EQ(choice.without[0].why, "no namespace");
+  ASSERT_EQ(choice.verdicts.size(), 2);
+  EXPECT_EQ(choice.verdicts[0].link, "tcp");
+  EXPECT_EQ(choice.verdicts[0].why, "no namespace");
 }
 
-TEST(ChooseLinks, RefusesDevicesThatThereAreNot) {
+TEST(ChooseLinks, RefusesMissingDevices) {
   for (const char* devices : {"1", "0,7", "-1"})
     shunt::test::require_error([&] { (void)choose_links({.devices = devices}, bus_of({gpu({})}), {}); },
                                ErrorCode::invalid_argument, "there is no GPU");
@@ -107,10 +108,10 @@ TEST(ChooseLinks, RefusesDevicesThatThereAreNot) {
         ErrorCode::invalid_argument, "expected none, first, all, or indices");
 }
 
-TEST(CasesOf, CoverEveryLayoutAndDTypeThatIsOffered) {
+TEST(CasesOf, CoversEveryOfferedLayoutAndDType) {
   for (const bool has_device : {false, true})
-    for (const Way way : kWays) {
-      Link link{.way = way, .rank_counts = {2, 4}};
+    for (const LinkType type : kLinkTypes) {
+      Link link{.type = type, .rank_counts = {2, 4}};
       if (has_device) link.devices = {0};
       for (const Layout layout : {Layout::expert_major, Layout::token_unique, Layout::padded})
         for (const DType dtype : {f32, bf16, f16, fp8_e4m3})
@@ -124,8 +125,9 @@ TEST(CasesOf, CoverEveryLayoutAndDTypeThatIsOffered) {
     }
 }
 
-TEST(CasesOf, NameWhatIsNotOfferedAsTheTableDoes) {
-  const Link host{.way = Way::tcp}, node{.way = Way::threads, .devices = {0}}, cluster{.way = Way::tcp, .devices = {0}};
+TEST(NotOffered, UsesTheNamesOfTheTable) {
+  const Link host{.type = LinkType::tcp}, node{.type = LinkType::threads, .devices = {0}},
+      cluster{.type = LinkType::tcp, .devices = {0}};
   EXPECT_THAT(not_offered(host, Layout::expert_major), IsEmpty());
   EXPECT_EQ(offers(node, Layout::padded), support_of(Feature::padded).of(EngineKind::node));
   EXPECT_EQ(offers(cluster, Layout::padded), support_of(Feature::padded).of(EngineKind::cluster));

@@ -1,4 +1,4 @@
-#include "bench/host_limits.hpp"
+#include "bench/machine_limits.hpp"
 
 #include <algorithm>
 #include <fstream>
@@ -26,12 +26,12 @@ double memory_available_to_all(const fs::path& root) {
   return kUnknown;
 }
 
-// Code, stacks and what MPI keeps per process; a mailbox per pair of ranks.
+// Per rank: code, stacks and MPI's memory. Per pair of ranks: a mailbox.
 constexpr double kBytesPerRank = 24 << 20;
 constexpr double kBytesPerPair = 8 << 10;
-// Of one routed copy of a token, besides its rows: plans of all systems; and on every rank, what the verifier knows.
+// Per routed copy of a token, besides its rows: plans of all systems, and on every rank the verifier's lists.
 constexpr double kBytesPerCopy = 160, kVerifiedBytesPerCopy = sizeof(ReferenceRow), kVerifiedBytesPerUniqueRow = 64;
-// Of one copy of an expert on one rank: maps, weights to draw by.
+// Per copy of an expert on one rank: maps, weights of the routing model.
 constexpr double kBytesPerExpert = 256;
 
 /// Rows that shunt's dispatch writes, over all ranks.
@@ -52,7 +52,7 @@ double gib(double bytes) { return bytes / (1 << 30); }
 void check_ranks(std::int32_t num_ranks) {
   const std::int32_t most = std::min(kMostRanks, kMostRanksPerCore * Machine::detect().cores);
   if (num_ranks < 1 || num_ranks > most)
-    fail(ErrorCode::invalid_argument, "--ranks {}: expected 1 to {} on this host ({} per core)", num_ranks, most,
+    fail(ErrorCode::invalid_argument, "--ranks {}: expected 1 to {} on this machine ({} per core)", num_ranks, most,
          kMostRanksPerCore);
 }
 
@@ -60,21 +60,22 @@ double available_memory_bytes(const std::filesystem::path& root) {
   return std::min(memory_available_to_all(root), read_group_limits(root).memory_room_bytes);
 }
 
-// In floating point, as it must not overflow, whatever is asked for.
+// In floating point, because it must not overflow for any input.
 double estimate_memory_bytes(const ShuffleConfig& config) {
   const double ranks = config.ranks;
   const double tokens = static_cast<double>(config.tokens) * ranks;
   const double copies = tokens * config.topk;
   const double row_bytes = static_cast<double>(config.hidden) * static_cast<double>(size_of(config.expert_dtype()));
 
-  // Rows and the experts' outputs of shunt, tokens and results; a baseline has both once per kind of store, and buffers
-  // to send from and to receive into.
+  // shunt: rows, experts' outputs, tokens and results. A baseline has these once per kind of store, and buffers to send
+  // and to receive.
   double rows = 2 * rows_of_shunt(config) + 2 * tokens;
-  const bool is_on_host = config.device == "cpu";  // else outputs are verified here, one system after the other
+  const bool is_on_host =
+      config.device == "cpu";  // on a device, systems are verified in host memory one after the other
   if (is_on_host && config.wants("mpi_alltoallv") && config.world != "inproc") rows += 6 * copies + 2 * tokens;
   if (is_on_host && config.wants("unfused")) rows += 6 * copies + 2 * tokens;
 
-  // Every rank knows every rank's routing and counts.
+  // Every rank holds every rank's routing and counts.
   const double verified =
       kVerifiedBytesPerCopy * copies +
       (config.layout == Layout::token_unique ? kVerifiedBytesPerUniqueRow * rows_of_shunt(config) : 0);

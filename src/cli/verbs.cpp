@@ -1,4 +1,4 @@
-#include "cli/options.hpp"
+#include "cli/verbs.hpp"
 
 #include <fmt/format.h>
 
@@ -19,7 +19,7 @@ std::optional<Number> number_in(const std::string& text) {
   return error == std::errc{} && stopped == end ? std::optional(number) : std::nullopt;
 }
 
-/// Writes the number anew, without the zeros that CLI11 takes for another base.
+/// Rewrites the number without leading zeros, which CLI11 reads as another base.
 template <class Number>
 std::string check_whole(std::string& text) {
   using Limits = std::numeric_limits<Number>;
@@ -38,7 +38,7 @@ std::string check_real(const std::string& text) {
 
 void check_numbers(CLI::App& app) {
   for (CLI::Option* option : app.get_options()) {
-    // transform() puts them before the option's own checks, check() would put them behind.
+    // transform() adds these checks before the option's own checks; check() would add them after.
     const std::string type = option->get_type_name();
     if (type.starts_with("INT")) option->transform(CLI::Validator(check_whole<std::int64_t>, ""));
     if (type.starts_with("UINT")) option->transform(CLI::Validator(check_whole<std::uint64_t>, ""));
@@ -48,16 +48,18 @@ void check_numbers(CLI::App& app) {
 }
 
 void add_routing_options(CLI::App& verb, bench::ShuffleConfig& config) {
-  verb.add_option("--routing", config.routing, "Which experts tokens choose; see `shunt bench shuffle --help`");
-  verb.add_option("--first-token", config.first_token, "Of a trace: where the first rank's tokens begin");
+  verb.add_option("--routing", config.routing, "How tokens choose experts; see `shunt bench shuffle --help`");
+  verb.add_option("--first-token", config.first_token, "With a trace: the first rank's first token");
   verb.add_option("--map", config.map_file,
-                  "Experts lie as in this file of expert maps, as `shunt place` writes it, not in order");
-  verb.add_option("--layer", config.layer, "Whose map of --map, and whose tokens of a trace of several layers");
+                  "Place experts as in this file of expert maps, written by `shunt place`, instead of in order");
+  verb.add_option("--layer", config.layer, "Layer of --map, and of a trace of several layers");
   verb.add_option("--prune", config.prune.limit,
-                  "Most ranks per token: experts elsewhere give way before the plan (docs/concepts/pruning.md)");
+                  "Most ranks per token: experts on other ranks are replaced or dropped before planning "
+                  "(docs/concepts/pruning.md)");
   verb.add_option("--prune-by", config.prune.by,
-                  "What makes an expert give way to another: score, or similarity, which needs a trace with scores. By "
-                  "score, a trace with scores of all tokens lets any expert replace another; else experts are dropped")
+                  "How replacements are chosen: by score, or by similarity, which needs a trace with scores. By score, "
+                  "an expert "
+                  "can be replaced by any other if the trace has scores of all tokens; otherwise it is dropped")
       ->check(CLI::IsMember({"score", "similarity"}));
   verb.add_option("--prune-level", config.prune.level, "What --prune counts: ranks or nodes")
       ->check(CLI::IsMember({"ranks", "nodes"}));

@@ -1,6 +1,6 @@
-"""Connects to every TCP port that listens on this host and misbehaves. Usage: strangers.py [RECORDING]
+"""Connects to every listening TCP port of this machine without the job's token. Usage: unauthenticated.py [RECORDING]
 
-Sends garbage, and what recorder.py has recorded: whole, and cut off anywhere.
+Sends garbage, and handshakes recorded by recorder.py, complete and truncated.
 """
 import json
 import os
@@ -30,7 +30,7 @@ def garbage():
 
 
 def recordings(path):
-    """Whole, and cut off at the edges of what a handshake consists of, and elsewhere."""
+    """Recorded bytes: complete, truncated at the boundaries of a handshake's parts, and elsewhere."""
     for _, text in json.load(open(path)):
         data = bytes.fromhex(text)
         edges = (CLAIM_BYTES, CLAIM_BYTES + PROOF_BYTES, len(data))
@@ -39,42 +39,42 @@ def recordings(path):
 
 
 def call(address, port, data):
-    """A connection on which this was said; None where nobody answers any more."""
-    stranger = socket.socket()
-    stranger.settimeout(0.2)
+    """A connection on which `data` was sent; None if the port does not accept it."""
+    connection = socket.socket()
+    connection.settimeout(0.2)
     try:
-        stranger.connect((address, port))
-        stranger.sendall(data)
-        return stranger
+        connection.connect((address, port))
+        connection.sendall(data)
+        return connection
     except OSError:
         return None
 
 
-def is_refused(stranger):
-    """Whether a handshake's answer is no welcome."""
-    stranger.settimeout(5)
+def is_refused(connection):
+    """True if the answer to a handshake is a refusal."""
+    connection.settimeout(5)
     answer = b""
-    while len(answer) <= CLAIM_BYTES and (more := stranger.recv(1 << 10)):
+    while len(answer) <= CLAIM_BYTES and (more := connection.recv(1 << 10)):
         answer += more
     return answer[CLAIM_BYTES:] == REFUSED
 
 
 def main(recording=None):
-    said = [*garbage(), *(recordings(recording) if recording else ())]
+    payloads = [*garbage(), *(recordings(recording) if recording else ())]
     ports, held, num_refused = list(listeners()), [], 0
     for address, port in ports:
         num_failed = 0
-        for data in said:
+        for data in payloads:
             if num_failed == MOST_FAILURES:
-                break  # closed to strangers
-            if not (stranger := call(address, port, data)):
+                break  # the port no longer accepts connections
+            if not (connection := call(address, port, data)):
                 num_failed += 1
                 continue
             if port == RENDEZVOUS_PORT and data.startswith(b"shunt/bs") and len(data) >= CLAIM_BYTES + PROOF_BYTES:
-                num_refused += is_refused(stranger)
-            held.append(stranger)  # half-open until the end
+                num_refused += is_refused(connection)
+            held.append(connection)  # kept open until the end
             if len(held) % 2:
-                stranger.close()
+                connection.close()
     print(f"{len(ports)} ports, {len(held)} connections, {num_refused} refused")
 
 
