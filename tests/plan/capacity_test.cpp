@@ -1,4 +1,4 @@
-#include "plan/capacity.hpp"
+#include "plan/counts.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -15,11 +15,10 @@
 #include "kernels/cuda/write_pointers.hpp"
 #include "kernels/cuda/zero_padding.hpp"
 #include "plan/cuda/choose.hpp"
-#include "plan/cuda/clamp.hpp"
 #include "plan/cuda/count.hpp"
-#include "plan/cuda/narrow.hpp"
 #include "plan/cuda/place.hpp"
 #include "plan/cuda/prune.hpp"
+#include "plan/cuda/routing_view.hpp"
 #include "transport/cuda/barrier.hpp"
 #include "transport/cuda/regrouping.hpp"
 

@@ -6,7 +6,6 @@
 #include "bench/reference/copies.hpp"
 #include "core/copy_choice.hpp"
 #include "plan/cuda/plan_arrays.hpp"
-#include "plan/cuda/tile_memory.hpp"
 #include "support/random_case.hpp"
 
 namespace shunt::device {
