@@ -13,7 +13,7 @@ struct Log {
   LogSink sink;
 };
 
-/// Never destroyed: threads may log while the process ends.
+/// Never destroyed, because threads may log while the process exits.
 Log& the_log() {
   static Log& log = *new Log;
   return log;
@@ -21,7 +21,7 @@ Log& the_log() {
 
 }  // namespace
 
-// The one before is destroyed after the lock is given back: it may take locks of its own.
+// The previous sink is destroyed after the lock is released: it may take locks of its own.
 void set_log_sink(LogSink sink) {
   const std::lock_guard lock(the_log().mutex);
   std::swap(the_log().sink, sink);
@@ -33,7 +33,7 @@ void log_line(std::string_view line) {
   try {
     the_log().sink(line);
   } catch (...) {
-    // A line that can't be written is no reason to fail.
+    // A line that can't be written is not a reason to fail.
   }
 }
 

@@ -1,4 +1,4 @@
-// The constants of an op, by name.
+// An op's constants, by name.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ class Attributes {
   /// Sorted by name.
   [[nodiscard]] const std::vector<Entry>& entries() const { return entries_; }
 
-  // The verifier has seen that what an op's row in the table requires is there and of its kind.
+  // The verifier has checked that the attributes that an op's table row requires exist and have the right kind.
   [[nodiscard]] std::int64_t integer(std::string_view name, std::int64_t fallback = 0) const;
   [[nodiscard]] double real(std::string_view name, double fallback = 0) const;
   [[nodiscard]] std::string_view text(std::string_view name) const;

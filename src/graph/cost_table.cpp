@@ -12,7 +12,8 @@ namespace {
 constexpr int kVersion = 2;
 constexpr double kMostSeconds = 1e4;
 
-/// "0.2": the third dimension of the first operand; results follow operands. What stands nowhere is told by its size.
+/// "0.2" is the third dimension of the first operand; results follow operands. A dimension of neither is identified by
+/// its size.
 std::string place_of(const Graph& graph, const Op& op, DimId dim) {
   std::vector<ValueId> values = op.operands;
   values.insert(values.end(), op.results.begin(), op.results.end());

@@ -5,7 +5,7 @@
 namespace shunt::graph {
 namespace {
 
-/// Who waited is waited for.
+/// Reverses all dependencies.
 Program turned_round(const Program& program) {
   Program turned = program;
   for (TaskId task = 0; task < turned.tasks.size(); ++task) {
@@ -15,7 +15,7 @@ Program turned_round(const Program& program) {
   return turned;
 }
 
-/// What ended last goes first.
+/// Tasks that ended last have the highest priority.
 std::vector<Priority> last_first(const std::vector<bool>& waits, const std::vector<double>& end_s) {
   std::vector<Priority> priorities;
   for (TaskId task = 0; task < end_s.size(); ++task)

@@ -95,7 +95,7 @@ class ListScheduler {
     schedule_.order.push_back(task);
   }
 
-  /// The longest that is no longer than the shortest running transfer; if all are longer, the shortest of them.
+  /// Starts the longest filler that is no longer than the shortest running transfer; if all are longer, the shortest.
   void fill() {
     double gap = std::numeric_limits<double>::infinity();
     for (const Machine::Transfer& each : machine_.transfers())
@@ -117,7 +117,7 @@ class ListScheduler {
   const Program& program_;
   std::span<const Priority> priorities_;
   Machine machine_;
-  std::vector<std::uint32_t> missing_;  // by task: needs among the chosen that have not ended
+  std::vector<std::uint32_t> missing_;  // by task: unfinished dependencies among the chosen tasks
   Queue compute_{Later{this}}, comm_{Later{this}};
   std::vector<TaskId> fillers_;
   std::size_t left_ = 0;

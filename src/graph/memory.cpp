@@ -7,7 +7,7 @@ namespace {
 
 struct Change {
   double at_s;
-  std::int64_t bytes;  // freed first where times are equal
+  std::int64_t bytes;  // at equal times, negative values sort first
 
   bool operator<(const Change& other) const { return std::pair(at_s, bytes) < std::pair(other.at_s, other.bytes); }
 };
@@ -19,7 +19,7 @@ Memory memory_of(const Graph& graph, const Program& program, const Timeline& tim
   for (TaskId task = 0; task < program.tasks.size(); ++task)
     span_of[program.tasks[task].op.index()] = timeline.spans[task];
 
-  // Ends of lives, from the last op back: what a view needs lives as long as the view.
+  // Lifetimes, from the last op back: the base of a view lives as long as the view.
   std::vector<double> dies_at(graph.values().size(), 0);
   for (const ValueId output : graph.outputs) dies_at[output.index()] = timeline.step_s;
   for (std::size_t i = graph.ops().size(); i-- > 0;) {

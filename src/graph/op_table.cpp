@@ -85,7 +85,7 @@ constexpr bool rows_stand_where_their_kind_says() {
 }
 static_assert(rows_stand_where_their_kind_says());
 
-constexpr std::string_view kKinds[] = {"int", "real", "text", "dims"};  // as Attribute's alternatives stand
+constexpr std::string_view kKinds[] = {"int", "real", "text", "dims"};  // in the order of Attribute's alternatives
 
 struct Wanted {
   std::string_view name, kind;

@@ -28,7 +28,7 @@ Program Program::reordered(std::span<const TaskId> order) const {
 Program make_program(const Graph& graph, const CostModel& cost) {
   const std::vector<std::vector<OpId>> waits = dependencies(graph);
   Program program;
-  std::vector<std::vector<TaskId>> reached_by(graph.ops().size());  // what a user of the op waits for
+  std::vector<std::vector<TaskId>> reached_by(graph.ops().size());  // by op: the tasks that its users depend on
   for (std::size_t i = 0; i < graph.ops().size(); ++i) {
     const Op& op = graph.op(OpId(i));
     std::vector<TaskId> needs;

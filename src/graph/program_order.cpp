@@ -32,7 +32,7 @@ Graph in_program_order(const Graph& graph) {
     is_update[i] = op.origin.phase == Phase::update && op.kind != OpKind::state;
     is_reduce[i] = reduces_gradient(op);
   }
-  std::vector<std::vector<OpId>> reduces(graph.ops().size());  // by the op that makes the gradient
+  std::vector<std::vector<OpId>> reduces(graph.ops().size());  // by the op that computes the gradient
   for (std::size_t i = 0; i < graph.ops().size(); ++i)
     if (is_reduce[i]) reduces[needs[i].back().index()].emplace_back(i);
   std::vector<OpId> order;

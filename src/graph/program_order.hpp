@@ -1,4 +1,4 @@
-// Who waits for whom, and the order in which an unoptimised framework would run a step.
+// Dependencies between ops, and the order in which an unoptimised framework would run a step.
 #pragma once
 
 #include <vector>
@@ -7,11 +7,11 @@
 
 namespace shunt::graph {
 
-/// What must have ended before an op may start: producers of its operands, and every reader of what it overwrites,
-/// through views too. By op, ascending, without duplicates.
+/// By op, ascending, without duplicates: the ops that must end before it may start, which are the producers of its
+/// operands and every reader of what it overwrites, also through views.
 std::vector<std::vector<OpId>> dependencies(const Graph& graph);
 
-/// Each op as early as possible behind what it needs, updates last: so an all-reduce follows its gradient at once.
+/// Places each op as early as its dependencies permit, updates last; so an all-reduce directly follows its gradient.
 Graph in_program_order(const Graph& graph);
 
 }  // namespace shunt::graph

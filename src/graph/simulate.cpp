@@ -8,7 +8,7 @@
 namespace shunt::graph {
 namespace {
 
-/// In-order lanes of one or two ranks: rank 0 has mean load; rank 1, if there is one, the heaviest.
+/// In-order lanes of one or two ranks: rank 0 has mean load; rank 1, if present, the maximum load.
 class Simulation {
  public:
   Simulation(const Program& program, const Cluster& cluster)
@@ -100,15 +100,15 @@ class Simulation {
   std::size_t ranks_;
   Machine machine_;
   std::vector<TaskId> compute_, comm_;              // in program order
-  std::vector<std::vector<std::size_t>> missing_;   // by rank and task: needs that have not ended
-  std::vector<std::size_t> next_compute_, joined_;  // by rank, in compute_ and comm_
+  std::vector<std::vector<std::size_t>> missing_;   // by rank and task: unfinished dependencies
+  std::vector<std::size_t> next_compute_, joined_;  // by rank, indices into compute_ and comm_
   std::size_t posted_ = 0;
   std::vector<Machine::Done> done_;
   Timeline timeline_;
 };
 
-/// From the task that ended last, always to the one that ended last before it began: what it waited for, unless it
-/// waited for a late peer.
+/// Starts at the task that ended last and repeatedly goes to the task that ended last before it began: the one that it
+/// waited for, unless it waited for a late peer.
 std::vector<TaskId> find_critical_path(const Program& program, const Timeline& timeline) {
   std::vector<TaskId> by_end(program.tasks.size());
   for (TaskId task = 0; task < by_end.size(); ++task) by_end[task] = task;

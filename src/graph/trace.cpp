@@ -8,7 +8,7 @@
 namespace shunt::graph {
 namespace {
 
-/// By task: 0 for compute, and from 1 on one for each transfer that is in flight at the same time.
+/// By task: track 0 for compute, and tracks from 1 on for transfers, so that concurrent ones have different tracks.
 std::vector<std::size_t> tracks_of(const Program& program, const Timeline& timeline) {
   std::vector<std::size_t> tracks(program.tasks.size());
   std::vector<double> free_from_s;

@@ -1,4 +1,4 @@
-// Compute ops that no table has a time for, described so that somebody with the device can measure them.
+// Compute ops without a measured time, described so that they can be measured on the device.
 #pragma once
 
 #include <map>
@@ -13,7 +13,7 @@ class UnmeasuredOps {
   void add(const std::string& key, const Graph& graph, const Op& op);
   [[nodiscard]] std::size_t size() const { return by_key_.size(); }
 
-  /// What tools/measure_ops reads: for each op its key, kind, the types of operands and results, attributes and work.
+  /// The input of tools/measure_ops: for each op its key, kind, the types of operands and results, attributes and work.
   [[nodiscard]] std::string json(const std::string& device) const;
 
  private:

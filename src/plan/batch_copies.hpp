@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "core/copy_choice.hpp"
-#include "core/copy_tables.hpp"
 #include "shunt/expert_map.hpp"
 #include "shunt/topology.hpp"
 

@@ -13,7 +13,6 @@
 #include <span>
 #include <thread>
 
-#include "core/partial_file.hpp"
 #include "support/file_size_limit.hpp"
 #include "support/require_error.hpp"
 #include "support/scratch_folder.hpp"

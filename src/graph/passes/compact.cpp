@@ -7,7 +7,7 @@
 namespace shunt::graph {
 namespace {
 
-constexpr int kRounds = 2;  // more changed no preset's step by 0.1 %
+constexpr int kRounds = 2;  // further rounds changed no preset's step by 0.1 %
 
 }  // namespace
 

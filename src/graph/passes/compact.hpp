@@ -1,4 +1,4 @@
-// Closes gaps that an order leaves, without changing which ops there are.
+// Removes gaps from an order without changing the ops.
 #pragma once
 
 #include "graph/passes/pass.hpp"
@@ -10,10 +10,11 @@ struct Ordered {
   Outcome outcome;
 };
 
-/// The graph with the tasks of its program in this order, or justified once or twice (justify.hpp), whichever is best.
+/// The graph with the tasks of its program in this order, or justified once or twice (list_schedule.hpp), whichever is
+/// best.
 Ordered compacted(const Graph& graph, const Program& program, std::vector<TaskId> order, const PassContext& context);
 
-/// Whether a is the better choice: nearer to obeying the cap, else faster.
+/// True if a is better: closer to satisfying the cap, else faster.
 bool is_better(const Outcome& a, const Outcome& b, std::int64_t memory_cap_bytes);
 
 }  // namespace shunt::graph

@@ -12,10 +12,10 @@ constexpr double kNearEnough = 1e-3;  // of the bound
 constexpr double kFirstPrice = 0.5;
 constexpr std::uint64_t kMostSteps = 2000;
 
-/// Each gap sells its seconds at a price between 0 and 1; each item buys where the most is left to it.
+/// Each gap sells its seconds at a price between 0 and 1; each item buys from the gap that leaves it the most.
 struct Market {
   double bound_s = 0;
-  std::vector<double> unsold_s;  // by gap; negative: more was sold than there is
+  std::vector<double> unsold_s;  // by gap; negative: oversold
 };
 
 Market settle(const CoverageProblem& problem, const std::vector<double>& prices) {

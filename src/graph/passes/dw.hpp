@@ -1,4 +1,4 @@
-// Moves weight gradients behind all-to-alls that are exposed (Lancet, section 4).
+// Moves weight gradients behind exposed all-to-alls (Lancet, section 4).
 #pragma once
 
 #include "graph/passes/coverage.hpp"
@@ -6,10 +6,10 @@
 
 namespace shunt::graph {
 
-/// The gaps are what each all-to-all exposes when every weight gradient waits until the end; a weight gradient may fill
-/// the gap of any all-to-all that is launched when its operands are there. Greedy first, then an exact search that
-/// starts from it; the gap to the proven bound goes into the context. Weight gradients are also tried in pieces that
-/// fit.
+/// Moves weight gradients behind exposed all-to-alls (Lancet, section 4). The gaps are what each all-to-all exposes
+/// when every weight gradient waits until the end. A weight gradient may fill the gap of any all-to-all that is
+/// launched after its operands exist. Assigns greedily first, then by an exact search that starts from that; the gap to
+/// the proven bound goes into the context. Also tries weight gradients in pieces that fit.
 Graph schedule_weight_gradients(const Graph& graph, PassContext& context);
 
 }  // namespace shunt::graph

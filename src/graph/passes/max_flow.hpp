@@ -21,7 +21,7 @@ class MaxFlow {
   bool find_levels(std::size_t source, std::size_t sink);
   double push(std::size_t vertex, std::size_t sink, double most);
 
-  std::vector<Edge> edges_;  // an edge and its reverse side by side
+  std::vector<Edge> edges_;  // each edge is followed by its reverse
   std::vector<std::vector<std::size_t>> edges_of_;
   std::vector<int> level_;
   std::vector<std::size_t> next_;

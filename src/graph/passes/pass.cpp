@@ -12,7 +12,7 @@
 namespace shunt::graph {
 namespace {
 
-// Lancet's order, turned round: pipelines first, then weight gradients and reductions into the gaps that they leave.
+// Lancet's order reversed: pipelines first, then weight gradients and reductions into the gaps that they leave.
 constexpr Pass kPasses[] = {
     {"partition", "cut ranges of layers along the batch and pipeline their parts", partition},
     {"interleave", "or run one micro-batch's backward against the other's forward, where the model asks for it",

@@ -5,8 +5,8 @@
 
 namespace shunt::graph {
 
-/// Tries, by simulation: as they are; behind the last all-to-all; and each in the first gap of the links that is long
-/// enough for it.
+/// Places reductions of gradients where the links are idle. Tries, by simulation: the given positions; behind the last
+/// all-to-all; and each reduction in the first gap of the links that is long enough for it.
 Graph place_reductions(const Graph& graph, PassContext& context);
 
 }  // namespace shunt::graph

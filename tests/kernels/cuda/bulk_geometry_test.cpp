@@ -1,5 +1,5 @@
 // How rows are cut for bulk copies, and which rows are for them.
-#include "kernels/cuda/bulk_geometry.hpp"
+#include "kernels/cuda/geometry.hpp"
 
 #include <gtest/gtest.h>
 
