@@ -7,7 +7,6 @@
 #include "core/cluster.hpp"
 #include "graph/cost_table.hpp"
 #include "graph/graph.hpp"
-#include "graph/unmeasured_ops.hpp"
 #include "shunt/shuffle_volume.hpp"
 
 namespace shunt::graph {

@@ -35,4 +35,16 @@ class CostTable {
   std::map<std::string, double> seconds_;
 };
 
+class UnmeasuredOps {
+ public:
+  void add(const std::string& key, const Graph& graph, const Op& op);
+  [[nodiscard]] std::size_t size() const { return by_key_.size(); }
+
+  /// The input of tools/measure_ops: for each op its key, kind, the types of operands and results, attributes and work.
+  [[nodiscard]] std::string json(const std::string& device) const;
+
+ private:
+  std::map<std::string, std::string> by_key_;  // JSON
+};
+
 }  // namespace shunt::graph

@@ -8,7 +8,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include "graph/attributes.hpp"
 #include "graph/op_table.hpp"
 #include "graph/type.hpp"
 

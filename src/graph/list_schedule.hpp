@@ -1,4 +1,5 @@
-// List scheduling: whenever a lane is free, the ready task with the highest priority starts.
+// List scheduling: whenever a lane is free, the ready task with the highest priority starts. Justification shortens the
+// result: everything is scheduled as late as possible, then as early as possible.
 #pragma once
 
 #include <cstdint>
@@ -33,5 +34,12 @@ ListSchedule list_schedule(const Program& program, const Cluster& cluster, std::
 
 /// The graph with its tasks in this order, and views and declarations just before their users.
 Graph with_order(const Graph& graph, const Program& program, std::span<const TaskId> order);
+
+/// Double justification (Valls, Ballestín and Quintanilla, 2005): the step is scheduled backwards from its end, with
+/// tasks that end last first, and then forwards in the resulting order, which moves fillers to where the gaps are.
+/// Usually shorter, but not always: the caller compares. Communication with `waits`, by task, starts only while no
+/// other is in flight.
+ListSchedule justified(const Program& program, const Cluster& cluster, const std::vector<bool>& waits,
+                       const ListSchedule& schedule);
 
 }  // namespace shunt::graph

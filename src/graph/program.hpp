@@ -35,4 +35,11 @@ Program make_program(const Graph& graph, const CostModel& cost);
 /// By task: the length of the longest chain from its start to the end, with each op on its own.
 std::vector<double> longest_tails(const Program& program);
 
+/// By op, ascending, without duplicates: the ops that must end before it may start, which are the producers of its
+/// operands and every reader of what it overwrites, also through views.
+std::vector<std::vector<OpId>> dependencies(const Graph& graph);
+
+/// Places each op as early as its dependencies permit, updates last; so an all-reduce directly follows its gradient.
+Graph in_program_order(const Graph& graph);
+
 }  // namespace shunt::graph

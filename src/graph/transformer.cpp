@@ -3,7 +3,7 @@
 
 #include "core/fail.hpp"
 #include "graph/model.hpp"
-#include "graph/program_order.hpp"
+#include "graph/program.hpp"
 
 namespace shunt::graph {
 namespace {

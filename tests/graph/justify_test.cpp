@@ -1,11 +1,10 @@
-#include "graph/justify.hpp"
+#include "graph/list_schedule.hpp"
 
 #include <gtest/gtest.h>
 
 #include <numeric>
 
 #include "graph/passes/blocks.hpp"
-#include "graph/passes/compact.hpp"
 #include "graph/passes/pipeline.hpp"
 #include "graph/passes/range_costs.hpp"
 #include "graph/slow_cluster.hpp"

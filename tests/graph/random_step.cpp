@@ -1,5 +1,5 @@
 #include "graph/autodiff.hpp"
-#include "graph/program_order.hpp"
+#include "graph/program.hpp"
 #include "graph/random_graph.hpp"
 
 namespace shunt::graph::test {

@@ -1,4 +1,4 @@
-#include "graph/passes/dw.hpp"
+#include "graph/passes/passes.hpp"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,8 @@
 #include "graph/autodiff.hpp"
 #include "graph/list_schedule.hpp"
 #include "graph/passes/columns.hpp"
-#include "graph/passes/compact.hpp"
+#include "graph/passes/coverage.hpp"
+#include "graph/passes/pipeline.hpp"
 
 namespace shunt::graph {
 namespace {

@@ -3,10 +3,7 @@
 #include <chrono>
 
 #include "core/fail.hpp"
-#include "graph/passes/dw.hpp"
-#include "graph/passes/interleave.hpp"
-#include "graph/passes/partition.hpp"
-#include "graph/passes/reduce_placement.hpp"
+#include "graph/passes/passes.hpp"
 #include "graph/verify.hpp"
 
 namespace shunt::graph {

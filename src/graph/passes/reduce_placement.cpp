@@ -1,9 +1,9 @@
-#include "graph/passes/reduce_placement.hpp"
+#include "graph/passes/passes.hpp"
 
 #include <algorithm>
 
 #include "graph/list_schedule.hpp"
-#include "graph/passes/compact.hpp"
+#include "graph/passes/pipeline.hpp"
 
 namespace shunt::graph {
 namespace {

@@ -7,7 +7,7 @@
 #include <tuple>
 
 #include "graph/passes/blocks.hpp"
-#include "graph/program_order.hpp"
+#include "graph/program.hpp"
 #include "graph/split.hpp"
 
 namespace shunt::graph {
