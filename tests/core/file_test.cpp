@@ -1,4 +1,4 @@
-// Files are complete or not there, whatever their name leads to.
+// Files are complete or absent, whatever kind of path leads to them.
 #include "core/file.hpp"
 
 #include <fcntl.h>

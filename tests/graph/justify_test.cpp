@@ -29,7 +29,7 @@ std::vector<TaskId> everything(const Program& program) {
   return all;
 }
 
-TEST(Justification, KeepsEveryTaskBehindItsNeedsAndIsMostlyShorter) {
+TEST(Justification, KeepsDependenciesAndIsUsuallyShorter) {
   const CostModel cost(test::slow_cluster());
   std::size_t shorter = 0;
   for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
@@ -50,7 +50,7 @@ TEST(Justification, KeepsEveryTaskBehindItsNeedsAndIsMostlyShorter) {
   EXPECT_GT(shorter, kSeeds / 2);
 }
 
-TEST(Compaction, IsNeverSlowerAndSaysWhatSimulationSays) {
+TEST(Compaction, IsNeverSlowerAndAgreesWithSimulation) {
   const CostModel cost(test::slow_cluster());
   const PassContext context{.cost = cost, .notes = {}};
   for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {

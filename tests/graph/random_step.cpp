@@ -5,7 +5,7 @@
 namespace shunt::graph::test {
 namespace {
 
-/// What clips gradients stands between the all-reduce and the update.
+/// Ops that clip gradients are between the all-reduce and the update.
 std::vector<std::pair<ValueId, ValueId>> updated_by_hand(Graph& graph,
                                                          std::vector<std::pair<ValueId, ValueId>> gradients) {
   const Origin origin = {Phase::backward, -1};

@@ -1,4 +1,4 @@
-// How rows are cut for bulk copies, and which rows are for them.
+// How rows are divided for bulk copies, and which rows permit them.
 #include "kernels/cuda/geometry.hpp"
 
 #include <gtest/gtest.h>
@@ -57,14 +57,14 @@ ReduceRows sum_of(std::int32_t topk, std::int64_t hidden) {
   return sum;
 }
 
-TEST(FewSms, AreForTokensWithARowPerLaneAtMost) {
+TEST(FewSms, RequireAtMostARowPerLane) {
   for (const std::int32_t topk : {1, 32, 33, 64}) {
     EXPECT_EQ(fits_bulk_copies(copy_of(topk, 64)), topk <= 32) << topk;
     EXPECT_EQ(fits_pipeline(sum_of(topk, 64)), topk <= 32) << topk;
   }
 }
 
-TEST(FewSms, AreForAlignedRows) {
+TEST(FewSms, RequireAlignedRows) {
   EXPECT_FALSE(fits_bulk_copies(copy_of(1, 72)));
   EXPECT_FALSE(fits_pipeline(sum_of(1, 12)));
 }

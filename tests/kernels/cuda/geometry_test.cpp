@@ -1,4 +1,4 @@
-// How rows are spread over threads.
+// How rows are divided among threads.
 #include "kernels/cuda/geometry.hpp"
 
 #include <gtest/gtest.h>
