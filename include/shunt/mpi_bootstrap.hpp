@@ -23,8 +23,8 @@ class MpiBootstrap final : public Bootstrap {
   explicit MpiBootstrap(MPI_Comm communicator) {
     check(MPI_Comm_dup(communicator, &communicator_), "duplicate the communicator");
     check(MPI_Comm_set_errhandler(communicator_, MPI_ERRORS_RETURN), "return errors");
-    check(MPI_Comm_rank(communicator_, &rank_), "tell the rank");
-    check(MPI_Comm_size(communicator_, &size_), "tell the size");
+    check(MPI_Comm_rank(communicator_, &rank_), "get the rank");
+    check(MPI_Comm_size(communicator_, &size_), "get the size");
   }
   MpiBootstrap(const MpiBootstrap&) = delete;
   MpiBootstrap& operator=(const MpiBootstrap&) = delete;

@@ -63,8 +63,8 @@ class World {
 
   World(World&&) noexcept;
   World& operator=(World&&) noexcept;
-  /// Leaves the world, once the engines and tickets made from it are gone too; while an exception unwinds, at once.
-  /// Peers that still wait for this rank get an Error.
+  /// Leaves the world, once the engines and tickets made from it are gone too. Peers that still wait for this rank get
+  /// an Error; if an exception is unwinding, they get it at once.
   ~World();
 
   [[nodiscard]] RankId rank() const;

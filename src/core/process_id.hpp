@@ -3,6 +3,7 @@
 
 #include <sys/stat.h>
 #include <unistd.h>
+
 #include <array>
 #include <cstdint>
 #include <string>

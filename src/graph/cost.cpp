@@ -33,10 +33,10 @@ double none_among(std::int64_t there, std::int64_t experts, std::int64_t topk) {
 }
 
 /// The op that computed a value, behind views of it.
-const Op& maker_of(const Graph& graph, ValueId value) {
+const Op& producer_of(const Graph& graph, ValueId value) {
   const Op& op = graph.op(graph.value(value).producer);
   const bool is_cut = op.kind == OpKind::part || op.kind == OpKind::join;
-  return is_cut ? maker_of(graph, op.operands[0]) : op;
+  return is_cut ? producer_of(graph, op.operands[0]) : op;
 }
 
 ShufflePart part_of(const Graph& graph, const Op& op, ValueId plan) {
@@ -54,11 +54,11 @@ ShufflePart part_of(const Graph& graph, const Op& op, ValueId plan) {
       if (each.whole.valid()) part.part = each.part, part.parts = each.parts;
     }
   }
-  const Op* chosen = &maker_of(graph, graph.op(graph.value(plan).producer).operands[0]);
+  const Op* chosen = &producer_of(graph, graph.op(graph.value(plan).producer).operands[0]);
   if (chosen->kind == OpKind::limit) {
     const double room = static_cast<double>(chosen->attributes.integer("capacity") * part.experts);
     part.kept = std::min(1.0, room / (all_tokens * static_cast<double>(part.topk)));
-    chosen = &maker_of(graph, chosen->operands[0]);
+    chosen = &producer_of(graph, chosen->operands[0]);
   }
   if (chosen->kind == OpKind::topk) {
     part.groups = chosen->attributes.integer("groups", 1);

@@ -151,7 +151,7 @@ Graph with_order(const Graph& graph, const Program& program, std::span<const Tas
 namespace {
 
 /// Reverses all dependencies.
-Program turned_round(const Program& program) {
+Program reversed(const Program& program) {
   Program turned = program;
   for (TaskId task = 0; task < turned.tasks.size(); ++task) {
     turned.tasks[task].needs = program.users[task];
@@ -174,7 +174,7 @@ ListSchedule justified(const Program& program, const Cluster& cluster, const std
                        const ListSchedule& schedule) {
   std::vector<TaskId> all(program.tasks.size());
   std::iota(all.begin(), all.end(), TaskId{0});
-  const ListSchedule late = list_schedule(turned_round(program), cluster, last_first(waits, schedule.end_s), all);
+  const ListSchedule late = list_schedule(reversed(program), cluster, last_first(waits, schedule.end_s), all);
   return list_schedule(program, cluster, last_first(waits, late.end_s), all);
 }
 

@@ -1,6 +1,7 @@
 #include "graph/simulate.hpp"
 
 #include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 

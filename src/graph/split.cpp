@@ -17,7 +17,7 @@ void for_each_dim(const Graph& graph, const Op& op, const Visit& visit) {
 }
 
 /// True if the op's rows belong to tokens of the batch. All rows originate from their plan.
-bool come_from_batch(const Graph& graph, const Op& op, DimId rows, DimId batch) {
+bool belong_to_batch(const Graph& graph, const Op& op, DimId rows, DimId batch) {
   const Op* at = &op;
   while (at->kind != OpKind::plan) {
     const Op* source = nullptr;
@@ -30,7 +30,7 @@ bool come_from_batch(const Graph& graph, const Op& op, DimId rows, DimId batch) 
 }
 
 bool is_cut_with(const Graph& graph, const Op& op, DimId dim, DimId batch) {
-  return dim == batch || (graph.dims[dim].role == DimRole::rows && come_from_batch(graph, op, dim, batch));
+  return dim == batch || (graph.dims[dim].role == DimRole::rows && belong_to_batch(graph, op, dim, batch));
 }
 
 class Splitter {

@@ -55,9 +55,9 @@ struct Gain {
 };
 
 /// Computes the gains of maps over one map, by estimated times on the same tokens.
-class Judge {
+class GainEstimator {
  public:
-  Judge(const RoutedTokens& tokens, const ExpertMap& before, const PlaceOptions& options)
+  GainEstimator(const RoutedTokens& tokens, const ExpertMap& before, const PlaceOptions& options)
       : tokens_(tokens), options_(options), topology_(options.topology()), before_(time(tokens, before)) {
     for (std::size_t part = 0; part < kParts; ++part) {
       parts_.push_back(part_of(tokens, part, kParts));
@@ -151,7 +151,7 @@ DriftChoices drift_choices(const RoutedTokens& window, const ExpertMap& current,
     fail(ErrorCode::unsupported, "drift: experts have copies; following drift needs maps without");
   const Topology topology = options.place.topology();
   const RoutedTokens searched = part_of(window, 0, 2), judged = part_of(window, 1, 2);
-  const Judge seen(searched, current, options.place), unseen(judged, current, options.place);
+  const GainEstimator seen(searched, current, options.place), unseen(judged, current, options.place);
   DriftChoices choices{{current}, {}};
   DriftStep& stay = choices.stay;
   stay.stale_ms = stay.after_ms = unseen.before();

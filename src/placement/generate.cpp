@@ -108,7 +108,7 @@ class Topics final : public TokenGenerator {
         drifts_after_(drifts_after),
         random_(random) {
     for (std::size_t expert = 0; expert < num_experts; ++expert) choose_topics(expert);
-    settle();
+    finish_topics();
   }
 
   void draw(std::span<std::int32_t> experts) override {
@@ -137,8 +137,8 @@ class Topics final : public TokenGenerator {
         of.push_back(topic);
   }
 
-  /// Mends topics that are too small or too large, then draws their popularity.
-  void settle() {
+  /// Corrects topics that are too small or too large, then draws their popularity.
+  void finish_topics() {
     const auto size = [&](std::size_t topic) {
       return static_cast<std::size_t>(std::count_if(topics_of_.begin(), topics_of_.end(), [&](const auto& of) {
         return std::find(of.begin(), of.end(), topic) != of.end();
@@ -166,7 +166,7 @@ class Topics final : public TokenGenerator {
   void drift() {
     const std::vector<std::int32_t> order = shuffled_experts(topics_of_.size(), random_);
     for (std::size_t i = 0; i < order.size() / 10; ++i) choose_topics(static_cast<std::size_t>(order[i]));
-    settle();
+    finish_topics();
   }
 
   std::vector<std::vector<std::size_t>> topics_of_;  // by expert

@@ -33,8 +33,9 @@ Demand read_demand(const Routing& routing, const ExpertMap& map, const Topology&
 /// Drops the rows beyond kept[physical expert], later tokens first. Returns the number of dropped entries.
 std::int64_t keep_first_rows(Demand& demand, std::span<const std::uint32_t> kept);
 
-/// Packs an entry into one non-negative integer whose order is the tree order: the physical expert's position is in the
-/// high bits, and the choice, as a payload, in the low bits.
+/// The order in which a token's rows are summed and listed: by node, then rank, then logical expert. Packs an entry
+/// into one non-negative integer with this order: the physical expert's position is in the high bits, and the choice,
+/// as a payload, in the low bits.
 class TreeOrder {
  public:
   TreeOrder(const ExpertMap& map, const Topology& topology);

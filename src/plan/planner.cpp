@@ -91,7 +91,7 @@ struct Planner::State {
   }
 
   /// Makes the part of the plan that follows from this rank's routing and all ranks' counts.
-  void settle() {
+  void derive_plan() {
     SHUNT_CHECK(round == num_rounds);
     if (made) return;
     made = std::make_shared<PlanData>();
@@ -279,7 +279,7 @@ std::size_t Planner::bytes_for_far() const { return bytes_without_lists(state_->
 std::uint64_t Planner::agreement_hash() const { return hash_of(state_->agreement); }
 
 std::vector<Planner::FarList> Planner::far_lists() {
-  state_->settle();
+  state_->derive_plan();
   std::vector<FarList> lists;
   for (std::size_t rank = 0; rank < state_->wiring.hosts.size(); ++rank)
     if (state_->has_far_list(state_->self, RankId(rank)))
@@ -288,7 +288,7 @@ std::vector<Planner::FarList> Planner::far_lists() {
 }
 
 std::vector<RankId> Planner::far_list_senders() {
-  state_->settle();
+  state_->derive_plan();
   std::vector<RankId> senders;
   for (std::size_t rank = 0; rank < state_->wiring.hosts.size(); ++rank)
     if (state_->has_far_list(RankId(rank), state_->self)) senders.emplace_back(rank);
@@ -307,7 +307,7 @@ void Planner::accept_far_list(RankId source, std::span<const std::byte> bytes) {
 }
 
 std::shared_ptr<PlanData> Planner::finish() {
-  state_->settle();
+  state_->derive_plan();
   PlanData& plan = *state_->made;
   if (plan.options.layout == Layout::token_unique) {
     std::vector<TokenList> lists;

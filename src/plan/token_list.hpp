@@ -51,7 +51,7 @@ struct ListExtent {
   [[nodiscard]] std::uint64_t end() const { return begin + num_tokens + 2 * num_entries; }
 };
 
-/// [ranks]
+/// One extent per rank.
 std::vector<ListExtent> list_extents(const SourceCounts& counts, const ExpertMap& map);
 
 /// Writes the lists for all ranks. `words` must be zeroed and extend to the last extent's end.

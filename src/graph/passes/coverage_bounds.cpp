@@ -87,7 +87,7 @@ struct Market {
   std::vector<double> unsold_s;  // by gap; negative: oversold
 };
 
-Market settle(const CoverageProblem& problem, const std::vector<double>& prices) {
+Market clear_market(const CoverageProblem& problem, const std::vector<double>& prices) {
   Market market{0, problem.gaps};
   for (std::size_t gap = 0; gap < prices.size(); ++gap) market.bound_s += prices[gap] * problem.gaps[gap];
   for (std::size_t item = 0; item < problem.items.size(); ++item) {
@@ -129,7 +129,7 @@ double dual_bound(const CoverageProblem& problem, double covered_s, std::uint64_
   std::vector<double> prices(problem.gaps.size(), kFirstPrice);
   double best = std::numeric_limits<double>::infinity();
   for (std::uint64_t step = 0; step < steps; ++step) {
-    const Market market = settle(problem, prices);
+    const Market market = clear_market(problem, prices);
     best = std::min(best, market.bound_s);
     double steepness = 0;
     for (const double unsold : market.unsold_s) steepness += unsold * unsold;

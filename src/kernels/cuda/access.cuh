@@ -6,7 +6,7 @@
 namespace shunt::device {
 
 /// Loads with a hint to keep the line in the L2 cache: the row is read again for the token's other experts.
-__device__ inline uint4 load_to_keep(const uint4* from) {
+__device__ inline uint4 load_evict_last(const uint4* from) {
   std::uint64_t policy;
   asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
   uint4 v;
@@ -17,7 +17,7 @@ __device__ inline uint4 load_to_keep(const uint4* from) {
 }
 
 /// Stores with a hint to evict the line first, which leaves the cache to data that is read again.
-__device__ inline void store_to_leave(uint4* to, uint4 v) {
+__device__ inline void store_evict_first(uint4* to, uint4 v) {
   std::uint64_t policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   asm volatile("st.global.L2::cache_hint.v4.u32 [%0], {%1, %2, %3, %4}, %5;" ::"l"(to), "r"(v.x), "r"(v.y), "r"(v.z),
@@ -26,11 +26,11 @@ __device__ inline void store_to_leave(uint4* to, uint4 v) {
 }
 
 template <class Word>
-__device__ inline Word load_to_keep(const Word* from) {
+__device__ inline Word load_evict_last(const Word* from) {
   return *from;
 }
 template <class Word>
-__device__ inline void store_to_leave(Word* to, Word v) {
+__device__ inline void store_evict_first(Word* to, Word v) {
   __stcs(to, v);
 }
 
@@ -62,7 +62,7 @@ __device__ inline void fetch_once(std::uint32_t to, const uint4* from) {
 __device__ inline void commit_fetches() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 /// Waits until all but the last kGroups groups of this thread have arrived.
 template <int kGroups>
-__device__ inline void await_fetches() {
+__device__ inline void wait_for_fetches() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
 }
 

@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
     next = load_term(job + stride);
     std::byte* to = nullptr;
     if (term.rank >= 0) to = copy.out[term.rank] + term.slot * copy.row_bytes + offset_of(job);
-    ring.await(here);
+    ring.wait(here);
     if (to) ring.send(here.slot, to, bytes_of(job));
     ::cuda::ptx::cp_async_bulk_commit_group();
     // Waits until all copies but this job's have been read from shared memory, so the slot before is free.

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cuda_runtime_api.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <span>

@@ -16,10 +16,10 @@ __device__ void copy_row(const CopyRows& copy, const Segment& segment, std::int3
     Word words[kAccessesPerThread];
 #pragma unroll
     for (std::int32_t i = 0; i < kAccessesPerThread; ++i)
-      if (const std::int32_t word = begin + i * blockDim.x; word < num_words) words[i] = load_to_keep(from + word);
+      if (const std::int32_t word = begin + i * blockDim.x; word < num_words) words[i] = load_evict_last(from + word);
 #pragma unroll
     for (std::int32_t i = 0; i < kAccessesPerThread; ++i)
-      if (const std::int32_t word = begin + i * blockDim.x; word < num_words) store_to_leave(to + word, words[i]);
+      if (const std::int32_t word = begin + i * blockDim.x; word < num_words) store_evict_first(to + word, words[i]);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <vector_types.h>
+
 #include <cstdint>
 
 #include "shunt/dtype.hpp"

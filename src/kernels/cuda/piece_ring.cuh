@@ -12,7 +12,7 @@ namespace shunt::device {
 
 /// An L2 policy that evicts these bytes first, which leaves the cache to data that is read again, such as the matrices
 /// of a concurrent GEMM.
-__device__ inline std::uint64_t policy_of_passers_by() {
+__device__ inline std::uint64_t evict_first_policy() {
   std::uint64_t policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   return policy;
@@ -59,7 +59,7 @@ class PieceRing {
   }
 
   /// Waits until the data fetched into the slot has arrived. Called by all lanes.
-  __device__ void await(Place place) const {
+  __device__ void wait(Place place) const {
     while (!::cuda::ptx::mbarrier_try_wait_parity(arrivals_ + place.slot, place.parity)) {
     }
   }
@@ -77,7 +77,7 @@ class PieceRing {
   std::uint64_t* arrivals_;
   std::int32_t slot_bytes_;
   std::int32_t num_slots_;
-  std::uint64_t policy_ = policy_of_passers_by();
+  std::uint64_t policy_ = evict_first_policy();
 };
 
 #endif

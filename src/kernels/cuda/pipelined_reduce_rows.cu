@@ -165,7 +165,7 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
   Fetcher ahead(reduce, cut, shared);
   for (int stage = 0; stage < kStages; ++stage) ahead.fetch(own_address + stage * kStageVectors * 16);
 
-  SparingSumTree<kCount * kVectors> sums;
+  SkippingSumTree<kCount * kVectors> sums;
   int stage = 0;
   int run_index = 0;
   for (std::uint32_t job = first_job(); job < cut.num_jobs; job += job_stride()) {
@@ -177,7 +177,7 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
     for (std::uint32_t piece = cut.first_piece(job); piece < end_piece; ++piece) {
       std::int32_t first = 0;
       do {
-        await_fetches<kStages - 1>();
+        wait_for_fetches<kStages - 1>();
         const std::int32_t count = min(num_rows - first, kRowsAtOnce);
 #pragma unroll 1
         for (std::int32_t i = 0; i < count; ++i) {

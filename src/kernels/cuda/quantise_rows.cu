@@ -89,7 +89,7 @@ __device__ Quantised quantise(const Unit<In, kVector>& unit) {
 }
 
 template <int kVector>
-__device__ Quantised pass_on(const Unit<std::uint8_t, kVector>& unit, float scale) {
+__device__ Quantised copy_quantised(const Unit<std::uint8_t, kVector>& unit, float scale) {
   Quantised result;
   result.scale = scale;
 #pragma unroll
@@ -129,7 +129,7 @@ __device__ void store_elements(const Piece& piece, std::int32_t num_rows, std::i
   const auto num_words = static_cast<std::int32_t>(count / sizeof(Word));
   for (std::int32_t row = 0; row < num_rows; ++row)
     for (std::int32_t word = threadIdx.x; word < num_words; word += blockDim.x)
-      store_to_leave(reinterpret_cast<Word*>(piece.rows[row]) + word, words[word]);
+      store_evict_first(reinterpret_cast<Word*>(piece.rows[row]) + word, words[word]);
 }
 
 /// One thread per row starts a bulk copy. Before the barrier that precedes this call, each writer of shared memory must
@@ -177,7 +177,7 @@ __global__ void quantise_rows_kernel(const __grid_constant__ QuantiseRows quanti
   if constexpr (std::is_same_v<In, std::uint8_t>) {
     const std::int64_t per_row = scales_per_row(static_cast<std::size_t>(quantise_rows.hidden));
     const std::int64_t first_scale = token * per_row + first / std::int64_t{kScaleBlock};
-    result = pass_on(unit, at < count ? quantise_rows.scales[first_scale + scale] : 0.0f);
+    result = copy_quantised(unit, at < count ? quantise_rows.scales[first_scale + scale] : 0.0f);
   } else {
     result = quantise(unit);
   }

@@ -53,7 +53,7 @@ struct PaddedChoices {
   }
 
   /// Moves the slot by one, for an earlier token with the same expert.
-  __device__ void make_room(std::int32_t choice) {
+  __device__ void skip_row(std::int32_t choice) {
     if (key[choice] >= 0) atomicAdd(&slot[choice], 1);
   }
 
@@ -125,7 +125,7 @@ __device__ void send_token(const SendPadded& send, std::int32_t token, std::int3
     for (std::int32_t i = 0; i < kEntriesAtOnce; ++i) {
       const std::int32_t choice = is_expert(earlier[i]) ? choice_of[earlier[i]] : -1;
       const std::int32_t entry = begin + i * static_cast<std::int32_t>(blockDim.x);
-      if (choice >= 0 && is_first_mention(send, entry, earlier[i])) choices.make_room(choice);
+      if (choice >= 0 && is_first_mention(send, entry, earlier[i])) choices.skip_row(choice);
     }
   }
   __syncthreads();
@@ -137,7 +137,7 @@ __device__ void send_token(const SendPadded& send, std::int32_t token, std::int3
       auto* to = reinterpret_cast<Word*>(choices.rows[choice] + choices.slot[choice] * send.row_bytes);
 #pragma unroll
       for (std::int32_t i = 0; i < kAccessesPerThread; ++i)
-        if (const std::int32_t word = begin + i * blockDim.x; word < num_words) store_to_leave(to + word, words[i]);
+        if (const std::int32_t word = begin + i * blockDim.x; word < num_words) store_evict_first(to + word, words[i]);
     }
   }
   const float* const scales = send.scales + token * send.num_scales;

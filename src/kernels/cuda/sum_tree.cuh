@@ -62,7 +62,7 @@ struct SumTree {
 /// The same sums with fewer instructions and more branches, for kernels that are bound by instructions, not by memory:
 /// most ranks have one or two rows, and additions to empty sums are skipped.
 template <int kCount>
-struct SparingSumTree {
+struct SkippingSumTree {
   SumTree<kCount> tree;
   bool is_rank_open = false;  // else the rank sum has no terms, and its value is unspecified
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cuda_runtime_api.h>
+
 #include <cstdint>
 
 namespace shunt::device {
