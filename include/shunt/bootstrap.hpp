@@ -1,4 +1,4 @@
-// How ranks find each other before they are a world.
+// How the ranks of a job exchange bytes before they have a world.
 #pragma once
 
 #include <chrono>
@@ -15,27 +15,30 @@
 
 namespace shunt {
 
-/// All that World::create needs of a job: an all-gather of small byte strings among its ranks. Used while the world is
-/// made, and not afterwards. Derive from it to join ranks by other means; `shunt/mpi_bootstrap.hpp` does so for MPI.
+/// What World::create needs: an all-gather of small byte strings among the job's ranks. It is used only while the world
+/// is made. Derive from it to join ranks by other means; `shunt/mpi_bootstrap.hpp` does so for MPI.
 class Bootstrap {
  public:
   using Bytes = std::vector<std::byte>;
   using AllGather = std::function<std::vector<Bytes>(std::span<const std::byte> mine, std::chrono::milliseconds limit)>;
 
-  /// Of one rank's bytes; World::create sends a few hundred.
+  /// Upper bound on the bytes of one rank in an all-gather; World::create sends a few hundred.
   static constexpr std::size_t kMaxBytes = std::size_t{1} << 20;
 
-  /// What the launcher of this process offers (Environment::Launch): ranks of one machine find each other by the job's
-  /// name, ranks of several at MASTER_ADDR and MASTER_PORT, or by PMIx, and prove that they know the job's token.
-  /// Without a launcher, one rank. Collective; blocks until all ranks have come. Throws Error(invalid_argument) that
-  /// says which variables to set, Error(deadline) that names who is missing, Error(mismatch) for ranks that disagree
-  /// about the job, Error(peer_lost) for a rank that came and then ended, Error(system).
+  /// Uses what the launcher of this process offers (Environment::Launch); without a launcher, the job has one rank.
+  /// Ranks of one machine find each other by the job's name, ranks of several machines at MASTER_ADDR and MASTER_PORT
+  /// or by PMIx. Each rank proves that it has the job's token. Collective; blocks until all ranks have joined. Throws
+  /// - Error(invalid_argument) that lists the variables to set,
+  /// - Error(deadline) that names the missing ranks,
+  /// - Error(mismatch) if ranks disagree about the job,
+  /// - Error(peer_lost) if a rank joined and then ended,
+  /// - Error(system).
   static std::unique_ptr<Bootstrap> from_environment(const Environment& environment = Environment::read());
 
-  /// Ranks that are threads of this process, one bootstrap each.
+  /// One bootstrap per rank, for ranks that are threads of this process.
   static std::vector<std::unique_ptr<Bootstrap>> threads(std::int32_t num_ranks);
 
-  /// By a function that behaves as all_gather does, such as one over the store of a torch.distributed process group.
+  /// Wraps a function with the contract of all_gather, such as one over the store of a torch.distributed process group.
   static std::unique_ptr<Bootstrap> callback(RankId rank, std::int32_t size, AllGather all_gather);
 
   virtual ~Bootstrap() = default;
@@ -43,16 +46,16 @@ class Bootstrap {
   [[nodiscard]] virtual RankId rank() const = 0;
   [[nodiscard]] virtual std::int32_t size() const = 0;
 
-  /// Collective, in the same order on all ranks: everybody's bytes, by rank; lengths may differ. Blocks. Throws
-  /// Error(deadline) once the limit has passed, naming who is missing where that is known, and Error(peer_lost) that
-  /// names a rank which has ended, where that can be found out sooner.
+  /// Collective; all ranks make their calls in the same order. Returns every rank's bytes, by rank; lengths may differ.
+  /// Blocks. Throws Error(deadline) once the limit has passed, which names the missing ranks if they are known, and
+  /// Error(peer_lost), which names a rank that has ended, on bootstraps that detect this earlier.
   virtual std::vector<Bytes> all_gather(std::span<const std::byte> mine, std::chrono::milliseconds limit) = 0;
 
-  /// Known to the job's ranks and never sent; empty where there is no such thing. The world's connections are then only
-  /// as secret as what all_gather carries.
+  /// A secret that the job's ranks share and never send; empty if there is none. Without one, the world's connections
+  /// are only as secret as what all_gather carries.
   [[nodiscard]] virtual std::string secret() const { return {}; }
 
-  /// The address, as a number, at which other ranks have reached this one, or could; empty where that is not known.
+  /// The numeric address at which other ranks reached this one, or could; empty if unknown.
   [[nodiscard]] virtual std::string address() const { return {}; }
 };
 

@@ -1,4 +1,4 @@
-// Strong index types: a rank can't be passed where an expert is meant.
+// Strong index types: a RankId can't be passed as an ExpertId.
 #pragma once
 
 #include <compare>
@@ -18,18 +18,19 @@ struct Id {
   constexpr explicit Id(std::int32_t v) : value(v) {}
   constexpr explicit Id(std::size_t v) : value(static_cast<std::int32_t>(v)) {}
 
-  /// −1 stands for "none": a dropped expert, an unassigned slot.
+  /// −1 means "none": a dropped expert, an unassigned slot.
   [[nodiscard]] constexpr bool valid() const { return value >= 0; }
-  /// For indexing containers; call only on valid ids.
+  /// Index into containers; requires valid().
   [[nodiscard]] constexpr std::size_t index() const { return static_cast<std::size_t>(value); }
 
   constexpr auto operator<=>(const Id&) const = default;
 };
 
-using RankId = Id<struct RankTag>;          ///< one expert-parallel participant
-using NodeId = Id<struct NodeTag>;          ///< ranks that address each other's memory
-using HostId = Id<struct HostTag>;          ///< where a transport shares memory: one node, or several virtual ones
-using NicId = Id<struct NicTag>;            ///< a network interface of some host
+using RankId = Id<struct RankTag>;  ///< one expert-parallel participant
+using NodeId = Id<struct NodeTag>;  ///< ranks that address each other's memory
+using HostId =
+    Id<struct HostTag>;  ///< a machine within which a transport shares memory: one node or several virtual ones
+using NicId = Id<struct NicTag>;            ///< a network interface of a machine
 using ExpertId = Id<struct ExpertTag>;      ///< a logical expert, as the router names it
 using PhysicalId = Id<struct PhysicalTag>;  ///< one copy of an expert on one rank
 using TokenId = Id<struct TokenTag>;        ///< a token's index on its source rank

@@ -1,7 +1,7 @@
-// Ends the compilation where it can't succeed, with one error instead of dozens.
+// Stops the compilation with one error instead of dozens if the language is older than C++20.
 #pragma once
 
 #if __cplusplus < 202002L
-// A missing file ends the compilation at once; #error would let it go on.
+// A missing file stops the compilation at once; #error would let it continue.
 #include <shunt needs C++20: compile with -std=c++20 or later>
 #endif

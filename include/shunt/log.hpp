@@ -1,4 +1,4 @@
-// What the library has to say that is no Error: one line each, such as a connection that it refuses.
+// The library's log: one line per event that is not an Error, such as a refused connection.
 #pragma once
 
 #include <functional>
@@ -8,11 +8,11 @@
 
 namespace shunt {
 
-/// Lines end without a newline. Called by any thread, one call at a time; must not call shunt; what it throws is
-/// dropped.
+/// A line has no trailing newline. Called by any thread, one call at a time. Must not call shunt; its exceptions are
+/// discarded.
 using LogSink = std::function<void(std::string_view line)>;
 
-/// Where lines go from now on, for the whole process; none: to stderr, as at first. Any thread.
+/// Sends all later lines of the process to the sink; null restores the default, stderr. Any thread.
 void set_log_sink(LogSink sink);
 
 }  // namespace shunt

@@ -1,4 +1,4 @@
-// What this machine offers, as far as hwloc sees it; without hwloc, what the C++ library knows.
+// Properties of this machine, from hwloc; without hwloc, from the C++ library.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +10,12 @@ namespace shunt {
 
 struct Machine {
   std::string hostname;
-  std::string cpu;  ///< the model name, or empty where unknown
+  std::string cpu;  ///< the model name; empty if unknown
   int packages = 0;
-  int cores = 0;  ///< physical cores this process may use
+  int cores = 0;  ///< physical cores that this process may use
   int numa_nodes = 0;
-  std::size_t last_level_cache_bytes = 0;  ///< of one cache; 0 where unknown
-  int last_level_caches = 1;               ///< how many such caches there are
+  std::size_t last_level_cache_bytes = 0;  ///< size of one cache; 0 if unknown
+  int last_level_caches = 1;               ///< number of such caches
   std::size_t memory_bytes = 0;
 
   static Machine detect();

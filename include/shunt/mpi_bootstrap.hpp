@@ -1,9 +1,9 @@
-// Ranks of an MPI communicator. A header that users compile with their own MPI; the library itself needs none.
+// Bootstrap over an MPI communicator. Users compile this header with their own MPI; the library itself needs none.
 #pragma once
 
 #include "shunt/language.hpp"
 
-// After the language, which MPI's header would fail for otherwise.
+// After language.hpp, whose single error would otherwise be preceded by those of mpi.h.
 #include <mpi.h>
 
 #include <limits>
@@ -15,22 +15,21 @@
 
 namespace shunt {
 
-/// `MpiBootstrap mpi(MPI_COMM_WORLD); auto world = World::create(mpi);`. Collective; to be used between MPI_Init and
-/// MPI_Finalize, by a thread that may call MPI. Ranks of the world are those of the communicator. MPI does not tell of
-/// a rank that has ended; its launcher does. After a deadline the gather stays under way, and MPI_Finalize may wait for
-/// it.
+/// Usage: `MpiBootstrap mpi(MPI_COMM_WORLD); auto world = World::create(mpi);`. Collective. Use it between MPI_Init and
+/// MPI_Finalize, on a thread that may call MPI. The world has the communicator's ranks. MPI doesn't report a rank that
+/// has ended; its launcher does. After a deadline the gather stays pending, and MPI_Finalize may wait for it.
 class MpiBootstrap final : public Bootstrap {
  public:
   explicit MpiBootstrap(MPI_Comm communicator) {
     check(MPI_Comm_dup(communicator, &communicator_), "duplicate the communicator");
     check(MPI_Comm_set_errhandler(communicator_, MPI_ERRORS_RETURN), "return errors");
-    check(MPI_Comm_rank(communicator_, &rank_), "tell the rank");
-    check(MPI_Comm_size(communicator_, &size_), "tell the size");
+    check(MPI_Comm_rank(communicator_, &rank_), "get the rank");
+    check(MPI_Comm_size(communicator_, &size_), "get the size");
   }
   MpiBootstrap(const MpiBootstrap&) = delete;
   MpiBootstrap& operator=(const MpiBootstrap&) = delete;
   ~MpiBootstrap() override {
-    // A gather that has not ended needs its buffers and its communicator; after a fault they are left to the process.
+    // A pending gather needs its buffers and its communicator; after a failure they are leaked.
     if (!is_broken_) MPI_Comm_free(&communicator_);
   }
 

@@ -1,4 +1,4 @@
-// What the router decided: per token its top-k experts and weights.
+// The router's decision: top-k experts and weights per token.
 #pragma once
 
 #include <concepts>
@@ -55,17 +55,18 @@ class ExpertIds {
   bool is_wide_ = false;
 };
 
-/// A view. On hosts the arrays are read while the plan is made, and not kept. An engine on a device reads them when the
-/// plan's turn on the stream comes or, in layout `padded`, when dispatch's does.
+/// A view. Engines on host memory read the arrays while the plan is made, and don't keep them. Engines on devices read
+/// them when the stream executes the plan or, in layout `padded`, the dispatch.
 struct Routing {
   /// [tokens, topk] logical experts; −1 = dropped. A token names an expert at most once.
   ExpertIds experts = {};
-  /// [tokens, topk], finite, or empty for all ones. The weight of a dropped entry is ignored. Devices of one node do
-  /// not look whether weights are finite.
+  /// [tokens, topk], finite, or empty for all ones. The weight of a dropped entry is ignored. Engines on devices of one
+  /// node do not check that weights are finite.
   std::span<const float> weights = {};
   /// 1 to kMaxTopK.
   std::int32_t topk = 1;
-  /// Where both arrays lie. An engine on a device copies what lies elsewhere, for which the host waits.
+  /// The memory that holds both arrays. An engine on a device copies arrays in other memory, and its host waits for
+  /// that.
   Memory memory = Memory::host();
 
   static constexpr std::int32_t kMaxTopK = 64;

@@ -1,4 +1,4 @@
-// A CUDA stream, by its pointer alone: what includes this needs no CUDA header.
+// A CUDA stream as an opaque pointer: including this needs no CUDA header.
 #pragma once
 
 #include "shunt/language.hpp"
@@ -7,7 +7,7 @@ struct CUstream_st;
 
 namespace shunt {
 
-/// What CUDA calls cudaStream_t.
+/// The same type as cudaStream_t.
 using Stream = CUstream_st*;
 
 }  // namespace shunt

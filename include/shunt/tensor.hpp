@@ -1,4 +1,4 @@
-// Row-major matrices: a pointer, a dtype, a shape, where the memory lies and, where shunt owns it, a reference to it.
+// Row-major matrices: pointer, dtype, shape, kind of memory and, if shunt owns the memory, a reference to it.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace shunt {
 
-/// Where memory lies: in host memory, or on a CUDA device.
+/// A kind of memory: host memory, or that of a CUDA device.
 struct Memory {
   std::int32_t device = -1;  ///< −1: host memory
 
@@ -26,27 +26,26 @@ struct BasicTensor {
   DType dtype = DType::f32;
   std::int64_t rows = 0;
   std::int64_t cols = 0;
-  /// Keeps the memory alive; empty when the tensor merely borrows the caller's memory.
+  /// Keeps the memory alive; null if the tensor borrows the caller's memory.
   std::shared_ptr<const void> owner = nullptr;
   Memory memory = Memory::host();
-  /// Elements from the beginning of a row to that of the next one, at least cols; 0: cols.
+  /// Elements from the start of a row to the start of the next, at least cols; 0 means cols.
   std::int64_t row_stride = 0;
 
   [[nodiscard]] std::size_t row_bytes() const { return static_cast<std::size_t>(cols) * size_of(dtype); }
-  /// Of all elements, without what lies between rows.
+  /// Bytes of all elements, without the gaps between rows.
   [[nodiscard]] std::size_t bytes() const { return static_cast<std::size_t>(rows) * row_bytes(); }
   [[nodiscard]] std::size_t stride_bytes() const {
     return row_stride == 0 ? row_bytes() : static_cast<std::size_t>(row_stride) * size_of(dtype);
   }
-  /// From the first byte to the end of the last row.
+  /// Bytes from the start of the first row to the end of the last.
   [[nodiscard]] std::size_t extent_bytes() const {
     return rows == 0 ? 0 : static_cast<std::size_t>(rows - 1) * stride_bytes() + row_bytes();
   }
   [[nodiscard]] bool is_contiguous() const { return extent_bytes() == bytes(); }
   [[nodiscard]] Byte* row(std::int64_t i) const { return data + static_cast<std::size_t>(i) * stride_bytes(); }
 
-  /// The elements of a contiguous tensor as T, which the caller must choose to match dtype (float, std::uint16_t,
-  /// std::uint8_t).
+  /// The elements of a contiguous tensor as T, which must match dtype (float, std::uint16_t, std::uint8_t).
   template <class T>
   [[nodiscard]] auto as() const {
     using Element = std::conditional_t<std::is_const_v<Byte>, const T, T>;
@@ -54,10 +53,10 @@ struct BasicTensor {
   }
 };
 
-/// A tensor that may be written through.
+/// A writable tensor.
 using Tensor = BasicTensor<std::byte>;
 
-/// A tensor that is only read.
+/// A read-only tensor.
 struct ConstTensor : BasicTensor<const std::byte> {
   ConstTensor() = default;
   explicit ConstTensor(BasicTensor<const std::byte> tensor) : BasicTensor(std::move(tensor)) {}

@@ -1,4 +1,4 @@
-// A handle on an operation that is under way.
+// Handle to an operation in flight.
 #pragma once
 
 #include <cstdint>
@@ -11,32 +11,33 @@
 
 namespace shunt {
 
-/// Tickets that a rank may hold at a time, over all its engines on host memory and between nodes, on worlds of one
-/// World::spawn, from_environment or create: those that were neither waited for nor destroyed, whether their operations
-/// are complete or not. The call that would make one more throws Error(invalid_argument) before anything is sent, and
-/// can be repeated. Engines on devices of one node have no such limit.
+/// Upper bound on the tickets that a rank holds at a time: those neither waited for nor destroyed, whether or not their
+/// operations are complete. They are counted over all its engines on host memory and between nodes, on worlds of one
+/// World::spawn, from_environment or create. The call that would exceed it throws Error(invalid_argument) before
+/// anything is sent, and can be repeated. Engines on devices of one node have no such limit.
 inline constexpr int kMostTickets = 4096;
 
-/// The part of an operation that tickets need.
+/// The interface of an operation to its ticket.
 class Pending {
  public:
   virtual ~Pending() = default;
-  /// The host waits. Throws the Error that ended the operation.
+  /// Blocks the host. Throws the Error that ended the operation.
   virtual void wait() = 0;
-  /// What is put on the stream later finds the operation complete.
+  /// Orders later work on the stream after the operation.
   virtual void wait_on(Stream stream) = 0;
   [[nodiscard]] virtual bool done() const = 0;
-  /// What a ticket does when it is destroyed before it was waited for. `unwinding`: because of an exception.
+  /// Called if a ticket is destroyed before it was waited for. unwinding: an exception is the cause.
   virtual void drop(bool unwinding) = 0;
 };
 
 /// Move-only; one thread at a time. Complete means: this rank's output is whole *and* its inputs may be reused. The
-/// operation proceeds whether or not anyone waits.
+/// operation proceeds whether or not a thread waits.
 ///
-/// The destructor makes memory safe to reuse, and drops the Error if there is one. With host memory, and between nodes,
-/// it waits; while an exception is unwinding for the liveness limit at most, and then it poisons the world
-/// (peer_failed). On devices of one node it is wait_on(the stream that the call was given), which is captured while
-/// that stream is.
+/// The destructor makes the memory safe to reuse, and discards the operation's Error, if any.
+/// - On host memory and between nodes, it waits. While an exception unwinds, it waits for the liveness limit at most,
+///   then poisons the world (peer_failed).
+/// - On devices of one node, it calls wait_on() with the stream that was passed to the operation; if that stream is
+///   being captured, so is this.
 template <class Result>
 class Ticket {
  public:
@@ -53,7 +54,7 @@ class Ticket {
   }
   ~Ticket() { drop(); }
 
-  /// The host waits. Call it once; it ends the ticket. Throws the Error that ended the operation.
+  /// Blocks the host until the operation is complete. Throws the Error that ended it. Call it once; it ends the ticket.
   Result wait() {
     const auto pending = std::move(pending_);
     if (!pending) fail_spent();
@@ -61,11 +62,11 @@ class Ticket {
     return std::move(result_);
   }
 
-  /// What is put on the stream after this call starts when the operation is complete, and may use the result. The host
-  /// goes on, but for engines on host memory and between nodes, where it waits. May be called for several streams. If
-  /// the operation fails on a device, the stream goes on with poisoned outputs, and Engine::check() throws the Error.
+  /// Work that is put on the stream after this call starts when the operation is complete, and may use the result. The
+  /// host does not wait, except for engines on host memory and between nodes. May be called for several streams. If the
+  /// operation fails on a device, the stream continues with poisoned outputs, and Engine::check() throws the Error.
   ///
-  /// `run`: of experts, from 0 to num_runs() − 1; what follows may use the rows of that run.
+  /// run: a run of experts, from 0 to num_runs() − 1, whose rows later work may use.
   Result wait_on(Stream stream, std::int32_t run = 0) {
     if (!pending_) fail_spent();
     if (run < 0 || run >= num_runs())
@@ -73,10 +74,10 @@ class Ticket {
     pending_->wait_on(stream);
     return result_;
   }
-  /// Into how many parts, by ascending expert, the result becomes ready.
+  /// Number of runs, by ascending expert, in which the result becomes ready.
   [[nodiscard]] std::int32_t num_runs() const { return 1; }
 
-  /// Never blocks. True also when wait() would throw at once.
+  /// Never blocks. Also true if wait() would throw at once.
   [[nodiscard]] bool done() const { return !pending_ || pending_->done(); }
 
  private:
@@ -87,7 +88,7 @@ class Ticket {
     if (!pending_) return;
     try {
       pending_->drop(std::uncaught_exceptions() > exceptions_at_birth_);
-    } catch (...) {  // NOLINT: whoever drops a ticket does not ask how it ended
+    } catch (...) {  // NOLINT: a destroyed ticket discards its operation's Error
     }
     pending_.reset();
   }

@@ -1,4 +1,4 @@
-// Which rank lives on which node.
+// Assignment of ranks to nodes.
 #pragma once
 
 #include <cstdint>
@@ -10,28 +10,28 @@
 
 namespace shunt {
 
-/// Immutable. Nodes may be virtual: declared on one host, they change the reduction tree and the traffic counts
-/// exactly as real ones would.
+/// Immutable. Nodes may be virtual: declared on one machine, they change the reduction tree and the traffic counts
+/// exactly as real ones do.
 class Topology {
  public:
   static constexpr std::int32_t kMaxRanks = 1 << 20;
-  /// On one host every rank maps every other's segment and holds two descriptors of it.
+  /// On one machine, every rank maps every other rank's segment and holds two descriptors for it.
   static constexpr std::int32_t kMaxRanksPerHost = 4096;
 
   static Topology single_node(std::int32_t num_ranks);
 
-  /// Ranks in order, in num_nodes runs that differ by at most one rank. Throws Error(invalid_argument) for more than
-  /// kMaxRanks, and for nodes without a rank.
+  /// Divides the ranks, in order, into num_nodes runs that differ by at most one rank. Throws Error(invalid_argument)
+  /// for more than kMaxRanks ranks, and for nodes without a rank.
   static Topology virtual_nodes(std::int32_t num_ranks, std::int32_t num_nodes);
 
   /// nodes[rank]; every node from 0 to the largest must occur.
   static Topology from_nodes(std::vector<NodeId> nodes);
 
-  /// Read from JSON: {"nodes": [[0, 1], [2, 3]]}, the ranks of each node. Each rank from 0 to the largest stands there
-  /// once. Throws Error(invalid_argument) that names the file, and the line or the key that is wrong.
+  /// Reads JSON such as {"nodes": [[0, 1], [2, 3]]}, which lists the ranks of each node. Each rank from 0 to the
+  /// largest occurs once. Throws Error(invalid_argument) that names the file, and the line or key that is wrong.
   static Topology from_file(const std::string& path);
 
-  /// The topology of these ranks alone, in this order; nodes keep theirs and are numbered anew.
+  /// The topology of these ranks only, in this order. Ranks of one node stay on one node; nodes are renumbered.
   [[nodiscard]] Topology subset(std::span<const RankId> ranks) const;
 
   [[nodiscard]] std::int32_t num_ranks() const { return static_cast<std::int32_t>(node_.size()); }
@@ -43,8 +43,7 @@ class Topology {
     const auto begin = first_rank_[node.index()];
     return std::span(ranks_).subspan(begin, first_rank_[node.index() + 1] - begin);
   }
-  /// The rank that stands for `rank` on a node: the one of the same index there, counted round where the node is
-  /// smaller.
+  /// The rank that represents `rank` on a node: the one with the same index there, modulo the node's size.
   [[nodiscard]] RankId counterpart(RankId rank, NodeId node) const {
     const auto there = ranks(node);
     return there[index_in_node_[rank.index()] % there.size()];

@@ -1,4 +1,4 @@
-// Records what is planned for as a routing trace.
+// Records the routings of plans as a routing trace.
 #pragma once
 
 #include <cstdint>
@@ -11,49 +11,49 @@
 
 namespace shunt {
 
-/// What a recorder keeps of a model's routings. The routing at plan() has no scores, so the trace has none.
+/// What a recorder keeps of a model's routings. Routings have no scores, so the trace has none.
 struct TraceRecorderOptions {
   std::int32_t layers = 0;
   std::int32_t experts = 0;
   std::int32_t topk = 0;
   bool weights = true;
-  /// Of the tokens of a layer beyond these, only their number is kept.
+  /// Tokens of a layer beyond these are only counted.
   std::int64_t max_tokens_per_layer = std::int64_t{1} << 20;
 };
 
-/// Engines whose options name it record every routing that they made a plan of, as it was given, before any limit on
-/// capacity; a plan that failed leaves nothing. The rank of the engine's world is the tokens' source. Recording changes
-/// no result.
+/// Engines whose options refer to the recorder record the routing of every plan they make, as it was passed, before any
+/// limit on capacity; a plan that failed records nothing. The source of the tokens is the rank in the engine's world.
+/// Recording changes no result.
 ///
 /// All members may be called from any thread. Ranks that are processes each make a recorder in their own process, with
-/// a file of its own. Ranks that are threads may share one, whose file then holds their tokens in the order in which
-/// plans were completed; with one each, files are the same on every run. Memory is bounded as TraceWriter's; a full
+/// its own file. Ranks that are threads may share one, whose file then holds their tokens in the order in which plans
+/// were completed; with one recorder each, files are the same on every run. Memory is bounded as TraceWriter's; a full
 /// buffer is written by the thread that plans.
 class TraceRecorder {
  public:
   /// Throws as TraceWriter does.
   TraceRecorder(const std::string& path, const TraceRecorderOptions& options);
-  /// Unless finish() succeeded, no file remains.
+  /// Removes the file unless finish() succeeded.
   ~TraceRecorder();
   TraceRecorder(const TraceRecorder&) = delete;
   TraceRecorder& operator=(const TraceRecorder&) = delete;
 
   [[nodiscard]] const TraceShape& shape() const;
 
-  /// What engines call. Throws Error(invalid_argument) for what TraceWriter::append() refuses. Where the file can't be
-  /// written, recording ends and training goes on: finish() and check() tell.
+  /// Called by engines. Throws Error(invalid_argument) where TraceWriter::append() does. If the file can't be written,
+  /// recording ends without an exception here, so that training continues; check() and finish() throw the Error.
   void record(std::int32_t layer, const Routing& routing, RankId source);
 
-  /// Tokens of all layers that are recorded, and those that came after a layer's limit, after a failure, or after
-  /// finish().
+  /// Tokens of all layers that were recorded, and those that were skipped: beyond a layer's limit, after a failure, or
+  /// after finish().
   [[nodiscard]] std::int64_t num_recorded() const;
   [[nodiscard]] std::int64_t num_skipped() const;
 
-  /// Throws the Error(system) that ended recording, if one did.
+  /// Throws the Error(system) that ended recording, if any.
   void check() const;
 
-  /// Completes the file; what is recorded later is skipped. Throws as check() does, and where the file can't be
-  /// completed. Once it has succeeded, further calls do nothing.
+  /// Completes the file; later tokens are skipped. Throws as check() does, and if the file can't be completed. After a
+  /// success, further calls do nothing.
   void finish();
 
  private:
@@ -61,9 +61,9 @@ class TraceRecorder {
   std::unique_ptr<Impl> impl_;
 };
 
-/// What an engine records to.
+/// Where an engine records.
 struct TraceTarget {
-  std::shared_ptr<TraceRecorder> recorder;  ///< none: nothing is recorded
+  std::shared_ptr<TraceRecorder> recorder;  ///< null: nothing is recorded
   std::int32_t layer = 0;                   ///< the engine's layer in the trace
 };
 

@@ -22,7 +22,7 @@ std::vector<std::string> places_of(const std::string& file) {
     owners.insert(owners.begin(), self.dli_fname);
   std::vector<std::string> places;
   for (const std::string& owner : owners) {
-    std::error_code ignored;  // then the system looks
+    std::error_code ignored;  // then the system searches
     const auto folder = std::filesystem::canonical(owner, ignored).parent_path();
     for (const auto& place : {folder / file, folder / ".." / "lib" / file, folder / ".." / SHUNT_LIBDIR / file})
       if (!folder.empty() && std::filesystem::exists(place, ignored)) places.push_back(place.string());

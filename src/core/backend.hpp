@@ -1,28 +1,28 @@
-// Libraries of shunt that hold what needs somebody else's library. They lie beside it and are loaded when they are
-// used, so that nothing else needs UCX or PMIx to be installed.
+// Backends: shared libraries of shunt that depend on third-party libraries. They are installed beside shunt and loaded
+// at first use, so that nothing else needs UCX or PMIx to be installed.
 #pragma once
 
 #include <string>
 
 namespace shunt {
 
-/// What such a library gives by its function kBackendEntry.
+/// The result of a backend's function kBackendEntry.
 struct Backend {
-  const char* build;      ///< build_id() when it was built
+  const char* build;      ///< build_id() of the backend
   const void* functions;  ///< a struct that the backend's header declares
 };
 inline constexpr const char* kBackendEntry = "shunt_backend";
 
 struct LoadedBackend {
   const void* functions = nullptr;
-  std::string why_not;  ///< says what to do where there are none
+  std::string why_not;  ///< if functions is null: the reason, and what to do
 };
 
-/// Loads libshunt_NAME.so, once for each: from where this library or program lies, from ../lib beside it, or from
-/// wherever the system looks. Signal handlers that libraries install meanwhile are taken back.
+/// Loads libshunt_NAME.so, once for each name: from the folder of this library or program, from ../lib beside it, or
+/// from the system's search path. Restores signal handlers that libraries replace while they are loaded.
 const LoadedBackend& load_backend(const std::string& name);
 
-/// Throws Error(unsupported) that says what to do.
+/// Throws Error(unsupported) with the reason and what to do.
 template <class Functions>
 const Functions& require_backend(const std::string& name);
 

@@ -19,13 +19,13 @@ Curve curve(JsonFields& fields, const std::string& key) {
   return points;
 }
 
-/// A preset that is named with a number of ranks, which may be out of range.
+/// A preset with its number of ranks replaced; the number may be out of range.
 struct SizedPreset {
   std::string preset;
   std::int64_t ranks;
 };
 
-/// Of "a100x64". None where the name is not a preset's with an x and digits behind it.
+/// Parses names such as "a100x64". None unless the name is a preset's, an x and digits.
 std::optional<SizedPreset> find_sized_preset(const std::string& name) {
   const auto x = name.rfind('x');
   if (x == std::string::npos) return std::nullopt;
@@ -34,7 +34,7 @@ std::optional<SizedPreset> find_sized_preset(const std::string& name) {
   if (std::none_of(all.begin(), all.end(), [&](const Preset& each) { return each.name == preset; }) || digits.empty() ||
       digits.find_first_not_of("0123456789") != std::string::npos)
     return std::nullopt;
-  std::int64_t ranks = INT64_MAX;  // where there are more digits than fit
+  std::int64_t ranks = INT64_MAX;  // if there are too many digits
   std::from_chars(digits.data(), digits.data() + digits.size(), ranks);
   return SizedPreset{preset, ranks};
 }

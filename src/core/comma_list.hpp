@@ -1,4 +1,4 @@
-// Lists as variables hold them.
+// Comma-separated lists in environment variables.
 #pragma once
 
 #include <sstream>
@@ -7,7 +7,7 @@
 
 namespace shunt {
 
-/// Of "a,b,c"; none of "".
+/// The items of "a,b,c"; no items for "".
 inline std::vector<std::string> items_of(const std::string& comma_list) {
   std::vector<std::string> items;
   std::istringstream list(comma_list);

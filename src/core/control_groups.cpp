@@ -16,10 +16,10 @@ constexpr double kUnlimited = std::numeric_limits<double>::infinity();
 
 double number_in(const fs::path& path) {
   double value = 0;
-  return std::ifstream(path) >> value ? value : kUnlimited;  // "max" is no number: no limit
+  return std::ifstream(path) >> value ? value : kUnlimited;  // "max" does not parse: no limit
 }
 
-/// Where a version of control groups tells of memory.
+/// The files in which a version of control groups reports memory.
 struct MemoryFiles {
   const char* mount;
   const char* limit;
@@ -33,7 +33,7 @@ constexpr MemoryFiles kVersion1 = {"sys/fs/cgroup/memory",
                                    {"total_inactive_file", "total_active_file"}};
 constexpr MemoryFiles kVersion2 = {"sys/fs/cgroup", "memory.max", "memory.current", {"inactive_file", "active_file"}};
 
-/// Version 1 without a limit says so by a number of this size or more.
+/// Version 1 reports "no limit" as a number of at least this size.
 constexpr double kNoLimitOfVersion1 = 0x1p62;
 
 double file_cache_bytes(const fs::path& group, const MemoryFiles& files) {
@@ -56,7 +56,7 @@ void narrow_memory(GroupLimits& limits, const fs::path& group, const MemoryFiles
 }
 
 void narrow_cpus(GroupLimits& limits, double quota, double period) {
-  if (quota > 0 && quota != kUnlimited && period > 0 && period != kUnlimited)  // -1 is none
+  if (quota > 0 && quota != kUnlimited && period > 0 && period != kUnlimited)  // -1 means no limit
     limits.cpus = std::min(limits.cpus, quota / period);
 }
 
@@ -70,8 +70,8 @@ bool lists(const std::string& controllers, const char* name) {
   return ("," + controllers + ",").find(std::string(",") + name + ",") != std::string::npos;
 }
 
-/// visit(folder) for a group and those around it, up to the one that is mounted. A container may know its group by a
-/// path that it doesn't see; what it sees then is the group itself, mounted.
+/// Calls visit(folder) for a group and its ancestors, up to the mounted root. A container may have a group path that is
+/// not visible to it; then the mounted root is its own group.
 template <class Visit>
 void climb(const fs::path& mount, const std::string& path, const Visit& visit) {
   for (fs::path group = fs::path(path).relative_path();; group = group.parent_path()) {

@@ -1,19 +1,20 @@
-// What the control groups of this process (v1 or v2), and those around them, let it have.
+// Resource limits of this process by control groups (v1 or v2), including those of enclosing groups.
 #pragma once
 
 #include <filesystem>
 
 namespace shunt {
 
-/// Each is infinity where no group says anything.
+/// Infinity if no group has the limit.
 struct GroupLimits {
   double memory_bytes;
-  /// What is left of it. Caches of files count as free, as the system gives them up before it refuses memory.
+  /// The part of it that is free. Caches of files count as free, because the system drops them before it refuses
+  /// memory.
   double memory_room_bytes;
-  double cpus;  ///< of time, as in 1.5
+  double cpus;  ///< as CPU time per time, such as 1.5
 };
 
-/// root: of the files that tell, /proc and /sys.
+/// root: the folder that contains /proc and /sys.
 GroupLimits read_group_limits(const std::filesystem::path& root = "/");
 
 }  // namespace shunt

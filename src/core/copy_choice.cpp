@@ -1,7 +1,6 @@
 #include "shunt/copy_choice.hpp"
 
 #include "core/copy_choice.hpp"
-#include "core/copy_tables.hpp"
 #include "core/fail.hpp"
 
 namespace shunt {

@@ -1,32 +1,67 @@
-// The rule by which copies are chosen, for hosts and devices alike (constexpr functions are both). What the rule is
-// for: include/shunt/copy_choice.hpp.
+// An expert map and its topology in the form that core/copy_choice.hpp reads.
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
-#include "core/copy_tables.hpp"
+#include "shunt/expert_map.hpp"
 #include "shunt/routing.hpp"
+#include "shunt/topology.hpp"
 
 namespace shunt {
 
-/// Spreads close numbers over 32 bits (the finaliser of MurmurHash3).
+/// Views of arrays. Values that are read together are adjacent.
+struct CopyTables {
+  struct alignas(16) Expert {
+    std::int32_t only_copy;  ///< physical; −1 if there are several, and then rank and node are unspecified
+    std::int32_t rank;
+    std::int32_t node;
+    std::uint32_t hash;
+  };
+  struct alignas(16) Copy {
+    std::int32_t physical;
+    std::int32_t rank;
+    std::int32_t node;
+    std::int32_t share;
+  };
+
+  std::int32_t num_experts;
+  const Expert* experts;             ///< [experts]
+  const std::int32_t* copies_begin;  ///< [experts + 1]
+  const Copy* copies;                ///< by expert, then rank
+};
+
+/// Owns the arrays of CopyTables.
+struct CopyArrays {
+  CopyArrays(const ExpertMap& map, const Topology& topology);
+
+  std::vector<CopyTables::Expert> experts;
+  std::vector<std::int32_t> copies_begin;
+  std::vector<CopyTables::Copy> copies;
+
+  [[nodiscard]] CopyTables tables() const {
+    return {static_cast<std::int32_t>(experts.size()), experts.data(), copies_begin.data(), copies.data()};
+  }
+};
+
+/// Distributes nearby numbers over 32 bits (the finaliser of MurmurHash3).
 constexpr std::uint32_t spread_bits(std::uint32_t value) {
   value = (value ^ (value >> 16)) * 0x85ebca6bu;
   value = (value ^ (value >> 13)) * 0xc2b2ae35u;
   return value ^ (value >> 16);
 }
 
-/// A token's hash is the sum over its experts, so that their order does not count.
+/// A token's hash is the sum over its experts, so that it does not depend on their order.
 constexpr std::uint32_t hash_of_expert(std::int32_t expert) {
   return spread_bits(static_cast<std::uint32_t>(expert) + 0x9e3779b9u);
 }
 
-/// A token's number for one of its experts, from its hash.
+/// A pseudo-random number for one expert of a token, from the token's hash.
 constexpr std::uint32_t draw(std::uint32_t hash, std::int32_t expert) {
   return spread_bits(hash + static_cast<std::uint32_t>(expert));
 }
 
-/// The ranks and nodes that a token needs already, where there are few: the node of its source at first.
+/// The ranks and nodes that a token already uses, initially its source's node; for few ranks.
 class NeededBits {
  public:
   static constexpr std::int32_t kMaxRanks = 64;
@@ -82,7 +117,8 @@ class NeededList {
   std::int32_t nodes_[Routing::kMaxTopK]{};
 };
 
-/// Calls use(needed) with what serves so many ranks; nothing is needed yet but the source's node.
+/// Calls use(needed) with a NeededBits or a NeededList, depending on the number of ranks, initialised with the source's
+/// node.
 template <class Use>
 constexpr void with_needed(std::int32_t num_ranks, std::int32_t source_node, const Use& use) {
   if (num_ranks <= NeededBits::kMaxRanks) {
@@ -94,8 +130,8 @@ constexpr void with_needed(std::int32_t num_ranks, std::int32_t source_node, con
   }
 }
 
-/// How far a copy is out of a token's way: 0 for a rank that it needs already, 1 for its source, 2 for a node that it
-/// needs already, 3 elsewhere.
+/// Cost class of a copy: 0 for a rank that the token already uses, 1 for its source, 2 for a node that it already uses,
+/// 3 elsewhere.
 template <class Needed>
 constexpr int detour_to(const CopyTables::Copy& copy, std::int32_t source, const Needed& needed) {
   const int to_node = needed.has_node(copy.node) ? 2 : 3;
@@ -103,11 +139,12 @@ constexpr int detour_to(const CopyTables::Copy& copy, std::int32_t source, const
   return needed.has_rank(copy.rank) ? 0 : to_rank;
 }
 
-/// The copy of an expert that has several: [begin, begin + num). `drawn` is the token's hash with the expert.
+/// The copy that serves a token, for an expert with the copies [begin, begin + num), num ≥ 2. drawn: draw() for the
+/// token and the expert.
 template <class Needed>
 constexpr const CopyTables::Copy& choose_copy(const CopyTables::Copy* begin, std::int32_t num, std::uint32_t drawn,
                                               std::int32_t source, const Needed& needed) {
-  // Without branches on what a token needs, which no machine could predict.
+  // Without branches that depend on the token, because they would be mispredicted.
   const auto detour = [&](std::int32_t i) { return detour_to(begin[i], source, needed); };
   int least = 3;
   for (std::int32_t i = 0; i < num; ++i) {
@@ -129,13 +166,13 @@ constexpr const CopyTables::Copy& choose_copy(const CopyTables::Copy* begin, std
   return begin[chosen];
 }
 
-/// choose_copy() where there are two, as a table: for every state of the two ranks and nodes, the draws that go to the
-/// first. Pays where many tokens name the expert.
+/// choose_copy() for two copies as a table: for every state of the two ranks and nodes, the bound on draws that select
+/// the first copy. Pays off if many tokens name the expert.
 class TwoCopies {
  public:
   constexpr TwoCopies(const CopyTables::Copy* both, std::int32_t source) : both_{both[0], both[1]} {
     const std::uint64_t shares = static_cast<std::uint64_t>(both[0].share) + static_cast<std::uint64_t>(both[1].share);
-    // Where both are as good: below this, drawn × shares >> 32 is less than the first's share.
+    // If both copies are equally good: for draws below this, drawn × shares >> 32 is less than the first's share.
     const std::uint64_t turns = ((static_cast<std::uint64_t>(both[0].share) << 32) + shares - 1) / shares;
     for (std::uint32_t state = 0; state < kStates; ++state) {
       const int first = detour_to(both[0], source, Seen{(state & 1) != 0, (state & 2) != 0});
@@ -164,8 +201,8 @@ class TwoCopies {
   std::uint64_t to_first_[kStates]{};
 };
 
-/// Calls use(choice, physical expert) for each of a token's experts, in any order. experts[choice] gives them, each at
-/// most once; −1, and whatever else is no expert: dropped. `needed` is as with_needed() makes it.
+/// Calls use(choice, physical expert) for each of a token's experts, in any order. experts[choice]: each at most once;
+/// −1 and other invalid experts are dropped. needed: initialised by with_needed().
 template <class Experts, class Needed, class Use>
 constexpr void choose_copies(const CopyTables& map, std::int32_t source, const Experts& experts, std::int32_t topk,
                              Needed& needed, const Use& use) {

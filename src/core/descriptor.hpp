@@ -1,17 +1,17 @@
-// One open descriptor, never a standard one.
+// Ownership of file descriptors, which are never standard ones.
 #pragma once
 
 #include <utility>
 
 namespace shunt {
 
-/// Moves a descriptor above 2, closing the old one; −1 stays −1, and errno as it was. Where a program was started with
-/// closed standard streams, the next file or socket opened takes their place, and what is printed would be written into
-/// it. Close-on-exec. Throws Error(system).
+/// Moves a descriptor above 2, closing the old one; −1 stays −1, and errno is preserved. If a program was started with
+/// closed standard streams, a newly opened file or socket would take their number, and printed text would be written
+/// into it. Close-on-exec. Throws Error(system).
 int above_standard(int fd);
 
-/// Owns one descriptor; −1 is none. Every descriptor here is close-on-exec, so that a rank's own children don't keep
-/// its sockets open after its death.
+/// Owns one descriptor; −1 is none. All are close-on-exec, so that a rank's child processes don't keep its sockets open
+/// after its death.
 class Descriptor {
  public:
   Descriptor() = default;

@@ -1,4 +1,4 @@
-// What people should know but no program reads: warnings, progress, why a run failed.
+// Output for people, which no program parses: warnings, progress, the reason why a run failed.
 #pragma once
 
 #include <fmt/format.h>
@@ -8,8 +8,7 @@
 
 namespace shunt {
 
-/// Prints to stderr. Text that can't be written is lost: fmt::print would throw, and a full disk under a log is no
-/// reason to end the process.
+/// Prints to stderr and ignores errors: fmt::print would throw, and a full disk under a log should not end the process.
 template <class... Args>
 void print_diagnostic(fmt::format_string<Args...> text, Args&&... args) {
   const std::string line = fmt::format(text, std::forward<Args>(args)...);

@@ -39,8 +39,8 @@ struct Convention {
   const char* name;
   const char* rank;
   const char* size;
-  const char* local_size;             // nullptr: not told
-  const char* local_rank;             // nullptr: not told
+  const char* local_size;             // nullptr: not available
+  const char* local_rank;             // nullptr: not available
   std::array<const char*, 2> job_id;  // together they name the job; each may be nullptr
 };
 
@@ -54,7 +54,7 @@ constexpr Convention kConventions[] = {
      "OMPI_COMM_WORLD_LOCAL_SIZE",
      "OMPI_COMM_WORLD_LOCAL_RANK",
      {"PMIX_NAMESPACE", nullptr}},
-    // Of the step, not of the allocation: a batch script is no rank.
+    // Counts of the step, not of the allocation: a batch script is not a rank.
     {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", nullptr, "SLURM_LOCALID", {"SLURM_JOB_ID", "SLURM_STEP_ID"}},
 };
 
@@ -90,7 +90,7 @@ std::optional<Environment::Launch> find_launch() {
     launch.rank = int32(convention.rank, 0, 0);
     const bool is_for_one_host = launch.convention == "shunt";
     launch.size = int32(convention.size, 1, 1, is_for_one_host ? Topology::kMaxRanksPerHost : Topology::kMaxRanks);
-    // Who sets a token means several hosts, which only PyTorch's launchers count. The meeting finds them by itself.
+    // A token means several machines, whose ranks only PyTorch's launchers count. The bootstrap finds them by itself.
     const std::int32_t on_this_host =
         launch.convention == "env" && launch.size > 1 && text("SHUNT_JOB_TOKEN") ? 1 : launch.size;
     launch.local_size = convention.local_size ? int32(convention.local_size, on_this_host, 1) : launch.size;
@@ -100,7 +100,7 @@ std::optional<Environment::Launch> find_launch() {
       fail(ErrorCode::invalid_argument, "{}={} does not fit {}={}", convention.rank, launch.rank, convention.size,
            launch.size);
     if (launch.size > 1) launch.job = job_of(convention);
-    // A rank of another launcher inside may have another number, or share PMIx's with others.
+    // A nested launcher's rank may have another number, or share PMIx's with others.
     launch.has_pmix = (launch.convention == "mpirun" || launch.convention == "srun") && text("PMIX_NAMESPACE") &&
                       int32("PMIX_RANK", -1, 0) == launch.rank;
     launch.holds_master_port = launch.convention == "env" && text(kElasticRun);
@@ -109,7 +109,7 @@ std::optional<Environment::Launch> find_launch() {
   return std::nullopt;
 }
 
-/// An address, or several separated by commas, without the brackets that URLs put around "[::1]".
+/// Removes the brackets of URLs, as in "[::1]", from a comma-separated list of addresses.
 std::string without_brackets(const std::string& list) {
   std::vector<std::string> items = items_of(list);
   for (std::string& item : items)
@@ -117,7 +117,7 @@ std::string without_brackets(const std::string& list) {
   return fmt::format("{}", fmt::join(items, ","));
 }
 
-/// The n-th of a list that is separated by commas, counted round.
+/// Item n (modulo the length) of a comma-separated list.
 std::string nth_of(const std::string& list, std::int32_t n) {
   const std::vector<std::string> items = items_of(list);
   return items.empty() ? "" : items[static_cast<std::size_t>(n) % items.size()];

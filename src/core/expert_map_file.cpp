@@ -13,7 +13,7 @@ using nlohmann::json;
 constexpr std::int64_t kVersion = 1;
 constexpr std::int64_t kMostExperts = 1 << 20, kMostNodes = 1 << 16, kMostRanksPerNode = 1 << 10;
 
-/// Part of the format: files of this version have been written with it.
+/// Part of the file format, so it must not change.
 std::string hash_of(const PlacedLayers& maps) {
   Hasher hasher;
   for (const std::int32_t number : {maps.experts, maps.nodes, maps.ranks_per_node})
@@ -28,7 +28,7 @@ std::string hash_of(const PlacedLayers& maps) {
   return fmt::format("{:016x}", hasher.value());
 }
 
-/// Lists of whole numbers, one per rank. `what` names the numbers in messages.
+/// Reads lists of integers, one per rank. what: names the numbers in messages.
 std::vector<std::vector<std::int32_t>> read_lists(JsonFields& layer, const std::string& key, std::int64_t ranks,
                                                   std::int64_t least, std::int64_t most, const char* what) {
   const json& of_ranks = layer.list(key);
@@ -85,7 +85,7 @@ bool has_shares(const ExpertMap& map) {
   return false;
 }
 
-/// Throws what from_json would find in the text of these maps.
+/// Throws the Error that from_json would throw for these maps.
 void check(const PlacedLayers& maps) {
   const auto demand = [](bool holds, const char* what, const std::string& expected) {
     if (!holds) fail(ErrorCode::invalid_argument, "expert maps: {}: expected {}", what, expected);
@@ -133,7 +133,7 @@ std::string PlacedLayers::to_json() const {
     const std::string shares = has_shares(map) ? fmt::format(",\n   \"shares\": {}", lines_of(map, true)) : "";
     entries.push_back(fmt::format("  {{\"ranks\": {}{}}}", lines_of(map, false), shares));
   }
-  // What is no UTF-8 in the origin is replaced, as text that can't be read back helps nobody.
+  // Invalid UTF-8 in the origin is replaced, because such text could not be read back.
   const std::string quoted = json(origin).dump(-1, ' ', false, json::error_handler_t::replace);
   return fmt::format(
       "{{\"shunt_map\": {},\n \"origin\": {},\n \"experts\": {}, \"nodes\": {}, \"ranks_per_node\": {},\n"

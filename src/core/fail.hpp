@@ -1,5 +1,5 @@
-// How the library throws: fail() for what users and machines do wrong, fail_because_of() for what a peer does wrong,
-// SHUNT_CHECK for broken invariants.
+// How the library throws: fail() for errors of users and machines, fail_because_of() for errors of a peer, SHUNT_CHECK
+// for broken invariants.
 #pragma once
 
 #include <fmt/format.h>
@@ -25,15 +25,15 @@ template <class... Args>
   throw Error(code, fmt::format(text, std::forward<Args>(args)...));
 }
 
-/// For a failed system call; appends what errno says.
+/// For a failed system call; appends the text for errno.
 template <class... Args>
 [[noreturn]] void fail_errno(fmt::format_string<Args...> text, Args&&... args) {
   const int saved = errno;
   throw Error(ErrorCode::system, fmt::format(text, std::forward<Args>(args)...) + ": " + std::strerror(saved));
 }
 
-/// A peer did what no honest one does. Whoever reports it names the culprit: a rank of the whole world, or, out of the
-/// planner, of the world that is planned for.
+/// A peer violated the protocol. The culprit is a rank of the whole world or, if thrown by the planner, of the world
+/// that is planned for.
 class PeerError : public Error {
  public:
   PeerError(RankId culprit, const std::string& text) : Error(ErrorCode::mismatch, text), culprit_(culprit) {}

@@ -10,7 +10,7 @@ constexpr std::uint32_t kSignBit = 0x8000'0000u;
 constexpr std::uint32_t kInfinity = 0x7f80'0000u;
 
 // Rounds a non-negative finite float to a multiple of 2^exponent, ties to even. Exact for the magnitudes used here:
-// adding and subtracting 1.5 * 2^(exponent + 23) leaves just the bits at and above 2^exponent.
+// adding and subtracting 1.5 * 2^(exponent + 23) leaves only the bits at and above 2^exponent.
 float round_to_multiple(float magnitude, int exponent) {
   const float shifter = std::ldexp(1.5f, exponent + 23);
   return (magnitude + shifter) - shifter;
@@ -32,7 +32,8 @@ float f32_from_f16(std::uint16_t bits) {
   const std::uint32_t magnitude = bits & 0x7fffu;
   if (magnitude > 0x7c00u) return std::bit_cast<float>(sign | 0x7fc0'0000u);
   if (magnitude == 0x7c00u) return std::bit_cast<float>(sign | kInfinity);
-  // Shifted into place, the exponent is biased by 15 instead of 127; scaling by 2^112 also normalises subnormals.
+  // After the shift, the exponent is biased by 15 instead of 127; scaling by 2^112 corrects it and normalises
+  // subnormals.
   const float scaled = std::bit_cast<float>(magnitude << 13) * 0x1p112f;
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(scaled) | sign);
 }
@@ -55,7 +56,7 @@ float f32_from_e4m3(std::uint8_t bits) {
   const std::uint32_t sign = (std::uint32_t{bits} & 0x80u) << 24;
   const std::uint32_t magnitude = bits & 0x7fu;
   if (magnitude == 0x7fu) return std::bit_cast<float>(sign | 0x7fc0'0000u);
-  // As for f16: bias 7 instead of 127.
+  // As for f16, with bias 7 instead of 127.
   const float scaled = std::bit_cast<float>(magnitude << 20) * 0x1p120f;
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(scaled) | sign);
 }

@@ -1,4 +1,4 @@
-// A small order-dependent hash to compare what ranks bring; not for adversaries.
+// A small order-dependent hash for comparing values between ranks; not cryptographic.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Reads JSON descriptions: every key is asked for by name, and what nobody asked for is an error.
+// Reads JSON descriptions. Every key is requested by name, and a key that was not requested is an error.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace shunt {
 
-/// Throws Error(invalid_argument) with source and line where the text is no JSON.
+/// Throws Error(invalid_argument) with source and line if the text is not JSON.
 nlohmann::json parse_json(const std::string& source, const std::string& text);
 
 /// The keys of one object. Every message names the source and the key with its path ("tiny.json: moe.topk: …").
@@ -26,19 +26,18 @@ class JsonFields {
   std::int64_t integer(const std::string& key, std::int64_t least, std::int64_t most,
                        std::optional<std::int64_t> fallback = {});
   double real(const std::string& key, double least, double most, std::optional<double> fallback = {});
-  /// None where the key is missing or null.
+  /// None if the key is missing or null.
   std::optional<double> optional_real(const std::string& key, double least, double most);
   bool boolean(const std::string& key, bool fallback);
   JsonFields object(const std::string& key);
-  /// The objects of a list: "layers[0]", …
+  /// The objects of a list; their paths are "layers[0]", …
   std::vector<JsonFields> objects(const std::string& key);
-  /// A list, as long as this object lives.
+  /// A list; valid as long as this object.
   const nlohmann::json& list(const std::string& key);
-  /// Pairs of numbers that ascend in the first and don't fall in the second: [[size, time], …]. Empty where the key is
-  /// missing.
+  /// Pairs of numbers, [[size, time], …]: the first ascend, the second don't decrease. Empty if the key is missing.
   std::vector<std::pair<double, double>> points(const std::string& key);
 
-  /// Throws for keys that nobody asked for.
+  /// Throws if there is a key that was not requested.
   void end() const;
 
   [[noreturn]] void refuse(const std::string& key, const std::string& what) const;

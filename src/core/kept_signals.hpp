@@ -1,4 +1,4 @@
-// Keeps the program's signal handlers while foreign code runs that would install its own, as UCX does.
+// Preserves the program's signal handlers while foreign code runs that installs its own, as UCX does.
 #pragma once
 
 #include <signal.h>
@@ -7,8 +7,8 @@
 
 namespace shunt {
 
-/// What each signal did when this was made, it does again afterwards. One thread at a time, and no other may change
-/// handlers meanwhile.
+/// Restores, when destroyed, the handlers that were installed when it was made. One thread at a time, and no other
+/// thread may change handlers in between.
 class KeptSignals {
  public:
   KeptSignals() {
@@ -25,7 +25,7 @@ class KeptSignals {
   }
 
  private:
-  static constexpr int kEnd = 32;  // real-time signals are the program's own
+  static constexpr int kEnd = 32;  // real-time signals are left to the program
   std::array<struct sigaction, kEnd> before_{};
 };
 

@@ -13,27 +13,27 @@ struct Log {
   LogSink sink;
 };
 
-/// Never destroyed: threads may log while the process ends.
-Log& the_log() {
+/// Never destroyed, because threads may log while the process exits.
+Log& global_log() {
   static Log& log = *new Log;
   return log;
 }
 
 }  // namespace
 
-// The one before is destroyed after the lock is given back: it may take locks of its own.
+// The previous sink is destroyed after the lock is released: it may take locks of its own.
 void set_log_sink(LogSink sink) {
-  const std::lock_guard lock(the_log().mutex);
-  std::swap(the_log().sink, sink);
+  const std::lock_guard lock(global_log().mutex);
+  std::swap(global_log().sink, sink);
 }
 
 void log_line(std::string_view line) {
-  const std::lock_guard lock(the_log().mutex);
-  if (!the_log().sink) return print_diagnostic("shunt: {}\n", line);
+  const std::lock_guard lock(global_log().mutex);
+  if (!global_log().sink) return print_diagnostic("shunt: {}\n", line);
   try {
-    the_log().sink(line);
+    global_log().sink(line);
   } catch (...) {
-    // A line that can't be written is no reason to fail.
+    // A line that can't be written is not a reason to fail.
   }
 }
 

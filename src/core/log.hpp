@@ -1,4 +1,4 @@
-// How the library says what is no Error.
+// Logging of events that are not Errors.
 #pragma once
 
 #include <fmt/format.h>
@@ -7,7 +7,7 @@
 
 namespace shunt {
 
-/// Hands the line to the sink.
+/// Passes the line to the sink.
 void log_line(std::string_view line);
 
 template <class... Args>

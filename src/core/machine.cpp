@@ -10,12 +10,12 @@
 #include <thread>
 
 #include "core/fail.hpp"
-#include "core/host_name.hpp"
+#include "core/process_id.hpp"
 
 namespace shunt {
 namespace {
 
-/// The functions of hwloc that are used here; hwloc's inline ones need no library.
+/// The functions of hwloc that are used here; its inline functions need no library.
 struct Hwloc {
   decltype(&hwloc_topology_init) topology_init;
   decltype(&hwloc_topology_load) topology_load;
@@ -31,7 +31,7 @@ bool find(void* library, const char* name, Function& function) {
   return function != nullptr;
 }
 
-/// Empty where this machine does not have it.
+/// None if hwloc is not installed.
 std::optional<Hwloc> load_hwloc() {
   void* const library = dlopen("libhwloc.so.15", RTLD_NOW | RTLD_LOCAL);
   Hwloc hwloc{};
@@ -61,7 +61,7 @@ class CpuTopology {
     const int depth = hwloc_.get_type_depth(topology_, type);
     return depth == HWLOC_TYPE_DEPTH_UNKNOWN ? 0 : static_cast<int>(hwloc_.get_nbobjs_by_depth(topology_, depth));
   }
-  /// The first of this type; none where there are none.
+  /// The first object of this type; null if there is none.
   [[nodiscard]] hwloc_obj_t first(hwloc_obj_type_t type) const {
     return count(type) > 0 ? hwloc_.get_obj_by_depth(topology_, hwloc_.get_type_depth(topology_, type), 0) : nullptr;
   }
@@ -103,7 +103,7 @@ Machine Machine::detect() {
     machine.numa_nodes = std::max(1, topology.count(HWLOC_OBJ_NUMANODE));
     find_last_level_caches(topology, machine);
   }
-  // Not hwloc's sum over NUMA nodes, which leaves out memory that was added while the machine ran.
+  // Not hwloc's sum over NUMA nodes, which omits memory that was added while the machine ran.
   machine.memory_bytes =
       static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   return machine;

@@ -1,4 +1,4 @@
-// A routing whose experts have 32 bits, which is what everything behind the public calls reads.
+// A routing with 32-bit experts, which all code behind the public calls reads.
 #pragma once
 
 #include <limits>
@@ -9,10 +9,10 @@
 
 namespace shunt {
 
-/// The routing itself, or a copy of one with experts of 64 bits. In host memory.
+/// The routing itself, or a copy of a routing with 64-bit experts. In host memory.
 class NarrowRouting {
  public:
-  /// Throws Error(invalid_argument) for an expert that 32 bits can't hold. `caller` begins its text.
+  /// Throws Error(invalid_argument) for an expert beyond 32 bits. caller: begins the message.
   NarrowRouting(const Routing& routing, std::string_view caller) : routing_(routing) {
     if (!routing.memory.is_host())
       fail(ErrorCode::invalid_argument, "{}: the routing lies on device {}, expected host memory", caller,

@@ -15,7 +15,7 @@ Description load_description(std::string_view kind, std::span<const Preset> pres
     if (preset.name == name_or_file) return {fmt::format("{} {}", kind, preset.name), std::string(preset.text)};
     names.push_back(preset.name);
   }
-  // Of the name itself: a link in a loop, or to nowhere, is meant to be a file and gets read_file's error.
+  // Checks the name itself: a broken or looping link is meant to be a file and gets read_file's error.
   std::error_code ignored;
   if (std::filesystem::symlink_status(name_or_file, ignored).type() != std::filesystem::file_type::not_found)
     return {name_or_file, read_file(name_or_file)};

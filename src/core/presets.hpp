@@ -1,4 +1,4 @@
-// Descriptions by name: presets, compiled in, and files.
+// Named descriptions: presets, which are compiled in, and files.
 #pragma once
 
 #include <span>
@@ -7,7 +7,7 @@
 
 namespace shunt {
 
-/// One file of a module's presets/<kind>s (cmake/presets.cmake).
+/// One file of a module's presets/<kind>s folder (cmake/presets.cmake).
 struct Preset {
   std::string_view name;
   std::string_view text;
@@ -18,9 +18,9 @@ struct Description {
   std::string text;
 };
 
-/// The preset or else the file of this name. Throws Error(invalid_argument) with the names of the presets where there
-/// is neither, and as read_file. For messages: `kind` is what was looked for ("model"), `also` what else the caller
-/// accepts (", or this").
+/// The preset of this name, or else the file. Throws Error(invalid_argument) that lists the presets if neither exists,
+/// and as read_file. For the messages: `kind` names what was requested ("model"), `also` what else the caller accepts
+/// (", or this").
 Description load_description(std::string_view kind, std::span<const Preset> presets, const std::string& name_or_file,
                              std::string_view also = "");
 

@@ -15,8 +15,8 @@ namespace {
 using trace_format::ChunkLayout;
 using trace_format::SourceRun;
 
-/// As f32_from_f16(), for finite values. Without a branch, so that compilers take many values at once, and without
-/// subnormal operands, which are slow.
+/// The same as f32_from_f16() for finite values. It has no branches, so that it vectorises, and avoids subnormal
+/// operands, which are slow.
 float f32_from_finite_f16(std::uint16_t bits) {
   constexpr std::uint32_t kLeastNormal = 1u << 23;
   constexpr std::uint32_t kBias = 112u << 23;

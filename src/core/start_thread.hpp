@@ -1,4 +1,4 @@
-// Starts threads, with an Error that says which one could not be started.
+// Starts threads, with an Error that names the thread that could not be started.
 #pragma once
 
 #include <string>

@@ -27,7 +27,7 @@ std::string fault_of_runs(const SourceRun* runs, const ChunkEntry& entry) {
   return "";
 }
 
-// These loops stay within the width of their values and have no exits, so that compilers take many values at once.
+// These loops stay within the width of their values and have no exits, so that they vectorise.
 
 bool all_finite(const std::uint16_t* values, std::uint64_t count) {
   std::uint16_t found = 0;
@@ -45,7 +45,7 @@ bool all_within(const Code* codes, std::uint64_t count, Code last_expert) {
   return found == 0;
 }
 
-/// Of tokens of eight one-byte codes, whether no two codes of a token are equal, dropped ones included.
+/// For tokens with eight one-byte codes: true if no two codes of a token are equal, dropped ones included.
 bool all_differ_in_eights(const std::uint8_t* codes, std::uint64_t tokens) {
   constexpr std::uint64_t kLow = 0x0101'0101'0101'0101;
   constexpr std::uint64_t kHigh = kLow << 7;
@@ -53,7 +53,7 @@ bool all_differ_in_eights(const std::uint8_t* codes, std::uint64_t tokens) {
   for (std::uint64_t token = 0; token < tokens; ++token) {
     std::uint64_t word = 0;
     std::memcpy(&word, codes + token * 8, sizeof(word));
-    // Turned by 1 to 4 places, every code meets every other; a byte of the difference is zero where two are equal.
+    // Rotations by 1 to 4 bytes compare every pair of codes; a zero byte in the difference means two are equal.
     for (int bits = 8; bits <= 32; bits += 8) {
       const std::uint64_t difference = word ^ std::rotl(word, bits);
       found |= (difference - kLow) & ~difference & kHigh;
@@ -80,7 +80,7 @@ template <class Code>
 std::string ChunkChecks::fault_of_experts(const Code* codes, const ChunkEntry& entry) {
   const auto topk = static_cast<std::size_t>(shape_.topk);
   const auto num_experts = static_cast<std::uint32_t>(shape_.experts);
-  // Never a code where every code is an expert's.
+  // If every code is an expert's, this value never occurs.
   const std::uint32_t dropped = trace_format::can_drop(shape_.experts, sizeof(Code))
                                     ? trace_format::dropped_code(sizeof(Code))
                                     : trace_format::dropped_code(2) + 1;

@@ -1,4 +1,4 @@
-// What must hold of a chunk's values besides its checksum.
+// Checks of a chunk's values, besides its checksum.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +10,12 @@
 
 namespace shunt {
 
-/// Checks the chunks of one layer, one after the other.
+/// Checks the chunks of one layer in order.
 class ChunkChecks {
  public:
   explicit ChunkChecks(const TraceShape& shape) : shape_(shape) {}
 
-  /// What is wrong with the chunk; empty if nothing is.
+  /// Describes the fault of the chunk; empty if there is none.
   [[nodiscard]] std::string fault_of(const trace_format::ChunkEntry& entry, const std::byte* chunk);
 
  private:
@@ -23,7 +23,7 @@ class ChunkChecks {
   std::string fault_of_experts(const Code* codes, const trace_format::ChunkEntry& entry);
 
   TraceShape shape_;
-  std::vector<std::uint64_t> last_token_;  // by code: 1 + the token, counted over chunks, that named it last
+  std::vector<std::uint64_t> last_token_;  // by code: 1 + index, over all chunks, of the last token that named it
   std::uint64_t num_tokens_ = 0;
 };
 

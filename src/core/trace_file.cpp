@@ -5,6 +5,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -12,6 +15,17 @@
 #include "core/trace_checks.hpp"
 
 namespace shunt {
+
+namespace trace_format {
+
+std::uint64_t checksum(std::span<const std::byte> bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
+
+std::uint64_t header_checksum(const Header& header) {
+  return checksum(std::as_bytes(std::span(&header, 1)).first(offsetof(Header, checksum)));
+}
+
+}  // namespace trace_format
+
 namespace {
 
 using namespace trace_format;
@@ -37,7 +51,7 @@ TraceFile::~TraceFile() { munmap(const_cast<std::byte*>(data_), bytes_); }
 
 void TraceFile::map_file() {
   struct stat status {};
-  // Before it is opened, as opening a pipe would wait for its writer.
+  // Checked before opening, because opening a pipe would wait for its writer.
   if (stat(path_.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) refuse(path_, "no regular file");
   const int file = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) refuse(path_, "can't be opened: {}", std::strerror(errno));
@@ -58,7 +72,7 @@ Header TraceFile::read_header() {
     refuse(path_, "foreign: no routing trace begins so");
   if (bytes_ < sizeof(header)) refuse(path_, "truncated: {} bytes, shorter than the header", bytes_);
   std::memcpy(&header, data_, sizeof(header));
-  // Before the checksum, as another version may have another header.
+  // Checked before the checksum, because another version may have another header.
   if (header.version > kVersion)
     refuse(path_, "of a newer version: {}; this build reads up to {}", header.version, kVersion);
   if (header.version == 0 || header_checksum(header) != header.checksum)
@@ -131,7 +145,7 @@ void TraceFile::verify(std::int32_t number) const {
   if (layer.is_verified.load(std::memory_order_relaxed)) return;
   ChunkChecks checks(shape_);
   for (const Chunk& chunk : layer.chunks) {
-    // Chunks are small, so that what the checksum has read is still in the cache for the checks.
+    // Chunks are small, so that the bytes read for the checksum are still in the cache for the checks.
     if (checksum({chunk.data, ChunkLayout(shape_, chunk.entry).bytes}) != chunk.entry.checksum)
       refuse(path_, "layer {}: corrupt: the checksum of tokens {} to {} differs", number, chunk.first_token,
              chunk.first_token + chunk.entry.tokens - 1);
@@ -145,7 +159,7 @@ void TraceFile::release(const std::byte* begin, std::size_t bytes) {
   const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto address = reinterpret_cast<std::uintptr_t>(begin);
   const std::uintptr_t first = address / page * page;
-  // A page shared with another chunk may go too: nothing was written to it, so it can be read again.
+  // May drop a page shared with another chunk too; it is unmodified, so it can be read again.
   madvise(reinterpret_cast<void*>(first), address + bytes - first, MADV_DONTNEED);
 }
 

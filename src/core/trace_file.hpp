@@ -1,4 +1,4 @@
-// A routing trace in memory: where its chunks lie, and whether they are what their writer wrote.
+// A mapped routing trace: locates its chunks and verifies them.
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,7 @@ class TraceFile {
     const std::byte* data;     ///< aligned to 8 bytes
   };
 
-  /// As RoutingTrace::open().
+  /// Throws as RoutingTrace::open().
   explicit TraceFile(const std::string& path);
   ~TraceFile();
   TraceFile(const TraceFile&) = delete;
@@ -30,14 +30,14 @@ class TraceFile {
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] const TraceShape& shape() const { return shape_; }
 
-  /// Throws as RoutingTrace::layer() does, which is the only one to call it.
+  /// Throws as RoutingTrace::layer(), its only caller.
   void verify(std::int32_t layer) const;
 
   [[nodiscard]] const std::vector<Chunk>& chunks(std::int32_t layer) const { return at(layer).chunks; }
   [[nodiscard]] std::int64_t num_tokens(std::int32_t layer) const { return at(layer).tokens; }
   [[nodiscard]] std::int64_t num_scored_tokens(std::int32_t layer) const { return at(layer).scored; }
 
-  /// Lets the pages of these bytes go; they come back when they are read.
+  /// Lets the system drop the pages of these bytes; they are read again on the next access.
   static void release(const std::byte* begin, std::size_t bytes);
 
  private:

@@ -1,5 +1,5 @@
-// The bytes of a routing trace, as docs/concepts/routing-traces.md describes them. tools/trace_from_npz writes the
-// same.
+// The byte format of routing traces; docs/concepts/routing-traces.md describes it, and tools/trace_from_npz writes it
+// too.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@ namespace shunt::trace_format {
 
 static_assert(std::endian::native == std::endian::little, "traces are little-endian and read where they are mapped");
 
-/// As PNG's: no text begins so, and a transfer that changes line ends shows.
+/// Like PNG's: no text begins with it, and transfers that convert line ends are detected.
 constexpr std::array<std::uint8_t, 8> kMagic = {0x89, 'S', 'H', 'T', 'R', '\r', '\n', 0x1a};
 constexpr std::uint32_t kVersion = 1;
 
@@ -31,19 +31,20 @@ struct Header {
   std::uint64_t index_offset = 0;  ///< 0 until the file is finished
   std::uint64_t num_chunks = 0;
   std::uint64_t index_checksum = 0;
-  std::uint64_t checksum = 0;  ///< of all before it
+  std::uint64_t checksum = 0;  ///< of all preceding fields
 };
 static_assert(sizeof(Header) == 64);
 
-/// An entry of the index. Chunks lie one after the other, in the order of the index, so their places follow from sizes.
+/// An entry of the index. Chunks are contiguous and in the order of the index, so their offsets follow from their
+/// sizes.
 struct ChunkEntry {
   std::uint32_t layer = 0;
   std::uint32_t tokens = 0;
-  std::uint32_t scored = 0;  ///< of its first tokens
-  std::uint32_t runs = 0;    ///< of tokens with one source
+  std::uint32_t scored = 0;  ///< leading tokens that have scores
+  std::uint32_t runs = 0;    ///< runs of tokens with one source
   std::uint32_t expert_bytes = 1;
   std::uint32_t reserved = 0;
-  std::uint64_t checksum = 0;  ///< of the chunk with its padding
+  std::uint64_t checksum = 0;  ///< of the chunk, padding included
 };
 static_assert(sizeof(ChunkEntry) == 32);
 
@@ -53,7 +54,7 @@ struct SourceRun {
 };
 static_assert(sizeof(SourceRun) == 8);
 
-/// Where the parts of a chunk begin, from its start. In this order every part is aligned to its elements.
+/// Offsets of the parts of a chunk. In this order every part is aligned to its elements.
 struct ChunkLayout {
   ChunkLayout(const TraceShape& shape, const ChunkEntry& entry) {
     const std::uint64_t choices = std::uint64_t{entry.tokens} * static_cast<std::uint64_t>(shape.topk);
@@ -66,10 +67,10 @@ struct ChunkLayout {
   std::uint64_t weights;
   std::uint64_t scores;
   std::uint64_t experts;
-  std::uint64_t bytes;  ///< all parts, padded with zeros to whole words
+  std::uint64_t bytes;  ///< all parts, zero-padded to whole words
 };
 
-/// All bits set: the code of a dropped choice. With 256 experts a chunk of one-byte codes has no drops, and 255 is an
+/// The code of a dropped choice: all bits set. With 256 experts, a chunk of one-byte codes has no drops, and 255 is an
 /// expert.
 constexpr std::uint32_t dropped_code(std::uint32_t expert_bytes) { return expert_bytes == 1 ? 0xff : 0xffff; }
 constexpr bool can_drop(std::int32_t experts, std::uint32_t expert_bytes) {

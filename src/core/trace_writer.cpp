@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "core/fail.hpp"
+#include "core/file.hpp"
 #include "core/narrow_routing.hpp"
-#include "core/partial_file.hpp"
 #include "core/trace_format.hpp"
 #include "shunt/float_formats.hpp"
 #include "shunt/routing_trace.hpp"
@@ -15,15 +15,15 @@ namespace {
 
 using namespace trace_format;
 
-// What a layer buffers. Small, so that many layers fit memory and a chunk fits the cache of who verifies it; large
-// enough that the entries of the index, 32 bytes each, don't count.
+// Bytes that a layer buffers. Small, so that many layers fit into memory and a chunk fits into a reader's cache; large
+// enough that the entries of the index, 32 bytes each, are negligible.
 constexpr std::size_t kChunkBytes = std::size_t{256} << 10;
 
 constexpr float kLargestF16 = 65504.0f;
 
 std::uint16_t narrow(float value) { return f16_from_f32(std::clamp(value, -kLargestF16, kLargestF16)); }
 
-/// The tokens of a layer that no chunk holds yet.
+/// Tokens of a layer that are not in a chunk yet.
 struct Pending {
   std::vector<std::uint16_t> experts;  ///< codes of two bytes
   std::vector<std::uint16_t> weights;
@@ -32,7 +32,7 @@ struct Pending {
   std::uint32_t tokens = 0;
   std::uint32_t scored = 0;
   bool has_drops = false;
-  bool all_scored = true;  ///< all tokens of the layer so far, also those in chunks
+  bool all_scored = true;  ///< all tokens of the layer so far have scores, including those in chunks
 
   [[nodiscard]] std::size_t bytes() const {
     return (experts.size() + weights.size() + scores.size()) * 2 + runs.size() * sizeof(SourceRun);
@@ -64,7 +64,7 @@ struct TraceWriter::Impl {
   std::vector<ChunkEntry> index;
   std::uint64_t offset = sizeof(Header);
   std::vector<std::byte> chunk;
-  std::vector<std::uint64_t> last_token;  // by expert: the token, counted over all calls, that named it last
+  std::vector<std::uint64_t> last_token;  // by expert: index, over all calls, of the last token that named it
   std::uint64_t num_tokens = 0;
   bool is_broken = false;
   bool is_finished = false;
@@ -90,7 +90,7 @@ TraceWriter::Impl::Impl(const std::string& trace_path, const TraceShape& trace_s
       file(trace_path),
       layers(static_cast<std::size_t>(shape.layers)),
       last_token(static_cast<std::size_t>(shape.experts)) {
-  // Whoever reads the file under its temporary name learns that it is half-written.
+  // Marks the file as half-written for readers of its temporary name.
   const Header unfinished = header();
   file.write_at(0, std::as_bytes(std::span(&unfinished, 1)));
 }
@@ -226,7 +226,7 @@ void TraceWriter::append(std::int32_t layer, const Routing& given, std::span<con
   const auto topk = static_cast<std::size_t>(writer.shape.topk);
   const auto num_experts = static_cast<std::size_t>(writer.shape.experts);
   const std::size_t num_scored = writer.shape.scores ? scores.size() / num_experts : 0;
-  writer.is_broken = true;  // unless all of it succeeds
+  writer.is_broken = true;  // reset below if everything succeeds
   for (std::size_t first = 0; first < routing.num_tokens();) {
     const bool is_scored = first < num_scored;
     const std::size_t left = (is_scored ? num_scored : routing.num_tokens()) - first;

@@ -1,4 +1,4 @@
-// Where ranks are, and by what they reach each other.
+// The machine and the NIC of each rank.
 #pragma once
 
 #include <algorithm>
@@ -10,10 +10,10 @@
 
 namespace shunt {
 
-/// By rank; equal on all ranks.
+/// Indexed by rank; equal on all ranks.
 struct Wiring {
   std::vector<HostId> hosts;
-  std::vector<NicId> nics;  ///< by which ranks reach other hosts; numbered over all hosts
+  std::vector<NicId> nics;  ///< the NIC by which a rank reaches other machines; numbered over all machines
 
   void add(HostId host, NicId nic) {
     hosts.push_back(host);

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/fail.hpp"
-#include "graph/program_order.hpp"
+#include "graph/program.hpp"
 
 namespace shunt::graph {
 namespace {

@@ -1,4 +1,4 @@
-// Reverse-mode differentiation on the graph itself: a gradient is more ops.
+// Reverse-mode differentiation on the graph: gradients are further ops.
 #pragma once
 
 #include <optional>
@@ -10,22 +10,22 @@
 
 namespace shunt::graph {
 
-/// What gradient rules write to.
+/// The interface of gradient rules to the backward pass.
 class Backward {
  public:
   explicit Backward(Graph& graph);
 
   Graph& graph;
 
-  /// The gradient of a result of an op whose users have all been differentiated; nothing if none arrived.
+  /// The gradient of an op's result, after all its users have been differentiated; none if no user contributed.
   std::optional<ValueId> gradient(ValueId value);
-  /// Whether a gradient of this value leads to a parameter.
+  /// True if a gradient of this value leads to a parameter.
   [[nodiscard]] bool is_wanted(ValueId value) const { return wanted_[value.index()]; }
   void contribute(ValueId value, ValueId gradient) { contributions_[value.index()].push_back(gradient); }
-  /// Appends to the backward pass; `of` names the result "d.<of>".
+  /// Appends an op to the backward pass; its result is named "d.<of>".
   ValueId emit(OpKind kind, std::vector<ValueId> operands, Attributes attributes, ValueId of);
   OpId emit_several(OpKind kind, std::vector<ValueId> operands, Attributes attributes, const std::vector<ValueId>& of);
-  /// Sums over the dimensions that a value was broadcast along, and contributes.
+  /// Sums the gradient over the dimensions along which the value was broadcast, and contributes the sum.
   void contribute_summed(ValueId value, ValueId gradient);
 
   void differentiate(ValueId loss);
@@ -38,7 +38,7 @@ class Backward {
   Origin origin_;
 };
 
-/// Appends the gradients of `loss`; dX and dW are separate ops, dX first. Result: for each parameter that the loss
+/// Appends the gradients of `loss`; dX and dW are separate ops, dX first. Returns, for each parameter that the loss
 /// depends on, its gradient on this rank.
 std::vector<std::pair<ValueId, ValueId>> append_backward(Graph& graph, ValueId loss);
 
@@ -47,12 +47,12 @@ struct Optimizer {
   double rate = 1e-4;
 };
 
-/// Appends, for each parameter, the all-reduce of its gradient where it is replicated over ranks, and its update.
+/// Appends, for each parameter, its update, preceded by the all-reduce of its gradient if it is replicated over ranks.
 void append_updates(Graph& graph, const std::vector<std::pair<ValueId, ValueId>>& gradients,
                     const Optimizer& optimizer);
 
-/// Ops of the backward pass that make gradients of parameters and that only updates wait for: they may be moved behind
-/// any later communication.
+/// Selects the ops of the backward pass that compute gradients of parameters and whose only users are updates: they may
+/// be moved behind any later communication.
 [[nodiscard]] std::vector<bool> weight_gradients(const Graph& graph);
 
 }  // namespace shunt::graph

@@ -10,12 +10,12 @@ namespace shunt::graph {
 namespace {
 
 constexpr double kMicrosecond = 1e-6;
-/// Libraries cut the inner dimension into few pieces, as partial sums cost memory traffic and another kernel.
+/// Libraries split the inner dimension into few pieces, because partial sums cost memory traffic and a further kernel.
 constexpr std::int64_t kMostPiecesOfK = 16;
 constexpr double kBytesOfPartialSum = 2 * sizeof(float);  // written and read
 
-/// Libraries pick the tile that wastes least; smaller ones read more for each product. The efficiencies are our
-/// assumption.
+/// Libraries choose the tile that wastes least; smaller tiles read more bytes per product. The efficiencies are
+/// assumptions of this model.
 struct TileShape {
   std::int64_t rows_divisor, columns_divisor;
   double efficiency;
@@ -24,7 +24,7 @@ constexpr TileShape kTileShapes[] = {{1, 1, 1.0}, {1, 2, 0.97}, {2, 1, 0.97}, {2
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-/// The chance that none of `topk` distinct experts, drawn evenly, is among `there` of `experts`.
+/// Probability that none of `topk` distinct, uniformly drawn experts is among `there` of `experts`.
 double none_among(std::int64_t there, std::int64_t experts, std::int64_t topk) {
   double chance = 1;
   for (std::int64_t i = 0; i < topk; ++i)
@@ -32,11 +32,11 @@ double none_among(std::int64_t there, std::int64_t experts, std::int64_t topk) {
   return chance;
 }
 
-/// What made a value, behind views of it.
-const Op& maker_of(const Graph& graph, ValueId value) {
+/// The op that computed a value, behind views of it.
+const Op& producer_of(const Graph& graph, ValueId value) {
   const Op& op = graph.op(graph.value(value).producer);
   const bool is_cut = op.kind == OpKind::part || op.kind == OpKind::join;
-  return is_cut ? maker_of(graph, op.operands[0]) : op;
+  return is_cut ? producer_of(graph, op.operands[0]) : op;
 }
 
 ShufflePart part_of(const Graph& graph, const Op& op, ValueId plan) {
@@ -54,11 +54,11 @@ ShufflePart part_of(const Graph& graph, const Op& op, ValueId plan) {
       if (each.whole.valid()) part.part = each.part, part.parts = each.parts;
     }
   }
-  const Op* chosen = &maker_of(graph, graph.op(graph.value(plan).producer).operands[0]);
+  const Op* chosen = &producer_of(graph, graph.op(graph.value(plan).producer).operands[0]);
   if (chosen->kind == OpKind::limit) {
     const double room = static_cast<double>(chosen->attributes.integer("capacity") * part.experts);
     part.kept = std::min(1.0, room / (all_tokens * static_cast<double>(part.topk)));
-    chosen = &maker_of(graph, chosen->operands[0]);
+    chosen = &producer_of(graph, chosen->operands[0]);
   }
   if (chosen->kind == OpKind::topk) {
     part.groups = chosen->attributes.integer("groups", 1);
@@ -73,10 +73,10 @@ double choose(std::int64_t n, std::int64_t k) {
   return ways;
 }
 
-/// The chance that a token has an expert on a given node, experts and groups being spread over nodes in order.
+/// Probability that a token has an expert on a given node, if experts and groups are distributed over nodes in order.
 double reaches_node(const ShufflePart& part, std::int64_t nodes) {
   const std::int64_t of_group = part.experts / part.groups, choosable = of_group * part.groups_kept;
-  if (nodes > part.groups)  // inside one group, if that is kept
+  if (nodes > part.groups)  // a node is part of one group, which must be kept
     return static_cast<double>(part.groups_kept) / static_cast<double>(part.groups) *
            (1 - none_among(part.experts / nodes, choosable, part.topk));
   double none = 0;
@@ -184,7 +184,7 @@ CommCost CostModel::shuffle(const Graph& graph, const Op& op) const {
   return cost;
 }
 
-/// Reduced and gathered inside nodes, around a ring of nodes between them.
+/// Reduce and gather inside nodes, and a ring between nodes.
 CommCost CostModel::all_reduce(double bytes) const {
   CommCost cost;
   if (cluster_.ranks() == 1) return cost;

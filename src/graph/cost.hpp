@@ -1,4 +1,4 @@
-// How long an op takes alone: measured where the table knows it, else from its work and the cluster's figures.
+// The time of an op on its own: measured if the table has it, else derived from its work and the cluster's figures.
 #pragma once
 
 #include <algorithm>
@@ -7,12 +7,11 @@
 #include "core/cluster.hpp"
 #include "graph/cost_table.hpp"
 #include "graph/graph.hpp"
-#include "graph/unmeasured_ops.hpp"
 #include "shunt/shuffle_volume.hpp"
 
 namespace shunt::graph {
 
-/// Communication keeps two links busy side by side; with both free it ends after `latency + max(near, far)`.
+/// Communication uses two links at once; with both free it takes `latency + max(near, far)`.
 struct CommCost {
   double latency_s = 0, near_s = 0, far_s = 0;
   [[nodiscard]] double alone_s() const { return latency_s + std::max(near_s, far_s); }
@@ -20,13 +19,13 @@ struct CommCost {
 
 struct OpCost {
   double compute_s = 0;
-  double heaviest_compute_s = 0;  ///< of the rank whose experts receive the most
+  double heaviest_compute_s = 0;  ///< on the rank whose experts receive the most rows
   CommCost comm;
   [[nodiscard]] double alone_s() const { return compute_s + comm.alone_s(); }
 };
 
-/// Every token chooses experts evenly and independently, within as many groups as it may, and all ranks receive what is
-/// to be expected; one copy per token and node.
+/// Uniform routing: every token chooses experts evenly and independently, within as many groups as it may, and all
+/// ranks receive the expected number of rows; one copy per token and node.
 class UniformVolume : public ShuffleVolume {
  public:
   explicit UniformVolume(const Cluster& cluster) : nodes_(cluster.nodes), ranks_per_node_(cluster.ranks_per_node) {}
@@ -36,12 +35,12 @@ class UniformVolume : public ShuffleVolume {
   std::int32_t nodes_, ranks_per_node_;
 };
 
-/// What is known beyond the cluster's figures. Whatever is given outlives the cost model.
+/// Optional inputs of a cost model besides the cluster's figures. The objects must outlive the model.
 struct CostSources {
   const ShuffleVolume* volume = nullptr;  ///< null: uniform routing
-  const CostTable* table = nullptr;       ///< null: nothing was measured
-  double measured_scale = 1;              ///< what its times are multiplied by
-  UnmeasuredOps* unmeasured = nullptr;    ///< if given, collects what the table lacks
+  const CostTable* table = nullptr;       ///< null: no measured times
+  double measured_scale = 1;              ///< factor on measured times
+  UnmeasuredOps* unmeasured = nullptr;    ///< collects the ops that the table lacks; may be null
 };
 
 class CostModel {
@@ -62,10 +61,11 @@ class CostModel {
   CostSources sources_;
 };
 
-/// Seconds of a matrix product that a device cuts into tiles: waves of tiles, the last one perhaps nearly empty.
+/// Seconds of a matrix product that a device divides into tiles: full waves of tiles, and a last one that may be nearly
+/// empty.
 double product_seconds(const Cluster& cluster, const Work& work, double flops_per_s);
 
-/// Between points linearly, beyond them along the last two, before them the first.
+/// Linear between points and beyond the last one; constant before the first.
 double interpolate(const Curve& curve, double bytes);
 
 }  // namespace shunt::graph

@@ -1,6 +1,7 @@
 #include "graph/cost_table.hpp"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "core/fail.hpp"
 #include "core/file.hpp"
@@ -12,7 +13,8 @@ namespace {
 constexpr int kVersion = 2;
 constexpr double kMostSeconds = 1e4;
 
-/// "0.2": the third dimension of the first operand; results follow operands. What stands nowhere is told by its size.
+/// "0.2" is the third dimension of the first operand; results follow operands. A dimension of neither is identified by
+/// its size.
 std::string place_of(const Graph& graph, const Op& op, DimId dim) {
   std::vector<ValueId> values = op.operands;
   values.insert(values.end(), op.results.begin(), op.results.end());
@@ -72,6 +74,60 @@ void CostTable::save(const std::string& path) const {
   const nlohmann::ordered_json json = {
       {"version", kVersion}, {"device", device_}, {"origin", origin_}, {"seconds", seconds_}};
   write_file(path, json.dump(1) + "\n");
+}
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json names_of(const Graph& graph, const std::vector<DimId>& dims) {
+  Json names = Json::array();
+  for (const DimId dim : dims) names.push_back(graph.dims[dim].name);
+  return names;
+}
+
+Json types_of(const Graph& graph, const std::vector<ValueId>& values) {
+  Json types = Json::array();
+  for (const ValueId value : values) {
+    const Type& type = graph.type(value);
+    Json sizes = Json::array();
+    for (const DimId dim : type.dims) sizes.push_back(graph.dims[dim].size);
+    types.push_back({{"element", to_string(type.element)}, {"dims", names_of(graph, type.dims)}, {"sizes", sizes}});
+  }
+  return types;
+}
+
+struct ToJson {
+  const Graph& graph;
+  Json operator()(const std::vector<DimId>& dims) const { return names_of(graph, dims); }
+  Json operator()(const auto& plain) const { return plain; }
+};
+
+Json attributes_of(const Graph& graph, const Op& op) {
+  Json attributes = Json::object();
+  for (const auto& [name, value] : op.attributes.entries()) attributes[name] = std::visit(ToJson{graph}, value);
+  return attributes;
+}
+
+}  // namespace
+
+void UnmeasuredOps::add(const std::string& key, const Graph& graph, const Op& op) {
+  if (by_key_.contains(key)) return;
+  const Work work = work_of(graph, op);
+  Json json = {{"key", key},
+               {"op", info(op.kind).name},
+               {"operands", types_of(graph, op.operands)},
+               {"results", types_of(graph, op.results)},
+               {"attributes", attributes_of(graph, op)},
+               {"bytes", work.bytes}};
+  if (work.batch > 0) json["product"] = {{"batch", work.batch}, {"m", work.m}, {"n", work.n}, {"k", work.k}};
+  by_key_.emplace(key, json.dump());
+}
+
+std::string UnmeasuredOps::json(const std::string& device) const {
+  Json ops = Json::array();
+  for (const auto& [key, text] : by_key_) ops.push_back(Json::parse(text));
+  return Json({{"version", 1}, {"device", device}, {"ops", ops}}).dump(1) + "\n";
 }
 
 }  // namespace shunt::graph

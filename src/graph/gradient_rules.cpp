@@ -1,4 +1,5 @@
-// What each op contributes to the gradients of its operands. No rule needs a gradient that did not arrive.
+// The gradient rule of each op: its contributions to the gradients of its operands. Rules don't need gradients of
+// results that have none.
 #include "graph/autodiff.hpp"
 #include "graph/rules.hpp"
 
@@ -36,7 +37,8 @@ void matmul(Backward& b, const Op& op) {
     if (!b.is_wanted(op.operands[i])) continue;
     const ValueId other = op.operands[1 - i];
     const std::vector<DimId> mine = b.graph.type(op.operands[i]).dims;
-    // What only the other operand and the result have is summed; what this operand alone lacks is broadcast.
+    // Dimensions that only the other operand and the result have are summed; those that only this operand lacks are
+    // broadcast.
     const std::vector<DimId> summed = without(shared(b.graph.type(dy).dims, b.graph.type(other).dims), mine);
     if (summed.empty()) {
       b.contribute_summed(op.operands[i], b.emit(OpKind::mul, {dy, other}, {}, op.operands[i]));
@@ -124,7 +126,7 @@ void balance_loss(Backward& b, const Op& op) {
                                       op.attributes, op.operands[1]));
 }
 
-void dispatch(Backward& b, const Op& op) {  // rows of a token are summed where it came from
+void dispatch(Backward& b, const Op& op) {  // a token's rows are summed on its source
   b.contribute(op.operands[0],
                b.emit(OpKind::combine, {*b.gradient(op.results[0]), op.operands[1]}, {}, op.operands[0]));
 }

@@ -8,7 +8,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include "graph/attributes.hpp"
 #include "graph/op_table.hpp"
 #include "graph/type.hpp"
 
@@ -21,7 +20,7 @@ enum class Phase : std::uint8_t { forward, backward, update };
 
 std::string_view to_string(Phase phase);
 
-/// Where in the model an op comes from; for reports, and so that equal layers are treated alike.
+/// The part of the model that an op comes from; for reports, and to recognise equal layers.
 struct Origin {
   Phase phase = Phase::forward;
   std::int32_t layer = -1;  ///< −1: none
@@ -44,7 +43,7 @@ struct Value {
   OpId producer;
 };
 
-/// Ops stand in program order: what a lane executes, it executes in this order, on every rank.
+/// Ops are in program order: each lane executes its ops in this order, on every rank.
 class Graph {
  public:
   Graph(std::string graph_name, std::int32_t num_ranks);
@@ -54,15 +53,15 @@ class Graph {
   DimTable dims;
   std::vector<ValueId> outputs;
 
-  /// Infers the types of the results. A name that is taken gets a number. Throws Error(invalid_argument) that says what
-  /// is wrong with operands or attributes.
+  /// Infers the types of the results. A name that is taken gets a number appended. Throws Error(invalid_argument) that
+  /// describes what is wrong with operands or attributes.
   OpId append(OpKind kind, std::vector<ValueId> operands, Attributes attributes, const std::vector<std::string>& names,
               const Origin& origin);
-  /// The same where the table has no rule and types are declared.
+  /// The same for ops without a type rule, whose types are declared.
   OpId declare(OpKind kind, std::vector<ValueId> operands, Attributes attributes, const std::vector<std::string>& names,
                std::vector<Type> types, const Origin& origin);
 
-  /// An op of another graph with the same dimensions, whose types need no second look, on these operands.
+  /// Copies an op of another graph with the same dimensions, on these operands, without checking types again.
   OpId adopt(const Graph& from, const Op& op, std::vector<ValueId> operands);
 
   [[nodiscard]] std::span<const Op> ops() const { return ops_; }
@@ -89,7 +88,7 @@ class Graph {
   std::unordered_map<std::string, ValueId> by_name_;
 };
 
-/// Rules look at an op through this; the vectors live as long as it does.
+/// Provides the OpView of an op for rules; its vectors live as long as this object.
 class OpTypes {
  public:
   OpTypes(const Graph& graph, const Op& op);
@@ -101,15 +100,15 @@ class OpTypes {
   std::vector<Type> operands_, results_;
 };
 
-/// By value, a number that all values have which show the same memory: a view and what it is a view of. What an op
-/// leaves in memory that it overwrites has another number.
+/// By value: a number shared by all values that use the same memory, such as a view and its base. If an op overwrites
+/// memory, its result has another number.
 [[nodiscard]] std::vector<std::size_t> alias_classes(const Graph& graph);
 
 [[nodiscard]] Work work_of(const Graph& graph, const Op& op);
 [[nodiscard]] Split split_of(const Graph& graph, const Op& op, DimId dim);
 [[nodiscard]] inline Lane lane_of(const Op& op) { return info(op.kind).lane; }
 [[nodiscard]] bool is_all_to_all(const Op& op);
-/// Whether it is the all-reduce of a parameter's gradient.
+/// True for the all-reduce of a parameter's gradient.
 [[nodiscard]] bool reduces_gradient(const Op& op);
 
 }  // namespace shunt::graph

@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <queue>
 
 #include "core/fail.hpp"
 #include "graph/machine.hpp"
-#include "graph/program_order.hpp"
+#include "graph/program.hpp"
 
 namespace shunt::graph {
 namespace {
@@ -95,7 +96,7 @@ class ListScheduler {
     schedule_.order.push_back(task);
   }
 
-  /// The longest that is no longer than the shortest running transfer; if all are longer, the shortest of them.
+  /// Starts the longest filler that is no longer than the shortest running transfer; if all are longer, the shortest.
   void fill() {
     double gap = std::numeric_limits<double>::infinity();
     for (const Machine::Transfer& each : machine_.transfers())
@@ -117,7 +118,7 @@ class ListScheduler {
   const Program& program_;
   std::span<const Priority> priorities_;
   Machine machine_;
-  std::vector<std::uint32_t> missing_;  // by task: needs among the chosen that have not ended
+  std::vector<std::uint32_t> missing_;  // by task: unfinished dependencies among the chosen tasks
   Queue compute_{Later{this}}, comm_{Later{this}};
   std::vector<TaskId> fillers_;
   std::size_t left_ = 0;
@@ -145,6 +146,36 @@ Graph with_order(const Graph& graph, const Program& program, std::span<const Tas
   for (const TaskId task : order) place(place, program.tasks[task].op);
   for (std::size_t i = 0; i < graph.ops().size(); ++i) place(place, OpId(i));
   return graph.reordered(ops);
+}
+
+namespace {
+
+/// Reverses all dependencies.
+Program reversed(const Program& program) {
+  Program turned = program;
+  for (TaskId task = 0; task < turned.tasks.size(); ++task) {
+    turned.tasks[task].needs = program.users[task];
+    turned.users[task] = program.tasks[task].needs;
+  }
+  return turned;
+}
+
+/// Tasks that ended last have the highest priority.
+std::vector<Priority> last_first(const std::vector<bool>& waits, const std::vector<double>& end_s) {
+  std::vector<Priority> priorities;
+  for (TaskId task = 0; task < end_s.size(); ++task)
+    priorities.push_back({waits[task] ? Priority::kFiller : 0, end_s[task]});
+  return priorities;
+}
+
+}  // namespace
+
+ListSchedule justified(const Program& program, const Cluster& cluster, const std::vector<bool>& waits,
+                       const ListSchedule& schedule) {
+  std::vector<TaskId> all(program.tasks.size());
+  std::iota(all.begin(), all.end(), TaskId{0});
+  const ListSchedule late = list_schedule(reversed(program), cluster, last_first(waits, schedule.end_s), all);
+  return list_schedule(program, cluster, last_first(waits, late.end_s), all);
 }
 
 }  // namespace shunt::graph

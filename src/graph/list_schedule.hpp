@@ -1,4 +1,5 @@
-// Orders tasks by letting a machine pick, whenever a lane is free, the best of those that are ready.
+// List scheduling: whenever a lane is free, the ready task with the highest priority starts. Justification shortens the
+// result: everything is scheduled as late as possible, then as early as possible.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +11,12 @@
 
 namespace shunt::graph {
 
-/// The smaller goes first. Tasks of rank kFiller only fill gaps that nothing else could use.
+/// Lower ranks go first. Tasks of rank kFiller only fill gaps that no other task can use.
 struct Priority {
   static constexpr std::int32_t kFiller = 1 << 20;
 
   std::int32_t rank = 0;
-  double tail_s = 0;  ///< of equal rank the one with the longer way to the end goes first
+  double tail_s = 0;  ///< among equal ranks, the task with the longer chain to the end goes first
 
   [[nodiscard]] bool is_filler() const { return rank >= kFiller; }
 };
@@ -26,12 +27,19 @@ struct ListSchedule {
   double makespan_s = 0;
 };
 
-/// Tasks of `chosen` only; what they need of others counts as there. Fillers that would delay the compute lane much
-/// longer than the running transfer lasts are held back for a better one.
+/// Schedules the tasks of `chosen`; dependencies on other tasks count as satisfied. A filler is held back if it would
+/// occupy the compute lane much longer than the running transfer lasts.
 ListSchedule list_schedule(const Program& program, const Cluster& cluster, std::span<const Priority> priorities,
                            std::span<const TaskId> chosen);
 
-/// The graph with its tasks in this order, and views and declarations just before who needs them.
+/// The graph with its tasks in this order, and views and declarations just before their users.
 Graph with_order(const Graph& graph, const Program& program, std::span<const TaskId> order);
+
+/// Double justification (Valls, Ballestín and Quintanilla, 2005): the step is scheduled backwards from its end, with
+/// tasks that end last first, and then forwards in the resulting order, which moves fillers to where the gaps are.
+/// Usually shorter, but not always: the caller compares. Communication with `waits`, by task, starts only while no
+/// other is in flight.
+ListSchedule justified(const Program& program, const Cluster& cluster, const std::vector<bool>& waits,
+                       const ListSchedule& schedule);
 
 }  // namespace shunt::graph

@@ -6,7 +6,7 @@
 namespace shunt::graph {
 namespace {
 
-constexpr double kNothing = 1e-15;  // seconds that only rounding leaves over
+constexpr double kNothing = 1e-15;  // seconds; what rounding may leave over
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// What runs now and how fast: the resources that simulation and scheduling share.
+// The machine model of simulation and scheduling: what is running, and at which rate.
 #pragma once
 
 #include <vector>
@@ -8,8 +8,8 @@
 
 namespace shunt::graph {
 
-/// Compute of each simulated rank, and communication of all ranks at once. Transfers that are in flight together share
-/// each link evenly; compute and communication slow each other down while both are active.
+/// One compute lane per simulated rank, and communication of all ranks together. Transfers in flight share each link
+/// evenly; compute and communication slow each other down while both are active.
 class Machine {
  public:
   Machine(const Cluster& cluster, std::size_t ranks);
@@ -17,7 +17,7 @@ class Machine {
   struct Done {
     TaskId task;
     Lane lane;
-    std::size_t rank;  ///< of compute
+    std::size_t rank;  ///< for compute
   };
 
   [[nodiscard]] double now() const { return now_; }
@@ -26,15 +26,14 @@ class Machine {
   [[nodiscard]] bool is_idle() const;
   struct Transfer {
     TaskId task;
-    double latency_s, near_s, far_s;  ///< left
+    double latency_s, near_s, far_s;  ///< remaining
   };
   [[nodiscard]] const std::vector<Transfer>& transfers() const { return transfers_; }
 
   void start_compute(std::size_t rank, TaskId task, double seconds);
   void start_comm(TaskId task, const CommCost& cost);
 
-  /// Goes on to the next end of anything and appends what ended; something must be active. Result: the time that
-  /// passed.
+  /// Advances to the next completion and appends what completed; something must be active. Returns the elapsed time.
   double advance(std::vector<Done>& done);
 
  private:

@@ -1,4 +1,4 @@
-// A Mixture-of-Experts transformer in a few numbers, and its training step as a graph.
+// Description of a Mixture-of-Experts transformer, and its training step as a graph.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@ namespace shunt::graph {
 
 struct Attention {
   enum class Kind : std::uint8_t {
-    plain,   ///< scores, softmax and their product with the values are ops, and scores are kept
+    plain,   ///< scores, softmax and the product with the values are separate ops, and scores are kept
     fused,   ///< one op that keeps no scores
-    latent,  ///< multi-head latent attention (DeepSeek-V2): queries and keys from low ranks, fused
+    latent,  ///< multi-head latent attention (DeepSeek-V2): low-rank queries and keys, fused
   } kind = Kind::plain;
   std::int64_t heads = 1, head_dim = 1;
   std::int64_t query_rank = 0, kv_rank = 0, rope_dim = 0;  ///< latent only
@@ -27,17 +27,17 @@ struct Attention {
 struct Gate {
   enum class Scores : std::uint8_t { softmax, sigmoid } scores = Scores::softmax;
   std::int64_t topk = 1;
-  std::int64_t groups = 1, groups_kept = 1;  ///< experts are chosen within so many groups
-  bool has_bias = false;                     ///< balanced by a bias on the choice
-  bool normalise = false;                    ///< a token's weights sum to `scale`
+  std::int64_t groups = 1, groups_kept = 1;  ///< experts are chosen within groups_kept of the groups
+  bool has_bias = false;                     ///< a bias on the choice balances the load
+  bool normalise = false;                    ///< the weights of a token sum to `scale`
   double scale = 1;
   double capacity_factor = 0;  ///< 0: no token is dropped
-  double balance_loss = 0;     ///< its factor; 0: none
+  double balance_loss = 0;     ///< factor of the balance loss; 0: none
 };
 
 struct Moe {
   std::int64_t every = 1, first = 0;  ///< layers first, first + every, … have experts
-  std::int64_t experts = 0;           ///< or experts_per_rank
+  std::int64_t experts = 0;           ///< in total; or experts_per_rank is given
   std::int64_t experts_per_rank = 0;
   std::int64_t hidden = 1, shared = 0;
   Gate gate;
@@ -53,14 +53,14 @@ struct Model {
   std::optional<Moe> moe;
   Optimizer optimizer;
 
-  /// Reads a description. Where a number differs by device, "default" counts unless `device` is named. Throws
+  /// Parses a description. Numbers that differ by device take the "default" unless `device` is listed. Throws
   /// Error(invalid_argument) with source and key.
   static Model from_json(const std::string& source, const std::string& text, const std::string& device);
-  /// A preset's name or a file.
+  /// name_or_file: a preset's name, or a file.
   static Model load(const std::string& name_or_file, const std::string& device);
 };
 
-/// Those of presets/models.
+/// The presets of presets/models.
 std::span<const Preset> model_presets();
 
 /// The forward pass on one of `ranks` ranks; the only output is the loss.

@@ -1,16 +1,45 @@
-// One table for everything that is known of an op: its operands and attributes, how types follow, along which
-// dimensions it can be cut, its gradient, its work, and where it runs.
+// One table with all properties of an op: operands and attributes, type rule, the dimensions it can be split along,
+// gradient, work, and lane. Attributes are constants by name.
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <span>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <variant>
 #include <vector>
 
-#include "graph/attributes.hpp"
 #include "graph/type.hpp"
 
 namespace shunt::graph {
+
+using Attribute = std::variant<std::int64_t, double, std::string, std::vector<DimId>>;
+
+class Attributes {
+ public:
+  using Entry = std::pair<std::string, Attribute>;
+
+  Attributes() = default;
+  Attributes(std::initializer_list<Entry> entries);
+
+  void set(std::string name, Attribute value);
+  [[nodiscard]] const Attribute* find(std::string_view name) const;
+  /// Sorted by name.
+  [[nodiscard]] const std::vector<Entry>& entries() const { return entries_; }
+
+  // The verifier has checked that the attributes that an op's table row requires exist and have the right kind.
+  [[nodiscard]] std::int64_t integer(std::string_view name, std::int64_t fallback = 0) const;
+  [[nodiscard]] double real(std::string_view name, double fallback = 0) const;
+  [[nodiscard]] std::string_view text(std::string_view name) const;
+  [[nodiscard]] const std::vector<DimId>& dims(std::string_view name) const;
+
+  bool operator==(const Attributes&) const = default;
+
+ private:
+  std::vector<Entry> entries_;
+};
 
 // clang-format off: a line for each family
 enum class OpKind : std::uint8_t {
@@ -63,29 +92,29 @@ enum class OpKind : std::uint8_t {
 };
 // clang-format on
 
-/// Where an op spends its time. `none`: declarations and views, which cost nothing.
+/// The lane that an op occupies. `none`: declarations and views, which cost nothing.
 enum class Lane : std::uint8_t { none, compute, comm };
 
-/// What becomes of an op when a dimension is cut into parts.
+/// The effect of splitting a dimension of an op into parts.
 enum class Split : std::uint8_t {
-  free,   ///< each part gives its part of the results
-  sum,    ///< each part gives a partial sum of the results
-  chain,  ///< a part needs what the parts before it have used up
+  free,   ///< each part yields its part of the results
+  sum,    ///< each part yields a partial sum of the results
+  chain,  ///< each part depends on what the preceding parts used up
   never,
 };
 
-/// What rules see of an op.
+/// An op as rules see it.
 struct OpView {
   const DimTable& dims;
   std::span<const Type> operands;
   const Attributes& attributes;
-  std::span<const Type> results;  ///< empty while they are inferred
+  std::span<const Type> results;  ///< empty during type inference
 };
 
 struct Work {
   double flops = 0;
   double bytes = 0;  ///< read and written by a compute op
-  /// The matrix product inside, if there is one: what a device cuts into tiles.
+  /// Sizes of the op's matrix product, if any, which a device divides into tiles.
   std::int64_t m = 0, n = 0, k = 0, batch = 0;
 };
 
@@ -103,24 +132,24 @@ struct OpInfo {
   Lane lane;
   std::int32_t least_operands, most_operands;
   std::int32_t num_results;
-  /// "over:dims eps:real?": names, kinds, and ? for what may be left out.
+  /// Such as "over:dims eps:real?": names and kinds; ? marks optional attributes.
   std::string_view attributes;
-  TypeRule types;  ///< null: the types of results are declared
+  TypeRule types;  ///< null: the types of the results are declared
   SplitRule split;
   WorkRule work;
-  GradientRule gradient;  ///< null: none flows through it
-  bool is_view = false;   ///< results live in the memory of operands
-  unsigned writes = 0;    ///< bit i: operand i is overwritten, so that nobody may read it afterwards
+  GradientRule gradient;  ///< null: gradients don't flow through the op
+  bool is_view = false;   ///< results use the memory of operands
+  unsigned writes = 0;    ///< bit i: operand i is overwritten, and can't be read afterwards
 
   [[nodiscard]] bool overwrites(std::size_t operand) const { return operand < 32 && (writes >> operand & 1) != 0; }
 };
 
 const OpInfo& info(OpKind kind);
 std::span<const OpInfo> op_table();
-/// Null where no op has this name.
+/// Null if no op has this name.
 const OpInfo* find_op(std::string_view name);
 
-/// Throws Error(invalid_argument) that says which attribute is missing, unknown or of the wrong kind.
+/// Throws Error(invalid_argument) that names the attribute that is missing, unknown or of the wrong kind.
 void check_attributes(const OpInfo& op, const Attributes& attributes);
 
 }  // namespace shunt::graph

@@ -57,7 +57,7 @@ class Parser {
     return {source_, ++number_, line};
   }
 
-  /// True after 'return'. What the graph refuses is refused at the line's place.
+  /// True after 'return'. Errors of the graph are reported at the line's position.
   static bool statement(Graph& graph, Line& line) {
     const std::size_t begin = line.position();
     if (line.accept('%')) {

@@ -10,7 +10,7 @@ namespace {
 
 using Out = std::back_insert_iterator<std::string>;
 
-/// The longest product whose factors stand at the front; null if there is none.
+/// The longest product whose factors begin `rest`; null if there is none.
 const Product* product_at(const DimTable& dims, std::span<const DimId> rest) {
   const Product* longest = nullptr;
   for (const Product& product : dims.products())

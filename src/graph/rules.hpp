@@ -1,4 +1,4 @@
-// The rules that the rows of the op table name. Each family lies in a file of its own.
+// The rules that the rows of the op table refer to. Each family has its own source file.
 #pragma once
 
 #include "graph/op_table.hpp"

@@ -1,4 +1,4 @@
-// From a model and a cluster to a scheduled training step, beside the ones it is compared with.
+// Makes a scheduled training step from a model and a cluster, and the steps that it is compared with.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct ScheduleOptions {
   double dw_seconds = 1;
 };
 
-/// A layer's shuffle: what it exposes before and after, and what was done about it.
+/// One layer's shuffle: its exposed times before and after, and what was done about it.
 struct LayerReport {
   std::int32_t layer = 0;
   double forward_before_s = 0, forward_after_s = 0, backward_before_s = 0, backward_after_s = 0;
@@ -29,21 +29,21 @@ struct Schedule {
   Graph graph;
   Outcome before, tutel, after;
   std::int32_t tutel_parts = 1;
-  double tutel_apart_s = 0;  ///< tutel's step if forward and backward had numbers of parts of their own
+  double tutel_apart_s = 0;  ///< tutel's step if forward and backward could have different numbers of parts
   std::vector<PassReport> passes;
   std::vector<LayerReport> layers;
   bool is_dw_used = false;
   double dw_gap = 0, dw_gained = 0;
-  double plain_share = 0;   ///< of all-to-alls in all-to-alls and compute, each alone
-  double step_share = 0;    ///< of all-to-alls, each alone, in the step before
-  double plan_seconds = 0;  ///< building, differentiating and all passes; baselines are not in it
+  double plain_share = 0;   ///< time of all-to-alls over that of all-to-alls and compute, each on its own
+  double step_share = 0;    ///< time of all-to-alls on their own over that of the step before
+  double plan_seconds = 0;  ///< time for building, differentiating and all passes, without baselines
 };
 
-/// Throws Error(invalid_argument) for an unknown pass, and for a cap that no schedule obeys.
+/// Throws Error(invalid_argument) for an unknown pass, and if no schedule satisfies the cap.
 Schedule make_schedule(const Model& model, const CostModel& cost, const ScheduleOptions& options);
 
-/// Before the first step, on the hashes that all ranks gathered of their graphs, by rank: ranks that follow different
-/// schedules would wait for each other for ever. Throws Error(mismatch) that names who differs from whom.
+/// Checks, before the first step, the hashes that all ranks gathered of their graphs, by rank: ranks with different
+/// schedules would wait for each other forever. Throws Error(mismatch) that names the ranks that differ.
 void check_same_schedule(std::span<const std::uint64_t> hashes);
 
 }  // namespace shunt::graph

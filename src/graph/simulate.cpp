@@ -1,6 +1,9 @@
 #include "graph/simulate.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "core/fail.hpp"
 #include "graph/machine.hpp"
@@ -8,7 +11,7 @@
 namespace shunt::graph {
 namespace {
 
-/// In-order lanes of one or two ranks: rank 0 has mean load; rank 1, if there is one, the heaviest.
+/// In-order lanes of one or two ranks: rank 0 has mean load; rank 1, if present, the maximum load.
 class Simulation {
  public:
   Simulation(const Program& program, const Cluster& cluster)
@@ -100,15 +103,15 @@ class Simulation {
   std::size_t ranks_;
   Machine machine_;
   std::vector<TaskId> compute_, comm_;              // in program order
-  std::vector<std::vector<std::size_t>> missing_;   // by rank and task: needs that have not ended
-  std::vector<std::size_t> next_compute_, joined_;  // by rank, in compute_ and comm_
+  std::vector<std::vector<std::size_t>> missing_;   // by rank and task: unfinished dependencies
+  std::vector<std::size_t> next_compute_, joined_;  // by rank, indices into compute_ and comm_
   std::size_t posted_ = 0;
   std::vector<Machine::Done> done_;
   Timeline timeline_;
 };
 
-/// From the task that ended last, always to the one that ended last before it began: what it waited for, unless it
-/// waited for a late peer.
+/// Starts at the task that ended last and repeatedly goes to the task that ended last before it began: the one that it
+/// waited for, unless it waited for a late peer.
 std::vector<TaskId> find_critical_path(const Program& program, const Timeline& timeline) {
   std::vector<TaskId> by_end(program.tasks.size());
   for (TaskId task = 0; task < by_end.size(); ++task) by_end[task] = task;
@@ -140,6 +143,104 @@ double least_step_s(const Program& program) {
   }
   for (const double tail : longest_tails(program)) chain = std::max(chain, tail);
   return std::max({compute, near, far, chain});
+}
+
+namespace {
+
+struct Change {
+  double at_s;
+  std::int64_t bytes;  // at equal times, negative values sort first
+
+  bool operator<(const Change& other) const { return std::pair(at_s, bytes) < std::pair(other.at_s, other.bytes); }
+};
+
+}  // namespace
+
+Memory memory_of(const Graph& graph, const Program& program, const Timeline& timeline) {
+  std::vector<Timeline::Span> span_of(graph.ops().size());
+  for (TaskId task = 0; task < program.tasks.size(); ++task)
+    span_of[program.tasks[task].op.index()] = timeline.spans[task];
+
+  // Lifetimes, from the last op back: the base of a view lives as long as the view.
+  std::vector<double> dies_at(graph.values().size(), 0);
+  for (const ValueId output : graph.outputs) dies_at[output.index()] = timeline.step_s;
+  for (std::size_t i = graph.ops().size(); i-- > 0;) {
+    const Op& op = graph.op(OpId(i));
+    double needed_until = span_of[i].end_s;
+    if (info(op.kind).is_view)
+      for (const ValueId result : op.results) needed_until = std::max(needed_until, dies_at[result.index()]);
+    for (const ValueId operand : op.operands)
+      dies_at[operand.index()] = std::max(dies_at[operand.index()], needed_until);
+  }
+
+  Memory memory;
+  std::vector<Change> changes;
+  for (std::size_t i = 0; i < graph.ops().size(); ++i) {
+    const Op& op = graph.op(OpId(i));
+    if (info(op.kind).is_view) continue;
+    for (const ValueId result : op.results) {
+      if (lane_of(op) == Lane::none) {
+        memory.fixed_bytes += graph.bytes(result);
+        continue;
+      }
+      changes.push_back({span_of[i].begin_s, graph.bytes(result)});
+      changes.push_back({std::max(dies_at[result.index()], span_of[i].end_s), -graph.bytes(result)});
+    }
+  }
+  std::sort(changes.begin(), changes.end());
+  std::int64_t live = 0;
+  for (const Change& change : changes) {
+    live += change.bytes;
+    memory.peak_bytes = std::max(memory.peak_bytes, live);
+  }
+  return memory;
+}
+
+namespace {
+
+/// By task: track 0 for compute, and tracks from 1 on for transfers, so that concurrent ones have different tracks.
+std::vector<std::size_t> tracks_of(const Program& program, const Timeline& timeline) {
+  std::vector<std::size_t> tracks(program.tasks.size());
+  std::vector<double> free_from_s;
+  for (TaskId task = 0; task < program.tasks.size(); ++task) {
+    if (program.tasks[task].lane != Lane::comm) continue;
+    const Timeline::Span& span = timeline.spans[task];
+    const auto free =
+        std::find_if(free_from_s.begin(), free_from_s.end(), [&](double at) { return at <= span.begin_s; });
+    tracks[task] = static_cast<std::size_t>(free - free_from_s.begin()) + 1;
+    if (free == free_from_s.end())
+      free_from_s.push_back(span.end_s);
+    else
+      *free = span.end_s;
+  }
+  return tracks;
+}
+
+}  // namespace
+
+std::string chrome_trace(const Graph& graph, const Program& program, const Timeline& timeline) {
+  constexpr double kMicroseconds = 1e6;
+  nlohmann::ordered_json events = nlohmann::ordered_json::array();
+  const std::vector<std::size_t> tracks = tracks_of(program, timeline);
+  const std::size_t last = tracks.empty() ? 0 : *std::max_element(tracks.begin(), tracks.end());
+  for (std::size_t track = 0; track <= last; ++track) {
+    const std::string name = track == 0 ? "compute" : fmt::format("comm {}", track);
+    events.push_back({{"name", "thread_name"}, {"ph", "M"}, {"pid", 0}, {"tid", track}, {"args", {{"name", name}}}});
+  }
+  for (TaskId i = 0; i < program.tasks.size(); ++i) {
+    const Task& task = program.tasks[i];
+    const Op& op = graph.op(task.op);
+    const std::string name = op.results.empty() ? std::string(info(op.kind).name) : graph.value(op.results[0]).name;
+    events.push_back({{"name", name},
+                      {"cat", info(op.kind).name},
+                      {"ph", "X"},
+                      {"pid", 0},
+                      {"tid", tracks[i]},
+                      {"ts", timeline.spans[i].begin_s * kMicroseconds},
+                      {"dur", (timeline.spans[i].end_s - timeline.spans[i].begin_s) * kMicroseconds},
+                      {"args", {{"layer", op.origin.layer}, {"phase", to_string(op.origin.phase)}}}});
+  }
+  return nlohmann::ordered_json({{"traceEvents", events}}).dump(0) + "\n";
 }
 
 }  // namespace shunt::graph

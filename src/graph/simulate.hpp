@@ -1,4 +1,4 @@
-// What a scheduled step would do on a cluster: every lane in program order, contention included.
+// Simulates a scheduled step on a cluster: every lane in program order, with contention.
 #pragma once
 
 #include <cstdint>
@@ -18,19 +18,20 @@ struct Timeline {
   std::vector<Span> spans;  ///< by task of the program
 
   double step_s = 0;
-  double compute_s = 0;  ///< the compute lane is busy; contention shows here
-  /// The compute lane idles while communication is outstanding: an all-to-all, else an all-reduce, is in flight, or a
-  /// peer has yet to join it.
+  double compute_s = 0;  ///< time in which the compute lane is busy, including slowdown by contention
+  /// Time in which the compute lane idles while communication is outstanding: an all-to-all (else an all-reduce) is in
+  /// flight, or a peer has not joined it yet.
   double exposed_all_to_all_s = 0, exposed_all_reduce_s = 0, late_peer_s = 0;
-  double comm_s = 0;                  ///< some communication is in flight
-  double near_s = 0, far_s = 0;       ///< … and moves bytes inside nodes; between them
-  std::vector<TaskId> critical_path;  ///< from the end back: who ended last before a task began
-  std::vector<double> exposed_by;     ///< by task: what it exposed, of exposed_all_to_all_s
+  double comm_s = 0;                  ///< time in which some communication is in flight
+  double near_s = 0, far_s = 0;       ///< … and moves bytes inside nodes; between nodes
+  std::vector<TaskId> critical_path;  ///< from the end back: the task that ended last before each task began
+  std::vector<double> exposed_by;     ///< by task: its part of exposed_all_to_all_s
 
   [[nodiscard]] double exposed_s() const { return exposed_all_to_all_s + exposed_all_reduce_s + late_peer_s; }
 };
 
-/// Of a rank with mean load; where costs of the heaviest rank differ, it takes part and may come late.
+/// The timeline of a rank with mean load. If the costs of the heaviest rank differ, that rank is simulated too and may
+/// be late.
 Timeline simulate(const Program& program, const Cluster& cluster);
 
 struct Memory {
@@ -38,13 +39,13 @@ struct Memory {
   std::int64_t peak_bytes = 0;   ///< activations and buffers, at their most
 };
 
-/// A value lives from the start of its producer to the end of its last user, views of it included.
+/// A value lives from the start of its producer to the end of its last user, including users of its views.
 Memory memory_of(const Graph& graph, const Program& program, const Timeline& timeline);
 
-/// No schedule of these tasks is faster: each lane's and each link's work, and the longest chain.
+/// Lower bound on any schedule of these tasks: the work of each lane and link, and the longest chain.
 double least_step_s(const Program& program);
 
-/// For chrome://tracing and Perfetto.
+/// A trace for chrome://tracing and Perfetto.
 std::string chrome_trace(const Graph& graph, const Program& program, const Timeline& timeline);
 
 }  // namespace shunt::graph

@@ -16,8 +16,8 @@ void for_each_dim(const Graph& graph, const Op& op, const Visit& visit) {
     for (const DimId dim : graph.type(result).dims) visit(dim);
 }
 
-/// Whether rows, which an op has, are of tokens of the batch. All rows come from their plan in the end.
-bool come_from_batch(const Graph& graph, const Op& op, DimId rows, DimId batch) {
+/// True if the op's rows belong to tokens of the batch. All rows originate from their plan.
+bool belong_to_batch(const Graph& graph, const Op& op, DimId rows, DimId batch) {
   const Op* at = &op;
   while (at->kind != OpKind::plan) {
     const Op* source = nullptr;
@@ -30,7 +30,7 @@ bool come_from_batch(const Graph& graph, const Op& op, DimId rows, DimId batch) 
 }
 
 bool is_cut_with(const Graph& graph, const Op& op, DimId dim, DimId batch) {
-  return dim == batch || (graph.dims[dim].role == DimRole::rows && come_from_batch(graph, op, dim, batch));
+  return dim == batch || (graph.dims[dim].role == DimRole::rows && belong_to_batch(graph, op, dim, batch));
 }
 
 class Splitter {
@@ -77,7 +77,7 @@ class Splitter {
     return made_.graph.op(op).results;
   }
 
-  /// A part of an op whose types no rule gives.
+  /// Appends a part of an op without a type rule.
   std::vector<ValueId> declare(const Op& op, std::vector<ValueId> operands, const std::vector<std::string>& names,
                                std::int32_t part, std::int32_t parts) {
     std::vector<Type> types;
@@ -192,7 +192,7 @@ class Splitter {
   std::vector<bool> is_cut_;                 // by old dimension: the batch and rows of its plans
   std::vector<ValueId> whole_;               // by old value
   std::vector<std::vector<ValueId>> cut_;    // by old value and part
-  std::vector<std::vector<ValueId>> views_;  // by old value and part, of whole values
+  std::vector<std::vector<ValueId>> views_;  // by old value and part: views of whole values
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Cuts ops into parts along the batch without changing what the graph computes.
+// Splits ops into parts along the batch without changing the result of the graph.
 #pragma once
 
 #include <cstdint>
@@ -11,37 +11,37 @@ namespace shunt::graph {
 
 struct SplitGraph {
   Graph graph;
-  std::vector<OpId> source;        ///< by new op: the op it is a part of, or that first needed it (views, sums)
-  std::vector<std::int32_t> part;  ///< by new op; 0 where it is whole
+  std::vector<OpId> source;        ///< by new op: the op it is a part of, or the first that needed it (views, sums)
+  std::vector<std::int32_t> part;  ///< by new op; 0 if it is whole
 };
 
-/// parts[op] > 1 cuts the op along the batch into so many. Parts of neighbours with equal numbers are joined directly;
-/// elsewhere whole values are joined or cut, which costs nothing. Sums over the batch (counts, losses, gradients of
-/// experts) are added up over parts, and a capacity that parts share is handed from part to part. Rows belong to the
-/// plan of their part, so whoever uses them must be cut alike. Throws Error(invalid_argument) where an op can't be cut.
+/// parts[op] > 1 splits the op into that many parts. Parts of adjacent ops with equal numbers are connected directly;
+/// elsewhere whole values are joined or split, which costs nothing. Sums over the batch (counts, losses, gradients of
+/// experts) are added up over parts, and a capacity shared by parts is passed from part to part. Rows belong to the
+/// plan of their part, so all their users must be split alike. Throws Error(invalid_argument) if an op can't be split.
 SplitGraph split(const Graph& graph, const std::vector<std::int32_t>& parts);
 
-/// The one dimension of role batch; nothing where there is none, or several.
+/// The only dimension of role batch; none if there is none, or several.
 std::optional<DimId> find_batch(const Graph& graph);
 
-/// The same for whom there must be one. Throws Error(invalid_argument) where there is none, or several.
+/// The same, but throws Error(invalid_argument) if there is none, or several.
 DimId batch_of(const Graph& graph);
 
-/// Whether the batch has been cut already.
+/// True if the batch has already been split.
 bool is_split(const Graph& graph);
 
-/// Whether an op has anything to do with the batch and can be cut along it.
+/// True if an op depends on the batch and can be split along it.
 bool is_cut_by_batch(const Graph& graph, const Op& op, DimId batch);
 
-/// What cutting the batch makes of an op: of the batch itself and of the rows that come from it. Parts would miss what
-/// one of them gives with another's rows, so a value of both is never cut.
+/// The effect on an op of splitting the batch: the batch itself and the rows that come from it. Ops with values of both
+/// are never split, because a part would lack what one of them contributes with another part's rows.
 Split batch_split(const Graph& graph, const Op& op, DimId batch);
 
-/// Whether an op touches rows, so that it must be cut as the plan is.
+/// True if an op touches rows, so that it must be split as the plan is.
 bool touches_rows(const Graph& graph, const Op& op);
 
-/// Into how many parts everything can be cut so that none is empty. 1 where there is no batch, where something that
-/// touches rows of its tokens can't be cut, and where such rows are returned.
+/// The largest number of parts such that none is empty. 1 if there is no batch, if something that touches rows of its
+/// tokens can't be split, and if such rows are returned.
 std::int64_t most_parts(const Graph& graph);
 
 }  // namespace shunt::graph

@@ -1,4 +1,4 @@
-// What becomes of an op when one of its dimensions is cut into parts.
+// The split rules of ops.
 #include <algorithm>
 
 #include "graph/rules.hpp"
@@ -24,7 +24,7 @@ Split sum_over(const OpView& op, DimId dim) { return is_over(op, dim) ? Split::s
 Split grouped_matmul(const OpView& op, DimId dim) {
   switch (role(op, dim)) {
     case DimRole::local_expert: return Split::never;
-    default: return sum_over(op, dim);  // a plan's tokens and rows are cut together
+    default: return sum_over(op, dim);  // a plan's tokens and rows are split together
   }
 }
 
@@ -52,7 +52,7 @@ Split choose(const OpView& op, DimId dim) {
 }
 
 Split limit(const OpView& op, DimId dim) {
-  return role(op, dim) == DimRole::batch ? Split::chain : Split::never;  // parts in the order of tokens
+  return role(op, dim) == DimRole::batch ? Split::chain : Split::never;  // parts are in token order
 }
 
 Split count(const OpView& op, DimId dim) { return role(op, dim) == DimRole::expert ? Split::never : Split::sum; }

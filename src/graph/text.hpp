@@ -10,7 +10,7 @@
 //   %y = matmul(%x, %w) {over=[M]} : f32[T,F] @3.forward
 //   return %y
 //
-// A part of a dimension is written B.1/4. What follows # is a comment.
+// Part 1 of 4 of dimension B is written B.1/4. # begins a comment.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Reads one line of a graph's text, and says where in it something else was expected.
+// Reads one line of a graph's text, and reports the position of unexpected input.
 #pragma once
 
 #include <charconv>
@@ -10,7 +10,7 @@
 
 namespace shunt::graph {
 
-/// No statement is longer than a line.
+/// A statement is always a single line.
 class Line {
  public:
   Line(std::string_view source, std::size_t number, std::string_view text)

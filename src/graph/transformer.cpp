@@ -1,9 +1,9 @@
-// From a model's description to the graph of its training step.
+// Builds the graph of a model's training step.
 #include <cmath>
 
 #include "core/fail.hpp"
 #include "graph/model.hpp"
-#include "graph/program_order.hpp"
+#include "graph/program.hpp"
 
 namespace shunt::graph {
 namespace {
@@ -164,8 +164,8 @@ class Transformer {
         .results.front();
   }
 
-  /// DeepSeek-V2 (arXiv 2405.04434, section 2.1): queries, keys and values come from low ranks; positions enter
-  /// through a second pair whose keys all heads share.
+  /// DeepSeek-V2 (arXiv 2405.04434, section 2.1): queries, keys and values are computed from low-rank projections;
+  /// positions enter through a second pair whose keys are shared by all heads.
   ValueId latent_attention(ValueId h) {
     const ValueId queries = norm(linear(h, {M}, {Q}, "q.down"), "q", Q);
     const ValueId latent = norm(linear(h, {M}, {C}, "kv.down"), "kv", C);
@@ -206,7 +206,7 @@ class Transformer {
     const ValueId plan =
         op(OpKind::plan, {choice.experts}, {{"expert", std::vector{E}}, {"rows", std::vector{rows}}}, "plan");
     const ValueId sent = op(OpKind::dispatch, {h, plan}, {}, "dispatch");
-    // The shared expert stands where its work can hide the dispatch.
+    // The shared expert is placed where its work can hide the dispatch.
     const ValueId shared = model_.moe->shared > 0 ? mlp(h, U, "shared") : ValueId();
     const ValueId up = expert_linear(sent, M, G, plan, "expert.up");
     const ValueId active = activated(
@@ -238,7 +238,7 @@ class Transformer {
     return {experts, weights};
   }
 
-  /// Of all ranks' tokens: it is not linear in them.
+  /// Computed over all ranks' tokens, because it is not linear in them.
   ValueId balance_loss(ValueId scores, ValueId experts) {
     const ValueId counts = summed(op(OpKind::count, {experts}, {{"expert", std::vector{E}}}, "counts"), "counts.all");
     const ValueId shares =

@@ -20,21 +20,21 @@ enum class Element : std::uint8_t { f32, bf16, f16, fp8_e4m3, i32, plan };
 std::string_view to_string(Element element);
 std::optional<Element> find_element(std::string_view name);
 Element element_of(DType dtype);
-/// 0 for a plan: its tables are the engine's.
+/// 0 for a plan, whose tables the engine owns.
 std::int64_t size_of(Element element);
 
-/// What a dimension stands for. Two dimensions of equal size and different name are never confused.
+/// The meaning of a dimension. Two dimensions of equal size and different name are never confused.
 enum class DimRole : std::uint8_t {
   batch,
   sequence,
-  key,  ///< the sequence again, where attention looks at all of it
+  key,  ///< the sequence again, when attention reads all of it
   heads,
   feature,
   vocabulary,
   expert,
-  local_expert,  ///< experts of one rank; what has it is not replicated over ranks
+  local_expert,  ///< experts of one rank; values with it are not replicated over ranks
   choice,        ///< a token's top-k
-  rows,          ///< what a rank's experts receive: ragged, its size is the mean over ranks
+  rows,          ///< rows that a rank's experts receive; ragged, with the mean over ranks as its size
 };
 
 std::string_view to_string(DimRole role);
@@ -44,20 +44,20 @@ struct Dim {
   std::string name;
   std::int64_t size = 1;
   DimRole role = DimRole::feature;
-  DimId groups;  ///< of rows: the local experts by which they are grouped
-  DimId whole;   ///< of a part: what it is a part of
+  DimId groups;  ///< for rows: the local experts that group them
+  DimId whole;   ///< for a part: the dimension it is a part of
   std::int32_t part = 0;
   std::int32_t parts = 1;
 };
 
-/// A name for several dimensions side by side, as T = B*S. Types hold the factors.
+/// A name for several adjacent dimensions, as in T = B*S. Types contain the factors.
 struct Product {
   std::string name;
   std::vector<DimId> factors;
 };
 
-/// The dimensions of a graph. Those of a value are a set: its layout follows the order of declaration, parts standing
-/// where their whole does.
+/// The dimensions of a graph. The dimensions of a value are a set; its layout follows the order of declaration, with
+/// parts in the position of their whole.
 class DimTable {
  public:
   static constexpr std::int64_t kMaxSize = std::int64_t{1} << 40;
@@ -66,10 +66,10 @@ class DimTable {
   /// Throws Error(invalid_argument) for a name that is taken or a size out of range.
   DimId add(Dim dim);
   void add_product(Product product);
-  /// "B.1/4": part 1 of 4 of B; sizes of parts differ by at most one. The same part is one dimension.
+  /// "B.1/4" is part 1 of 4 of B; sizes of parts differ by at most one. Equal arguments give the same dimension.
   DimId part(DimId whole, std::int32_t part, std::int32_t parts);
 
-  /// By name, parts included ("B.1/4"); nothing where no such dimension was declared.
+  /// By name, parts included ("B.1/4"); none if no such dimension was declared.
   std::optional<DimId> find(std::string_view name);
   [[nodiscard]] const Product* find_product(std::string_view name) const;
 
@@ -77,9 +77,9 @@ class DimTable {
   [[nodiscard]] std::span<const Dim> dims() const { return dims_; }
   [[nodiscard]] std::span<const Product> products() const { return products_; }
 
-  /// The declared dimension that this is a part of, of whatever depth; itself if it is no part.
+  /// The declared dimension that this is a part of, directly or indirectly; itself if it is not a part.
   [[nodiscard]] DimId root(DimId dim) const;
-  /// Puts a set into the order of layouts and removes what stands there twice.
+  /// Sorts a set in layout order and removes duplicates.
   [[nodiscard]] std::vector<DimId> ordered(std::vector<DimId> dims) const;
   [[nodiscard]] std::int64_t count(std::span<const DimId> dims) const;
 
@@ -90,7 +90,7 @@ class DimTable {
 
 struct Type {
   Element element = Element::f32;
-  std::vector<DimId> dims;  ///< as DimTable::ordered gives them
+  std::vector<DimId> dims;  ///< in the order of DimTable::ordered
 
   bool operator==(const Type&) const = default;
   [[nodiscard]] bool has(DimId dim) const;

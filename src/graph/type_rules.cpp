@@ -1,4 +1,4 @@
-// How the types of results follow from operands and attributes. Each rule throws what it finds wrong.
+// The type rules of ops: the types of results from operands and attributes. Each rule throws Errors for invalid ones.
 #include <algorithm>
 
 #include "core/fail.hpp"
@@ -45,7 +45,7 @@ DimId only(const OpView& op, std::string_view attribute, DimRole role) {
   return dims[0];
 }
 
-/// The one dimension of this role that an operand has.
+/// The only dimension of this role in an operand.
 DimId of_role(const OpView& op, std::size_t operand, DimRole role) {
   DimId found;
   for (const DimId dim : op.operands[operand].dims) {
@@ -74,7 +74,7 @@ std::vector<Type> replaced(const OpView& op, std::span<const DimId> from, std::s
   return {made(op, op.operands[0].element, dims)};
 }
 
-/// A plan's dimensions without its choices and rows: those of its tokens.
+/// The token dimensions of a plan: all except choices and rows.
 std::vector<DimId> tokens_of(const OpView& op, std::size_t plan) {
   expect_element(op, plan, Element::plan);
   std::vector<DimId> tokens;
@@ -176,12 +176,12 @@ std::vector<Type> grouped_matmul(const OpView& op) {
   check_rows(op, rows);
   const std::vector<DimId> just_rows = {rows}, experts = {op.dims[rows].groups};
   expect_within(op, 0, just_rows);
-  if (contains(op.attributes.dims("over"), rows)) {  // the gradient of weights: rows of an expert are summed
+  if (contains(op.attributes.dims("over"), rows)) {  // the gradient of weights: sums the rows of an expert
     Type type = product(op);
     return {made(op, type.element, united(type.dims, experts))};
   }
   expect_within(op, 1, experts);
-  Type type = product(op);  // over may be empty: rows still meet the weights of their expert
+  Type type = product(op);  // over may be empty: rows are still matched with their expert's weights
   return {made(op, type.element, without(type.dims, experts))};
 }
 

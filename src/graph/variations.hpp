@@ -1,4 +1,4 @@
-// How much the outcome hangs on what was assumed of a cluster.
+// Sensitivity of the outcome to assumptions about a cluster.
 #pragma once
 
 #include <string>
@@ -15,8 +15,8 @@ struct Variation {
   double measured_scale = 1;  ///< as in CostSources
 };
 
-/// Each figure of the cluster alone, `share` of it less and more; slowdowns are at least 1. With measured times these
-/// are varied in place of the rates that they replace.
+/// Varies each figure of the cluster alone by a factor of 1 − share and 1 + share; slowdowns stay at least 1. With
+/// measured times, these are varied instead of the rates that they replace.
 std::vector<Variation> vary(const Cluster& cluster, double share, bool has_measured_times);
 
 }  // namespace shunt::graph

@@ -65,7 +65,7 @@ class Verifier {
              print(graph_.dims, given[i]), kind.name, print(graph_.dims, inferred[i]));
   }
 
-  /// Only a plan knows how many rows there are.
+  /// Row counts are determined by a plan only.
   void check_rows(const Op& op, ValueId result) const {
     for (const DimId dim : graph_.type(result).dims) {
       const auto brings = [&](ValueId operand) { return graph_.type(operand).has(dim); };
@@ -76,7 +76,7 @@ class Verifier {
     }
   }
 
-  /// Rows know their plan by their dimension alone, and experts their rank by their number.
+  /// Checks that rows belong to the plan that made their dimension, and that experts match it by number.
   void check_plan(const Op& op) {
     const DimId rows = op.attributes.dims("rows")[0], experts = op.attributes.dims("expert")[0];
     if (!planned_.insert(rows).second)
@@ -87,7 +87,7 @@ class Verifier {
       fail(ErrorCode::invalid_argument, "{} experts, but {} on each of {} ranks", all, here, graph_.ranks);
   }
 
-  /// Updates overwrite what the next step begins with, and an all-reduce sums in place what this step has computed.
+  /// Updates overwrite the initial state of the next step; an all-reduce overwrites values of this step.
   void overwrite(const Op& op, ValueId value) {
     const OpKind source = graph_.op(graph_.value(value).producer).kind;
     if (op.kind == OpKind::all_reduce) {
@@ -104,8 +104,8 @@ class Verifier {
   const Graph& graph_;
   std::vector<bool> known_;
   std::vector<std::size_t> alias_class_;
-  std::vector<bool> lives_on_;                 // by alias class: is there before and after the step
-  std::vector<const OpInfo*> overwritten_by_;  // by alias class; null: by none
+  std::vector<bool> lives_on_;                 // by alias class: exists before and after the step
+  std::vector<const OpInfo*> overwritten_by_;  // by alias class; null: not overwritten
   std::set<DimId> planned_;
 };
 

@@ -1,4 +1,4 @@
-// What holds for every graph that passes hand on.
+// The invariants of every graph that passes return.
 #pragma once
 
 #include "graph/graph.hpp"

@@ -1,10 +1,10 @@
-// How much an op computes and touches.
+// The work rules of ops: floating-point operations, and bytes read and written.
 #include "graph/rules.hpp"
 
 namespace shunt::graph::work {
 namespace {
 
-constexpr double kFlopsPerElement = 8;  // of a pointwise op; such ops are bound by memory
+constexpr double kFlopsPerElement = 8;  // of a pointwise op; these are bound by memory
 
 double bytes_touched(const OpView& op) {
   double bytes = 0;
@@ -28,7 +28,7 @@ Work product(const OpView& op, std::span<const DimId> all, std::span<const DimId
   return work;
 }
 
-/// Of q·k and of p·v, a causal mask leaving half of them.
+/// Flops of q·k and p·v; a causal mask leaves half of them.
 double attention_flops(const OpView& op, std::span<const Type> queries_keys_values) {
   const auto& values = queries_keys_values.back();
   double flops = 0;
@@ -48,7 +48,7 @@ Work touch(const OpView& op) {
 
 Work opaque(const OpView&) { return {}; }
 
-Work embedding(const OpView& op) {  // only rows that occur are read or written
+Work embedding(const OpView& op) {  // reads or writes only the rows that occur
   const Type& rows = op.operands[1].dims.size() > op.operands[0].dims.size() &&
                              without(op.operands[0].dims, op.operands[1].dims).empty()
                          ? op.operands[1]
@@ -75,7 +75,7 @@ Work grouped_matmul(const OpView& op) {
 
 Work attention(const OpView& op) { return {.flops = attention_flops(op, op.operands), .bytes = bytes_touched(op)}; }
 
-Work attention_dx(const OpView& op) {  // the scores again, then two products for each of forward's
+Work attention_dx(const OpView& op) {  // computes the scores again, then two products for each of the forward pass
   return {.flops = 2.5 * attention_flops(op, op.operands.subspan(3)), .bytes = bytes_touched(op)};
 }
 

@@ -34,8 +34,8 @@ namespace shunt {
 
 HWY_EXPORT(stream_copy);
 
-// Target after target: the row stays in the cache after its first reading, and one stream of full lines at a time
-// keeps the write-combining buffers from being evicted half filled.
+// One target after another: the row stays in the cache after the first read, and a single stream of full lines keeps
+// the write-combining buffers from being evicted half filled.
 void copy_row(const std::byte* source, std::size_t bytes, std::span<std::byte* const> targets, Store store) {
   for (std::byte* const target : targets) {
     if (store == Store::streaming) {

@@ -10,7 +10,7 @@ HWY_BEFORE_NAMESPACE();
 namespace shunt {
 namespace HWY_NAMESPACE {
 
-static_assert(kGroup == 32, "the lanes of a dot product");
+static_assert(kGroup == 32, "a group has one element per lane of a dot product");
 
 template <class A, class B>
 float dot_of(const std::byte* a, const std::byte* b, std::size_t hidden) {
@@ -19,7 +19,7 @@ float dot_of(const std::byte* a, const std::byte* b, std::size_t hidden) {
   for (; first + kGroup <= hidden; first += kGroup)
     lanes = add(lanes, multiply(load<A>(a, first, Whole()), load<B>(b, first, Whole())));
   if (first < hidden) {
-    // Absent lanes add +0 × +0, which changes none: a sum that starts from +0 is never −0.
+    // Missing elements add +0 × +0, which changes no sum: a sum that starts from +0 is never −0.
     const Part rest{hidden - first};
     lanes = add(lanes, multiply(load<A>(a, first, rest), load<B>(b, first, rest)));
   }

@@ -1,7 +1,7 @@
-// Row formats as SIMD sees them: vectors of fp32 in registers, narrow bits in memory.
+// Row formats in SIMD: fp32 vectors in registers, narrow bits in memory.
 //
-// The conversions repeat include/shunt/float_formats.hpp with integer operations, because Highway's own (and the
-// instructions behind them) differ between targets in NaN, infinity, subnormals or rounding.
+// The conversions implement include/shunt/float_formats.hpp with integer operations, because Highway's conversions (and
+// the instructions that they use) differ between targets for NaN, infinity, subnormals or rounding.
 
 #if defined(SHUNT_KERNELS_FORMATS_INL_HPP) == defined(HWY_TARGET_TOGGLE)
 #ifdef SHUNT_KERNELS_FORMATS_INL_HPP
@@ -20,12 +20,12 @@ namespace shunt {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-using Floats = hn::CappedTag<float, 16>;  // 32 of them are at least a pair of vectors
+using Floats = hn::CappedTag<float, 16>;  // a group of 32 then has at least two vectors
 using Ints = hn::RebindToSigned<Floats>;
 using FloatVector = hn::Vec<Floats>;
 using IntVector = hn::Vec<Ints>;
 
-// What one vector of floats is widened from, and what a pair of them is narrowed to.
+// The narrow vector that widens to one vector of floats, and the one to which a pair of them narrows.
 template <class Bits>
 using Narrow = hn::Rebind<Bits, Floats>;
 template <class Bits>
@@ -59,7 +59,7 @@ struct Bf16Format {
     return hn::BitCast(Floats(), hn::And(nearest(value), hn::Set(Ints(), ~0xffff)));
   }
 
-  // In the upper half of each lane; the lower is leftovers.
+  // The result is in the upper half of each lane; the lower half is unspecified.
   static HWY_INLINE IntVector nearest(FloatVector value) {
     const Ints d;
     const IntVector bits = hn::BitCast(d, value);
@@ -70,8 +70,8 @@ struct Bf16Format {
   }
 };
 
-// bf16 elements two by two: the even ones of a line in one vector, the odd ones in the next. Fewer instructions than
-// Bf16Format, which leaves the processor more room for loads in flight. For kernels that treat all elements alike.
+// bf16 elements in pairs: the even elements of a line in one vector, the odd ones in the next. Takes fewer instructions
+// than Bf16Format, which leaves the processor more room for loads in flight. For kernels that treat all elements alike.
 struct Bf16PairsFormat {
   using Bits = std::uint16_t;
   using Words = hn::RebindToUnsigned<Floats>;
@@ -94,7 +94,7 @@ constexpr float power_of_two(int exponent) {
   return power;
 }
 
-// A format with an exponent range of its own, as Layout describes it.
+// A format with its own exponent range, which Layout describes.
 template <class Layout>
 struct SmallFormat {
   using Bits = typename Layout::Bits;
@@ -108,9 +108,9 @@ struct SmallFormat {
     constexpr std::int32_t kSignAndMagnitude = INT32_MIN | (((1 << (kWidth - 1)) - 1) << kDropped);
     const IntVector shifted = hn::ShiftLeft<kDropped>(hn::PromoteTo(d, hn::BitCast(narrow_ints, bits)));
     const FloatVector biased = hn::BitCast(Floats(), hn::And(shifted, hn::Set(d, kSignAndMagnitude)));
-    // The exponent still has the small bias; the multiply changes it, and normalises subnormals.
+    // The exponent still has the small bias; the multiplication corrects it, and normalises subnormals.
     const FloatVector value = hn::Mul(biased, hn::Set(Floats(), power_of_two(127 - Layout::kBias)));
-    // Infinity and NaN came out as finite numbers above all others; with all exponent bits set they are themselves.
+    // At this point, infinity and NaN are finite numbers above all others; setting all exponent bits restores them.
     const auto is_special = hn::Ge(hn::Abs(value), hn::Set(Floats(), Layout::kFirstSpecial));
     const FloatVector all_exponent_bits = hn::BitCast(Floats(), hn::Set(d, kInfinityBits));
     return hn::Or(value, hn::IfThenElseZero(is_special, all_exponent_bits));
@@ -129,12 +129,12 @@ struct SmallFormat {
   static HWY_INLINE FloatVector round(FloatVector value) { return widen(hn::DemoteTo(Narrow<Bits>(), nearest(value))); }
 
  private:
-  // Adding 2^kDropped times the value's power of two (or the subnormals' common one) makes the addition round to the
-  // small mantissa, whose integer value is then in the low bits of the sum.
+  // Adding 2^kDropped times the value's power of two (or the common one of subnormals) makes the addition round to the
+  // small mantissa, which is then an integer in the low bits of the sum.
   static HWY_INLINE IntVector nearest(FloatVector value) {
     const Ints d;
     constexpr std::int32_t kSubnormalPower = (128 - Layout::kBias) << 23;
-    // Clamped as integers, so that NaN is clamped too.
+    // Clamped as integers, which clamps NaN too.
     const IntVector limit = hn::BitCast(d, hn::Set(Floats(), Layout::kClamp));
     const IntVector clamped = hn::Min(magnitude_of(value), limit);
     const IntVector power = hn::Max(hn::And(clamped, hn::Set(d, kInfinityBits)), hn::Set(d, kSubnormalPower));
@@ -153,7 +153,7 @@ struct F16Layout {
   using Bits = std::uint16_t;
   static constexpr int kMantissaBits = 10;
   static constexpr int kBias = 15;
-  static constexpr float kClamp = 65536.0f;  // narrows to infinity, as all above it
+  static constexpr float kClamp = 65536.0f;  // narrows to infinity, as all greater values do
   static constexpr float kFirstSpecial = 65536.0f;
   static constexpr std::int32_t kQuietNan = 0x7e00;
 };

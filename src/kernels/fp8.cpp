@@ -19,15 +19,15 @@ static_assert(kScaleBlock % kGroup == 0, "a group has one scale");
 constexpr float kLargestE4m3 = 448.0f;
 constexpr float kSmallestAmax = 0x1p-100f;
 
-// Calls body(first, Whole or Part) for each group of the block that starts at `first` and ends at `end`.
+// Calls body(first, Whole or Part) for each group of the block [first, end).
 template <class Body>
 HWY_INLINE void for_each_group(std::size_t first, std::size_t end, const Body& body) {
   for (; first + kGroup <= end; first += kGroup) body(first, Whole());
   if (first < end) body(first, Part{end - first});
 }
 
-// The largest magnitude of a block as the bits of its format, which order as the magnitudes do and put infinity and NaN
-// above them: no element need be widened.
+// The largest magnitude of a block, as bits of its format: these order like the magnitudes, with infinity and NaN on
+// top, so no element needs to be widened.
 template <class Format>
 class LargestMagnitude {
  public:
@@ -60,7 +60,7 @@ class LargestMagnitude {
   hn::Vec<Magnitudes> largest_;
 };
 
-// Measures the block [first, end); returns its factor, NaN where it has no finite scale.
+// Computes the scale of the block [first, end) and returns its factor; both are NaN if the block has no finite scale.
 template <class Format>
 HWY_INLINE float measure_block(const std::byte* source, std::size_t first, std::size_t end, float& scale) {
   LargestMagnitude<Format> largest;
@@ -85,8 +85,9 @@ HWY_INLINE void narrow_block(const std::byte* source, std::size_t first, std::si
 
 template <class Format>
 void quantise_as(const std::byte* source, std::size_t hidden, std::byte* elements, float* scales) {
-  // A block's factor is the end of a long chain (maximum, division). Measuring some blocks before narrowing them lets
-  // their chains overlap: 1.25 times as fast as one by one (bench_kernels, quantise_in_cache).
+  // A block's factor is the end of a long dependency chain (maximum, division). Measuring several blocks before
+  // narrowing them overlaps their chains, which is 1.25 times as fast as block by block (bench_kernels,
+  // quantise_in_cache).
   constexpr std::size_t kAhead = 8;
   std::array<float, kAhead> factors;
   for (std::size_t run = 0; run < hidden; run += kAhead * kScaleBlock) {

@@ -1,8 +1,8 @@
 // fp8 rows with one scale per block of 128 elements.
 //
 // Per block: amax = the largest magnitude, at least 2^-100; scale = amax / 448; element = e4m3(x × (448 / amax)), each
-// operation rounded once in fp32. So an all-zero block gives zeros. A block with a NaN or an infinity comes back as NaN
-// throughout: such a block's scale is NaN and its elements are 0x7f.
+// operation rounded once in fp32. So a block of zeros gives zeros. A block with a NaN or an infinity has a NaN scale
+// and elements 0x7f, so it is dequantised to NaN throughout.
 #pragma once
 
 #include <cstddef>

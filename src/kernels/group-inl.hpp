@@ -1,5 +1,5 @@
-// The unit of work of every kernel: 32 consecutive elements as fp32 in registers. 32 elements of a 16-bit row are a
-// cache line, and the 32 lanes of dot.hpp.
+// The unit of work of every kernel: 32 consecutive elements, as fp32 in registers. 32 elements of a 16-bit row are a
+// cache line, and correspond to the 32 lanes of dot.hpp.
 
 #if defined(SHUNT_KERNELS_GROUP_INL_HPP) == defined(HWY_TARGET_TOGGLE)
 #ifdef SHUNT_KERNELS_GROUP_INL_HPP
@@ -28,7 +28,7 @@ struct Group {
   FloatVector vectors[kVectors];
 };
 
-// How much of a group exists in a row.
+// Extent of a group: whole, or the first `count` elements.
 struct Whole {};
 struct Part {
   std::size_t count;
@@ -52,7 +52,7 @@ HWY_INLINE Group multiply(const Group& a, const Group& b) {
   return product;
 }
 
-// As if stored in Format and loaded again.
+// The same bits as storing in Format and loading again.
 template <class Format>
 HWY_INLINE Group round_to(const Group& group) {
   Group rounded;
@@ -67,7 +67,7 @@ template <class Format>
 HWY_INLINE Group load(const std::byte* row, std::size_t first, Whole) {
   using Bits = typename Format::Bits;
   const Narrow<Bits> d;
-  // Bytes are loaded and then reinterpreted: rows need not be aligned, not even to their elements.
+  // Loaded as bytes and then reinterpreted, because rows need not be aligned, not even to their elements.
   const hn::Repartition<std::uint8_t, Narrow<Bits>> bytes;
   const auto* const from = reinterpret_cast<const std::uint8_t*>(row) + first * sizeof(Bits);
   Group group;
@@ -90,7 +90,7 @@ HWY_INLINE Group load<Bf16PairsFormat>(const std::byte* row, std::size_t first, 
   return group;
 }
 
-// A copy of part of a group in which elements that don't exist are +0.
+// A copy of part of a group, filled up with +0.
 template <class Format>
 struct Padded {
   Padded(const std::byte* row, std::size_t first, Part part) {

@@ -19,11 +19,11 @@ struct TreeSum {
   std::span<const Term> terms;
   DType wire;
 
-  // One line of every term per call, sums in registers. Which sums close where is the same for all groups of a row, so
-  // the branches are predicted.
+  // Computes one line of every term per call, with the sums in registers. The sequence of closes is the same for all
+  // groups of a row, so the branches are predicted.
   template <class Extent>
   HWY_INLINE Group operator()(std::size_t first, Extent extent) const {
-    // −0 + x is x for every x, −0 included: a sum that starts from −0 starts from its first term.
+    // −0 + x is x for every x, including −0, so a sum that starts from −0 starts from its first term.
     const Group nothing = splat(-0.0f);
     Group rank = nothing;
     Group node = nothing;
@@ -40,7 +40,7 @@ struct TreeSum {
     return total;
   }
 
-  // Few sums cross nodes, so the format is looked up here rather than compiled into one more dimension of kernels.
+  // Few sums cross nodes, so the format is selected at run time, which avoids a further template dimension.
   Group on_wire(const Group& sum) const {
     if (wire == DType::bf16) return round_to<Bf16Format>(sum);
     if (wire == DType::f16) return round_to<F16Format>(sum);

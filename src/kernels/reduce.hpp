@@ -23,9 +23,9 @@ struct ReduceFormat {
   DType result;  ///< f32, bf16 or f16
 };
 
-/// result[i] = tree sum of weight × row[i], per element in fp32: rounded multiply, then rounded add, each sum starting
-/// from its first term (rank sum, node sum of rank sums, total of node sums). No terms: zeros. The last term closes a
-/// node.
+/// result[i] = tree sum of weight × row[i], per element in fp32: a rounded multiply, then a rounded add; each sum
+/// starts from its first term (sums by rank, sums of those by node, the total of nodes). Without terms, zeros. The last
+/// term must close a node.
 void reduce_row(std::span<const Term> terms, std::size_t hidden, const ReduceFormat& format, std::byte* result,
                 Store store);
 

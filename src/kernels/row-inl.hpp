@@ -1,4 +1,4 @@
-// Walks over rows: the choice of format once per row, and the writing of a row group by group.
+// Row-level helpers: select the format once per row, and write a row group by group.
 
 #if defined(SHUNT_KERNELS_ROW_INL_HPP) == defined(HWY_TARGET_TOGGLE)
 #ifdef SHUNT_KERNELS_ROW_INL_HPP
@@ -30,13 +30,13 @@ auto with_format(DType dtype, const Body& body) {
   fail(ErrorCode::internal, "a kernel for floating-point rows was given {}", to_string(dtype));
 }
 
-// Rows have at most a part at either end, so its code is kept out of the loops.
+// A row has at most one partial group at either end, so this code is kept out of the loops.
 template <class Format, class Produce>
 HWY_NOINLINE void write_part(std::byte* row, std::size_t first, Part part, const Produce& produce) {
   store<Format>(produce(first, part), row, first, part);
 }
 
-// Writes what produce(first, Whole or Part) returns for each group of the row. A streamed row is cut so that its whole
+// Writes the result of produce(first, Whole or Part) for each group of the row. Streamed rows are divided so that whole
 // groups start at cache lines.
 template <class Format, class Produce>
 void write_row(std::byte* row, std::size_t hidden, Store how, const Produce& produce) {

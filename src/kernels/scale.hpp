@@ -1,4 +1,4 @@
-// The gradient of a weighted row.
+// Scaling of a row, for the gradient of a weighted row.
 #pragma once
 
 #include <cstddef>

@@ -6,8 +6,9 @@
 namespace shunt {
 
 enum class Store {
-  cached,
-  /// Does not read the target's lines and does not displace the cache. Visible to others only after flush_streaming().
+  cached,  ///< through the cache
+  /// Does not read the target's lines and does not displace the cache. Visible to other threads only after
+  /// flush_streaming().
   streaming,
 };
 

@@ -10,7 +10,7 @@ HWY_BEFORE_NAMESPACE();
 namespace shunt {
 namespace HWY_NAMESPACE {
 
-// NaN comes out as anything: the caller divides the NaN that it came from.
+// For NaN the result is unspecified: the caller divides the same NaN by it.
 HWY_INLINE FloatVector exponential(FloatVector x) {
   const Floats d;
   const auto constant = [d](float value) { return hn::Set(d, value); };

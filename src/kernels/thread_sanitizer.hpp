@@ -1,4 +1,4 @@
-// Whether ThreadSanitizer watches this build.
+// True in builds with ThreadSanitizer.
 #pragma once
 
 namespace shunt {

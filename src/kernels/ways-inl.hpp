@@ -1,5 +1,4 @@
-// The two ways to store a vector. Stores past the cache must come to fill whole lines: a partial line costs a read of
-// the rest.
+// The two ways to store a vector. Stores past the cache must fill whole lines: a partial line costs a read of the rest.
 
 #if defined(SHUNT_KERNELS_WAYS_INL_HPP) == defined(HWY_TARGET_TOGGLE)
 #ifdef SHUNT_KERNELS_WAYS_INL_HPP
@@ -22,7 +21,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 inline constexpr std::size_t kLineBytes = 64;
 
-// Bytes before the next start of a cache line; 0 at one.
+// Bytes from the address to the next start of a cache line; 0 at one.
 HWY_INLINE std::size_t bytes_to_line(const std::byte* address) {
   return -reinterpret_cast<std::uintptr_t>(address) % kLineBytes;
 }

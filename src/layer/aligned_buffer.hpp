@@ -1,4 +1,4 @@
-// Memory that starts at a cache line and only grows.
+// Memory that is aligned to cache lines and only grows.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@ namespace shunt {
 
 class AlignedBuffer {
  public:
-  /// At least so many bytes. What it held may be lost; new bytes are zero.
+  /// Makes room for at least this many bytes. Previous contents may be lost; new bytes are zero.
   void reserve(std::size_t bytes) {
     if (memory_.size() < bytes + kLine) memory_.assign(bytes + kLine, std::byte{0});
   }

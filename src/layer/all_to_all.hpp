@@ -1,4 +1,4 @@
-// Moves rows between ranks in runs, for exchanges that permute rows before and after.
+// Moves runs of rows between ranks, for exchanges that permute rows before and after.
 #pragma once
 
 #include <cstddef>
@@ -18,9 +18,9 @@ class AllToAll {
  public:
   virtual ~AllToAll() = default;
   [[nodiscard]] virtual std::string name() const = 0;
-  /// Every rank's `mine`, concatenated by rank; all of equal length.
+  /// Returns every rank's `mine`, concatenated by rank; all have equal length.
   virtual std::vector<std::int32_t> all_gather(std::span<const std::int32_t> mine) = 0;
-  /// Buffers for rows of the coming counts, in rows per peer.
+  /// Buffers for rows of the next exchange; counts are rows per peer.
   struct Buffers {
     std::byte* send;
     std::byte* receive;
@@ -30,10 +30,10 @@ class AllToAll {
   virtual void backward() = 0;
 };
 
-/// Over shunt's own transport: each rank is one expert and each row of the send buffer a token with one choice, so that
-/// shunt's own dispatch is a plain all-to-all of rows, either way. Combine would do for the way back, but it takes rows
-/// in the order of tokens, which here is by destination: between hosts one peer's link after the other would be busy.
-/// Named `unfused`.
+/// An all-to-all over shunt's own transport, named `unfused`: each rank is one expert and each row of the send buffer a
+/// token with one choice, so that shunt's dispatch is a plain all-to-all of rows, in both directions. Combine could
+/// carry the way back, but it processes rows in token order, which here is by destination: between machines, the peers'
+/// links would be busy one after another.
 std::shared_ptr<AllToAll> make_engine_all_to_all(World& world, std::int64_t hidden, DType dtype);
 
 }  // namespace shunt

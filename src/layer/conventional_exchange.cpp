@@ -18,7 +18,7 @@ void ConventionalExchange::plan(const Routing& routing, const ExpertMap& map) {
   place_received(map);
 }
 
-// A counting sort of the copies by physical expert, which is also by rank.
+// A counting sort of the copies by physical expert, and so also by rank.
 void ConventionalExchange::order_by_expert(const Routing& routing, const ExpertMap& map) {
   topk_ = static_cast<std::size_t>(routing.topk);
   weights_.resize(routing.experts.size());
@@ -32,7 +32,7 @@ void ConventionalExchange::order_by_expert(const Routing& routing, const ExpertM
       choice.choose(rank_, routing.experts.narrow().subspan(entry, topk_), std::span(copies).first(topk_));
     const PhysicalId copy = copies[entry % topk_];
     if (!copy.valid()) continue;
-    sent_position_[entry] = copy.value;  // until positions are known
+    sent_position_[entry] = copy.value;  // the expert, until positions are known
     ++counts_[copy.index()];
   }
   std::vector<std::int32_t> next(counts_.size());
@@ -46,7 +46,7 @@ void ConventionalExchange::order_by_expert(const Routing& routing, const ExpertM
   }
 }
 
-// Rows arrive by source, then expert; they belong by expert, then source.
+// Rows arrive by source, then expert, and are needed by expert, then source.
 void ConventionalExchange::place_received(const ExpertMap& map) {
   const auto num_ranks = static_cast<std::size_t>(map.num_ranks());
   const auto num_physical = static_cast<std::size_t>(map.num_physical());

@@ -1,5 +1,5 @@
-// The conventional shuffle: permute k copies into the order of their destinations, all-to-all, permute into
-// expert-major order; and backwards, ending in a weighted sum. What carries the rows is exchangeable.
+// The conventional shuffle: permute the top-k copies into the order of their destinations, all-to-all, permute into
+// expert-major order; and backwards, ending in a weighted sum. The all-to-all is exchangeable.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@
 
 namespace shunt {
 
-/// Bytes of rows that one dispatch of all ranks sends.
+/// Bytes of rows that all ranks together send in one dispatch.
 struct SentBytes {
   std::uint64_t between_ranks = 0;
   std::uint64_t between_nodes = 0;
@@ -31,25 +31,25 @@ struct ExchangeOptions {
 /// Every call is collective and blocking.
 class ConventionalExchange {
  public:
-  /// all_to_all must carry rows of the same hidden and dtype. topology: of the world that it connects.
+  /// all_to_all must carry rows of the same hidden and dtype. topology: that of the world that it connects.
   ConventionalExchange(RankId rank, const Topology& topology, std::shared_ptr<AllToAll> all_to_all,
                        const ExchangeOptions& options)
       : rank_(rank), topology_(topology), all_to_all_(std::move(all_to_all)), options_(options) {}
 
   [[nodiscard]] const AllToAll& all_to_all() const { return *all_to_all_; }
 
-  /// All that depends on the routing alone. Copies of experts are those that every plan chooses (CopyChoice). The
+  /// Computes everything that depends only on the routing. Copies of experts are those of every plan (CopyChoice). The
   /// routing is read during the call only.
   void plan(const Routing& routing, const ExpertMap& map);
-  /// x: [tokens, hidden] in the dtype. This rank's rows in expert-major order, by source
-  /// rank and token within an expert; valid until the next call.
+  /// x: [tokens, hidden] in the dtype. Returns this rank's rows in expert-major order, within an expert by source rank
+  /// and token; valid until the next call.
   ConstTensor dispatch(const ConstTensor& x);
-  /// Where the experts' outputs go; valid until the next plan().
+  /// The buffer for the experts' outputs; valid until the next plan().
   Tensor expert_out();
-  /// Sums what expert_out() holds, in the order of the routing; valid until the next call.
+  /// Sums the rows in expert_out(), in the order of the routing; valid until the next call.
   ConstTensor combine();
 
-  /// After plan(), [local experts]: where each expert's rows stand.
+  /// After plan(), [local experts]: first row and number of rows of each expert.
   [[nodiscard]] std::span<const std::int32_t> expert_offsets() const { return expert_offsets_; }
   [[nodiscard]] std::span<const std::int32_t> expert_counts() const { return expert_counts_; }
   /// After plan().
@@ -72,7 +72,7 @@ class ConventionalExchange {
   std::vector<std::int32_t> counts_;         // rows this rank sends to each physical expert
   std::vector<std::int32_t> all_counts_;     // [ranks, physical experts]
   std::vector<std::int32_t> sent_token_;     // by position in the send buffer
-  std::vector<std::int32_t> sent_position_;  // [tokens, topk]: where each copy stands there; −1: dropped
+  std::vector<std::int32_t> sent_position_;  // [tokens, topk]: position of each copy in the send buffer; −1: dropped
   std::vector<std::int32_t> received_slot_;  // by position in the receive buffer
   std::vector<std::int32_t> expert_offsets_;
   std::vector<std::int32_t> expert_counts_;

@@ -40,7 +40,7 @@ class EngineAllToAll final : public AllToAll {
   void backward() override { (void)engine_.dispatch(backward_, receive_, {.scales = {}, .out = send_}).wait(); }
 
  private:
-  /// Of rows that stand by destination; they arrive by source.
+  /// A plan for rows that are ordered by destination; they arrive ordered by source.
   Plan plan(std::span<const std::int32_t> counts) {
     std::vector<std::int32_t> destinations;
     for (std::size_t rank = 0; rank < counts.size(); ++rank)

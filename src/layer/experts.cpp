@@ -15,7 +15,7 @@ DType checked(DType dtype) {
   return dtype;
 }
 
-/// Calls body(first, last) for runs of at most `most` rows, as equal as can be: a short last run would read a whole
+/// Calls body(first, last) for runs of at most `most` rows, of nearly equal length: a short last run would read a whole
 /// matrix for few rows.
 template <class Body>
 void for_blocks(std::int64_t first, std::int64_t last, std::int64_t most, const Body& body) {
@@ -76,7 +76,7 @@ void Experts::run(std::span<const std::int32_t> offsets, std::span<const std::in
   }
 }
 
-// Within an expert, rows stand in the order of their unique rows, so a turn has a run of each expert's rows. Experts
+// Within an expert, rows are in the order of their unique rows, so a turn covers a run of each expert's rows. Experts
 // ascend within a turn, and so do the terms of each sum.
 void Experts::run_unique(const Plan& plan, const ConstTensor& rows, const Tensor& out) {
   SHUNT_CHECK(plan.expert_counts().size() == weights_.experts.size());
@@ -94,8 +94,8 @@ void Experts::run_unique(const Plan& plan, const ConstTensor& rows, const Tensor
   flush_streaming();
 }
 
-/// Outputs of all expert rows of the unique rows [first, last), and whose terms they are. next: [experts], the first
-/// row of each that no turn has computed yet.
+/// Computes the outputs of all expert rows of the unique rows [first, last), and the terms that they belong to. next:
+/// [experts], the first row of each expert that no turn has computed yet.
 void Experts::run_turn(const Plan& plan, const ConstTensor& rows, std::int64_t first, std::int64_t last,
                        std::span<std::int64_t> next) {
   const auto uniques = plan.unique_of_expert_row();

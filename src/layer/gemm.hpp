@@ -1,4 +1,4 @@
-// Matrix products by a library; each backend folder has one implementation, and a build has one backend.
+// Matrix products by a library; each backend folder has one implementation, and a build uses one backend.
 #pragma once
 
 #include <cstddef>
@@ -10,13 +10,14 @@
 
 namespace shunt {
 
-/// y = x · wᵀ with x [rows, inputs], w [outputs, inputs] and y [rows, outputs], all of one dtype, row by row without
-/// gaps. Computes on the calling thread alone; one thread at a time may use an object, several may use several.
+/// y = x · wᵀ with x [rows, inputs], w [outputs, inputs] and y [rows, outputs], all of one dtype and contiguous.
+/// Computes on the calling thread only. Different threads may use different objects at the same time, but not the same
+/// one.
 class Gemm {
  public:
-  /// Name and version; empty if this build has none.
+  /// Name and version of the library; empty if this build has none.
   static std::string library();
-  /// Whether this machine computes in the dtype itself. True of f32 wherever there is a library.
+  /// True if this machine computes in the dtype itself; always true for f32 if there is a library.
   static bool has(DType dtype);
 
   /// Throws Error(unsupported) if this build has no library.

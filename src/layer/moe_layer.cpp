@@ -19,7 +19,7 @@ void check_map(const ExpertMap& map, const World& world, const ExpertWeights& we
          map.num_local(world.rank()), weights.experts.size());
 }
 
-/// Over shunt's shuffle, in either layout.
+/// A layer over shunt's shuffle, in either layout.
 class FusedLayer final : public MoeLayer {
  public:
   FusedLayer(World& world, Layout layout, ExpertWeights weights, const ExpertsOptions& options)
@@ -35,7 +35,7 @@ class FusedLayer final : public MoeLayer {
     plan_ = engine_.plan(routing, map, options);
   }
 
-  // Old rows are released first, so that the pool hands the same pages out again.
+  // The previous rows are released first, so that the pool reuses the same pages.
   void dispatch(const ConstTensor& x) override {
     rows_ = {};
     rows_ = engine_.dispatch(plan_, x).wait();
@@ -85,7 +85,7 @@ class ConventionalLayer final : public MoeLayer {
     check_map(map, world_, weights);
     map_ = map;
     const auto row_bytes = static_cast<std::size_t>(weights.hidden) * size_of(weights.dtype);
-    if (!exchange_)  // the first routing decides how permutes write; later ones keep the buffers
+    if (!exchange_)  // the first routing determines how permutes write; later ones keep the buffers
       exchange_.emplace(world_.rank(), world_.topology(), all_to_all_,
                         ExchangeOptions{.hidden = weights.hidden,
                                         .dtype = weights.dtype,

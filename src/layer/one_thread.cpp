@@ -5,7 +5,7 @@
 namespace shunt {
 namespace {
 
-/// Looked up instead of linked: the runtime that counts is the one that the process has loaded for the library.
+/// Looked up instead of linked, to get the OpenMP runtime that the process has loaded for the library.
 struct OpenMp {
   using GetMaxThreads = int (*)();
   using SetNumThreads = void (*)(int);

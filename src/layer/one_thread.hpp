@@ -3,9 +3,9 @@
 
 namespace shunt {
 
-/// While it lives, parallel regions that this thread begins have one thread: ranks share a machine's cores, and each
-/// has one. OpenMP keeps that number per thread, so no other thread of the process sees a change, and this one has its
-/// own number back afterwards. Without an OpenMP runtime in the process it does nothing.
+/// Limits parallel regions of the calling thread to one thread during its lifetime: ranks share a machine's cores, and
+/// each has one. OpenMP keeps the number per thread, so no other thread is affected, and the destructor restores this
+/// thread's number. Does nothing without an OpenMP runtime in the process.
 class OneThread {
  public:
   OneThread();

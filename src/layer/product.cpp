@@ -5,7 +5,7 @@
 namespace shunt {
 namespace {
 
-/// Exact towards f32, one rounding towards narrower types.
+/// Exact if widening, rounded once if narrowing.
 void convert(const std::byte* from, DType from_dtype, std::byte* to, DType to_dtype, std::size_t count) {
   scale_row(from, from_dtype, 1.0f, count, to, to_dtype, Store::cached);
 }

@@ -1,4 +1,4 @@
-// The product of blocks of rows with one matrix after the other.
+// Products of blocks of rows with a sequence of matrices.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace shunt {
 
-/// y = x · wᵀ as in Gemm, for f32 and bf16 on any machine: where it has no bf16 products, operands are widened to f32
-/// and results rounded to bf16, block by block.
+/// y = x · wᵀ as in Gemm, for f32 and bf16 on any machine: without bf16 products, operands are widened to f32 and
+/// results rounded to bf16, block by block.
 class Product {
  public:
   Product(DType dtype, std::int64_t inputs, std::int64_t outputs);
@@ -30,7 +30,7 @@ class Product {
   std::size_t outputs_;
   Gemm gemm_;
   const std::byte* loaded_ = nullptr;
-  AlignedBuffer w_, x_, y_;  // of the computed dtype, where it is another
+  AlignedBuffer w_, x_, y_;  // in the computed dtype, if it differs
 };
 
 }  // namespace shunt

@@ -7,7 +7,7 @@ namespace shunt::placement {
 std::vector<std::size_t> best_assignment(const std::vector<std::vector<double>>& worth) {
   const std::size_t n = worth.size();
   constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
-  // Costs are negated worths. Row and column potentials keep reduced costs non-negative; columns n stands for a start.
+  // Costs are negated worths. Row and column potentials keep reduced costs non-negative; column n is a virtual start.
   std::vector<double> row_potential(n), column_potential(n + 1);
   std::vector<std::size_t> row_of(n + 1, kNone);
   for (std::size_t row = 0; row < n; ++row) {

@@ -1,4 +1,4 @@
-// Pairs rows with columns so that the sum of what the pairs are worth is largest.
+// Pairs rows with columns such that the total worth of the pairs is maximal.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace shunt::placement {
 
-/// worth: square. Result: the column of each row. The Hungarian method with potentials, O(n³).
+/// worth: a square matrix. Returns the column of each row. The Hungarian method with potentials, O(n³).
 std::vector<std::size_t> best_assignment(const std::vector<std::vector<double>>& worth);
 
 }  // namespace shunt::placement

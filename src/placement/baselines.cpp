@@ -9,7 +9,7 @@
 namespace shunt::placement {
 namespace {
 
-/// How many of `total` places each of `parts` gets: as even as possible, the first ones one more.
+/// Divides `total` into `parts` numbers that differ by at most one, the first ones being larger.
 std::vector<std::size_t> even_parts(std::size_t total, std::size_t parts) {
   std::vector<std::size_t> sizes(parts, total / parts);
   for (std::size_t i = 0; i < total % parts; ++i) ++sizes[i];
@@ -23,8 +23,8 @@ std::vector<std::size_t> heaviest_first(std::span<const double> weights) {
   return order;
 }
 
-/// The heaviest first, each to the lightest bin that has room and does not hold the same expert yet. Where only bins
-/// with the same expert have room, one of another bin's items makes way.
+/// Packs the heaviest item first, each into the lightest bin that has room and does not hold the same expert. If only
+/// bins with the same expert have room, an item of another bin is moved there.
 std::vector<std::vector<std::size_t>> pack(std::span<const double> weights, std::span<const std::size_t> expert_of,
                                            std::span<const std::size_t> room) {
   std::vector<std::vector<std::size_t>> bins(room.size());
@@ -71,7 +71,8 @@ std::vector<std::int32_t> occult_greedy(std::span<const std::int64_t> co_activat
   std::vector<std::int32_t> rank_of(num_experts, kUnplaced);
   const auto together = [&](std::size_t a, std::size_t b) { return a == b ? 0 : co_activation[a * num_experts + b]; };
   const auto room = even_parts(num_experts, num_ranks);
-  std::vector<std::int64_t> to_placed(num_experts);  // how often an expert works with those placed, and on this rank
+  std::vector<std::int64_t> to_placed(
+      num_experts);  // co-activation with all placed experts, and with those of this rank
   for (std::size_t rank = 0; rank < num_ranks; ++rank) {
     std::vector<std::int64_t> to_rank(num_experts);
     std::size_t held = 0;
@@ -83,7 +84,7 @@ std::vector<std::int32_t> occult_greedy(std::span<const std::int64_t> co_activat
         to_rank[other] += together(expert, other);
       }
     };
-    /// The unplaced expert with the largest score; the first of equal ones.
+    /// The unplaced expert with the largest score; the first among equals.
     const auto best = [&](const auto& score) {
       std::size_t found = num_experts;
       for (std::size_t expert = 0; expert < num_experts; ++expert)
@@ -117,8 +118,8 @@ std::optional<std::vector<std::int32_t>> occult_repaired(const PartitionProblem&
       return std::vector<std::int32_t>(tables.groups().begin(), tables.groups().end());
     std::size_t best_a = 0, best_b = 0;
     std::int64_t least = std::numeric_limits<std::int64_t>::max();
-    // A swap takes a twentieth of what is too much at least: the cheapest of all would take next to nothing, and never
-    // come to an end.
+    // A swap must remove at least a twentieth of the excess: the cheapest swap would remove next to nothing, so the
+    // loop would not terminate.
     const double least_moved = (load[busiest] - problem.most_load) / 20;
     for (std::size_t a = 0; a < problem.num_experts(); ++a) {
       if (static_cast<std::size_t>(tables.group(a)) != busiest) continue;

@@ -1,4 +1,4 @@
-// Placements that others make, to compare with and to start from.
+// Placements of other systems, for comparison and as starting points.
 #pragma once
 
 #include <cstdint>
@@ -14,22 +14,22 @@
 namespace shunt::placement {
 
 /// Occult's greedy (arXiv 2505.13345): the strongest pair starts the first rank, each next rank starts with the expert
-/// least related to those placed, each rank is filled with the expert most related to it. Result: [experts] ranks.
-/// co_activation: [experts, experts].
+/// least related to those placed, and each rank is filled with the expert most related to it. Returns the rank of each
+/// expert. co_activation: [experts, experts].
 std::vector<std::int32_t> occult_greedy(std::span<const std::int64_t> co_activation, std::size_t num_experts,
                                         std::size_t num_ranks);
 
-/// The greedy's result; then, while a rank is over the limit, of all swaps that lower the busiest load by a twentieth
-/// of its excess or more the one that adds least to C_T. Nothing where there is no such swap any more.
+/// Repairs the greedy's result: while a rank exceeds the limit, among all swaps that lower the largest load by at least
+/// a twentieth of its excess, makes the one that adds least to C_T. None if there is no such swap left.
 std::optional<std::vector<std::int32_t>> occult_repaired(const PartitionProblem& problem,
                                                          std::span<const std::int32_t> greedy);
 
-/// What EPLB does: experts to nodes by load, then in each node copies of those with the most rows per copy until the
-/// node's places are full, then to ranks by load; always the heaviest first, to the lightest that has room. `places`:
-/// physical experts in all, at least as many as experts. Counts per rank differ by at most one.
+/// EPLB's method: assigns experts to nodes by load; then in each node copies the experts with the most rows per copy
+/// until the node's places are full; then assigns to ranks by load. The heaviest goes first, to the lightest with room.
+/// places: total number of physical experts, at least the number of experts. Counts per rank differ by at most one.
 ExpertMap load_only(std::span<const std::int64_t> rows, const Topology& topology, std::int32_t places);
 
-/// The lowest busiest load that swaps from there find, without copies. Result: [experts] ranks.
+/// Minimises the largest load by swaps from `rank_of`, without copies. Returns the rank of each expert.
 std::vector<std::int32_t> balance(std::span<const std::int64_t> rows, std::span<const std::int32_t> rank_of,
                                   std::size_t num_ranks);
 

@@ -12,8 +12,8 @@
 namespace shunt::placement {
 namespace {
 
-/// One of several parts of the tokens: every so many-th run of each source's, so that each part sees all sources, and
-/// all of their time.
+/// One of `num_parts` parts of the tokens, which takes every num_parts-th run of each source, so that each part covers
+/// all sources and the whole time.
 RoutedTokens part_of(const RoutedTokens& tokens, std::size_t part, std::size_t num_parts) {
   RoutedTokens some{tokens.num_experts, tokens.topk, {}, {}};
   std::vector<std::size_t> seen;  // tokens of each source
@@ -45,19 +45,19 @@ double moving_ms(const std::vector<Move>& moves, const DriftOptions& options, co
   return 1e3 * std::max(most(sent, received) / options.near_bytes_per_s, most(left, entered) / options.far_bytes_per_s);
 }
 
-/// Moving experts to take the last of an imbalance away is not worth it, unless a limit was asked for.
+/// Removing the last of an imbalance is not worth moving experts, unless a limit was requested.
 constexpr double kSlackOfLoad = 1.05;
 
-/// What one map gains over another, and how far that may be chance.
+/// The gain of one map over another, and its uncertainty.
 struct Gain {
   double ms = 0;
   double error = 0;  // standard deviation
 };
 
-/// What maps gain over one map, by estimated times on the same tokens.
-class Judge {
+/// Computes the gains of maps over one map, by estimated times on the same tokens.
+class GainEstimator {
  public:
-  Judge(const RoutedTokens& tokens, const ExpertMap& before, const PlaceOptions& options)
+  GainEstimator(const RoutedTokens& tokens, const ExpertMap& before, const PlaceOptions& options)
       : tokens_(tokens), options_(options), topology_(options.topology()), before_(time(tokens, before)) {
     for (std::size_t part = 0; part < kParts; ++part) {
       parts_.push_back(part_of(tokens, part, kParts));
@@ -65,7 +65,7 @@ class Judge {
     }
   }
 
-  /// Of the map that others are compared with.
+  /// The figure of the map that others are compared with.
   [[nodiscard]] double before() const { return before_; }
 
   [[nodiscard]] Gain gain(const ExpertMap& after) const {
@@ -151,7 +151,7 @@ DriftChoices drift_choices(const RoutedTokens& window, const ExpertMap& current,
     fail(ErrorCode::unsupported, "drift: experts have copies; following drift needs maps without");
   const Topology topology = options.place.topology();
   const RoutedTokens searched = part_of(window, 0, 2), judged = part_of(window, 1, 2);
-  const Judge seen(searched, current, options.place), unseen(judged, current, options.place);
+  const GainEstimator seen(searched, current, options.place), unseen(judged, current, options.place);
   DriftChoices choices{{current}, {}};
   DriftStep& stay = choices.stay;
   stay.stale_ms = stay.after_ms = unseen.before();
@@ -186,13 +186,13 @@ DriftChoices drift_choices(const RoutedTokens& window, const ExpertMap& current,
   return choices;
 }
 
-// A knapsack of moves, in which every layer has one choice.
+// A knapsack problem over moves, with one choice per layer.
 std::vector<DriftStep> choose(std::span<const DriftChoices> layers, const DriftOptions& options) {
   std::int64_t fresh_moves = 0;
   for (const DriftChoices& layer : layers)
     if (!layer.steps.empty()) fresh_moves += layer.stay.fresh_moves;
   const auto room = static_cast<std::size_t>(options.most_moves * static_cast<double>(fresh_moves)) + 1;
-  std::vector<double> worth(room);  // [moves]: the most that layers so far are worth with at most so many
+  std::vector<double> worth(room);  // [moves]: the largest worth of the layers so far with at most that many moves
   std::vector<std::vector<const DriftStep*>> chosen;  // [layers, moves]
   for (const DriftChoices& layer : layers) {
     const std::vector<double> before = worth;

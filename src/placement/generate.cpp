@@ -10,7 +10,7 @@
 namespace shunt::placement {
 namespace {
 
-/// Draws an index in proportion to a weight.
+/// Draws an index with a probability proportional to its weight.
 class WeightedDraw {
  public:
   WeightedDraw() = default;
@@ -33,7 +33,7 @@ std::vector<double> zipf_weights(std::size_t count, double exponent) {
   return weights;
 }
 
-/// Collects a token's experts, each once.
+/// Collects a token's experts without repetition.
 class Pick {
  public:
   explicit Pick(std::span<std::int32_t> experts) : experts_(experts) {}
@@ -44,11 +44,11 @@ class Pick {
     experts_[count_++] = expert;
     return true;
   }
-  /// One of `from` that was not taken yet; false where there is none.
+  /// Adds an expert of `from` that was not taken yet; false if there is none.
   bool add_from(std::span<const std::int32_t> from, Random& random) {
     if (from.empty()) return false;
     const std::size_t begin = random.below(from.size());
-    // A random start and then in order would favour those behind taken ones, so a few draws come first.
+    // A linear search from a random start would favour experts behind taken ones, so a few draws come first.
     for (int i = 0; i < 8; ++i)
       if (add(from[random.below(from.size())])) return true;
     for (std::size_t i = 0; i < from.size(); ++i)
@@ -100,7 +100,7 @@ class Clustered final : public TokenGenerator {
 
 class Topics final : public TokenGenerator {
  public:
-  /// drifts_after: tokens; −1: never.
+  /// drifts_after: number of tokens; −1: never.
   Topics(std::size_t num_experts, std::int64_t drifts_after, Random random)
       : topics_of_(num_experts),
         topics_(std::max<std::size_t>(1, num_experts / 4)),
@@ -108,7 +108,7 @@ class Topics final : public TokenGenerator {
         drifts_after_(drifts_after),
         random_(random) {
     for (std::size_t expert = 0; expert < num_experts; ++expert) choose_topics(expert);
-    settle();
+    finish_topics();
   }
 
   void draw(std::span<std::int32_t> experts) override {
@@ -137,8 +137,8 @@ class Topics final : public TokenGenerator {
         of.push_back(topic);
   }
 
-  /// Mends topics that are too small or too large, then draws their popularity.
-  void settle() {
+  /// Corrects topics that are too small or too large, then draws their popularity.
+  void finish_topics() {
     const auto size = [&](std::size_t topic) {
       return static_cast<std::size_t>(std::count_if(topics_of_.begin(), topics_of_.end(), [&](const auto& of) {
         return std::find(of.begin(), of.end(), topic) != of.end();
@@ -166,7 +166,7 @@ class Topics final : public TokenGenerator {
   void drift() {
     const std::vector<std::int32_t> order = shuffled_experts(topics_of_.size(), random_);
     for (std::size_t i = 0; i < order.size() / 10; ++i) choose_topics(static_cast<std::size_t>(order[i]));
-    settle();
+    finish_topics();
   }
 
   std::vector<std::vector<std::size_t>> topics_of_;  // by expert

@@ -13,7 +13,7 @@ namespace {
 constexpr double kRounding = 1e-12;  // of loads, which are shares
 constexpr double kOfValuePerMove = 0.01;
 
-/// The largest of some values when two of them are replaced.
+/// The maximum of some values if two of them are replaced.
 class Largest {
  public:
   explicit Largest(std::span<const std::int64_t> values) : values_(values) {
@@ -38,7 +38,7 @@ class Largest {
   std::array<std::size_t, 3> top_{kNone, kNone, kNone};
 };
 
-/// What one unit beyond a limit costs: more while the limit is broken, less while it is kept.
+/// The cost of one unit beyond a limit: rises while the limit is exceeded, falls while it is kept.
 class Penalty {
  public:
   explicit Penalty(double start) : start_(start), weight_(start) {}
@@ -58,7 +58,7 @@ class TabuSearch {
         load_(problem.rank_loads(start)),
         free_after_(problem.num_items()),
         vacancies_(problem.num_ranks()),
-        // As much as the rows that are too many would cost if each were a token.
+        // As much as the excess rows would cost if each were a token.
         overload_(0.5 * static_cast<double>(problem.sample.experts.size())),
         best_{{start.begin(), start.end()}, std::numeric_limits<double>::infinity()} {
     ranks_.assign(start);
@@ -121,7 +121,7 @@ class TabuSearch {
     over_moves_.adapt(has_moves);
   }
 
-  /// Makes the best swap; false where none is possible.
+  /// Makes the best swap; false if none is possible.
   bool advance(int step) {
     struct Swap {
       std::size_t a = 0, b = 0;
@@ -182,7 +182,7 @@ class TabuSearch {
     return value + most;
   }
 
-  /// How many more experts are away from home when this one goes to a rank.
+  /// The change in the number of experts away from home if this item goes to the rank.
   [[nodiscard]] std::int64_t moving(std::size_t item, std::int32_t rank) const {
     if (item >= problem_.home.size()) return 0;
     const std::int32_t home = problem_.home[item];
@@ -208,7 +208,7 @@ class TabuSearch {
   SwapTables ranks_;
   std::optional<SwapTables> nodes_;
   std::vector<double> load_;     // [ranks]
-  std::vector<int> free_after_;  // [items]: the step from which on an item may be swapped again
+  std::vector<int> free_after_;  // [items]: the step after which an item may be swapped again
   std::vector<int> vacancies_;   // [ranks]
   Penalty overload_;
   Penalty over_moves_{0};

@@ -29,7 +29,7 @@ Holdings holdings_of(std::span<const std::int32_t> rank_of, std::size_t num_expe
   return holdings;
 }
 
-/// Of a map without copies.
+/// The rank of each expert, for a map without copies.
 std::vector<std::int32_t> ranks_of(const ExpertMap& map) {
   std::vector<std::int32_t> rank_of;
   for (std::int32_t expert = 0; expert < map.num_experts(); ++expert)
@@ -105,7 +105,7 @@ class LayerPlacement {
     return occult_greedy(tokens.co_activation(), num_experts_, num_ranks_);
   }
 
-  /// Experts over groups that stand for ranks; without nodes, or with them.
+  /// A problem over groups that represent ranks, with or without nodes.
   [[nodiscard]] PartitionProblem problem(const RoutedTokens& sample, std::vector<std::int32_t> node,
                                          const Objective& objective, double limit) const {
     const double total =
@@ -122,7 +122,7 @@ class LayerPlacement {
   }
 
   ExpertMap repaired() {
-    constexpr std::size_t kMostTokens = 50'000;  // that swaps are scored on
+    constexpr std::size_t kMostTokens = 50'000;  // on which swaps are scored
     const RoutedTokens some = tokens_.sample(kMostTokens);
     const auto rank_of = occult_repaired(problem(some, nodes(), {}, limit()), greedy(tokens_));
     if (!rank_of)
@@ -135,20 +135,20 @@ class LayerPlacement {
 
   [[nodiscard]] Objective objective(double kept_mean = 1) const {
     if (options_.goal == Goal::c_t) return {};
-    // What the busiest rank and the busiest node take in, of which forwarders keep their own and nodes theirs; and a
-    // part of the means, as a lower sum leaves room for a lower maximum.
+    // The rows that the busiest rank and the busiest node receive, without those that forwarders and nodes keep; and a
+    // part of the means, because a lower sum leaves room for a lower maximum.
     const double of_mean = 0.3 * kept_mean;
     const double m = options_.ranks_per_node, n = options_.nodes;
     const double near = options_.cost.near_s_per_row * (m - 1) / m, far = options_.cost.far_s_per_row * (n - 1) / n;
     return {.rank_sum = of_mean * near / (m * n), .node_sum = of_mean * far / n, .rank_most = near, .node_most = far};
   }
 
-  /// The least busiest load that was found without copies.
+  /// The assignment without copies with the smallest maximum load.
   [[nodiscard]] std::vector<std::int32_t> balanced() const {
     return balance(rows_, ranks_of(load_only(rows_, topology_, tokens_.num_experts)), num_ranks_);
   }
 
-  /// Experts to nodes first, for the fewest nodes per token; then each node's experts to its ranks.
+  /// Assigns experts to nodes first, for the fewest nodes per token; then each node's experts to its ranks.
   [[nodiscard]] std::vector<std::int32_t> nodes_first(double limit, Random random) const {
     const auto num_nodes = static_cast<std::size_t>(options_.nodes);
     const std::vector<std::int32_t> one_level(num_nodes, 0);
@@ -170,7 +170,7 @@ class LayerPlacement {
     return rank_of;
   }
 
-  /// Which ranks share a node does not change C_T; this choice makes tokens touch few nodes.
+  /// Grouping ranks into nodes does not affect C_T; this choice minimises the nodes that tokens touch.
   [[nodiscard]] std::vector<std::int32_t> ranks_to_nodes(std::vector<std::int32_t> rank_of, Random random) const {
     if (options_.nodes == 1 || options_.ranks_per_node == 1) return rank_of;
     RoutedTokens of_ranks{topology_.num_ranks(), sample_.topk, {}, sample_.sources};
@@ -201,7 +201,7 @@ class LayerPlacement {
     return rank_of;
   }
 
-  /// The best partition within the limit. `limit` may be infinite.
+  /// The best partition within the limit, which may be infinite.
   [[nodiscard]] std::vector<std::int32_t> search(double limit) const {
     const PartitionProblem whole = problem(sample_, nodes(), objective(), limit);
     std::vector<std::int32_t> best;
@@ -210,7 +210,7 @@ class LayerPlacement {
       const Random random(options_.effort.seed * 1'000'003 + static_cast<std::uint64_t>(start));
       const auto rank_of = search_partition(whole, with_vacancies(start_of(start, limit, random), num_ranks_),
                                             options_.effort.steps, random);
-      if (rank_of.value == std::numeric_limits<double>::infinity()) continue;  // never within the limit
+      if (rank_of.value == std::numeric_limits<double>::infinity()) continue;  // not within the limit
       std::vector<std::int32_t> found(rank_of.rank_of.begin(),
                                       rank_of.rank_of.begin() + static_cast<std::ptrdiff_t>(num_experts_));
       double cost = rank_of.value;
@@ -226,7 +226,7 @@ class LayerPlacement {
   }
 
   [[nodiscard]] std::vector<std::int32_t> start_of(int start, double limit, Random random) const {
-    if (start == 0) return balanced();  // within every limit that is
+    if (start == 0) return balanced();  // within the limit if any assignment is
     if (start == 1)
       return options_.nodes > 1 && options_.goal == Goal::time ? nodes_first(limit, random) : greedy(sample_);
     if (start == 2)
@@ -243,12 +243,12 @@ class LayerPlacement {
   }
 
   ExpertMap with_copies() {
-    // Copies take load from busy ranks, so the start may have more than the limit.
+    // Copies take load from busy ranks, so the start may exceed the limit.
     constexpr double kSlackBeforeCopies = 1.15;
     const std::vector<std::int32_t> rank_of =
         search(std::max(limit(), load_of(map_of(balanced()))) * kSlackBeforeCopies);
     Holdings holdings = add_copies(sample_, holdings_of(rank_of, num_experts_, num_ranks_), places());
-    // The sample's loads are not all tokens': a smaller limit on the sample keeps the limit.
+    // Loads of the sample differ from those of all tokens; a smaller limit on the sample keeps the limit on all.
     double least = std::numeric_limits<double>::infinity();
     for (const double margin : {0.995, 0.985, 0.97, 0.95}) {
       const ReplicaProblem replicas{sample_, topology_, objective(), limit() * margin};

@@ -1,4 +1,4 @@
-// Random numbers that are the same on every machine and compiler, which std's distributions are not.
+// Random numbers that are the same on every machine and compiler, unlike those of std's distributions.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ class Random {
     return z ^ (z >> 31);
   }
 
-  /// 0 to bound − 1; a bias of bound / 2^32 at most.
+  /// 0 to bound − 1; the bias is at most bound / 2^32.
   std::size_t below(std::size_t bound) { return static_cast<std::size_t>(((next() >> 32) * bound) >> 32); }
 
   /// 0 to 1, 1 excluded.

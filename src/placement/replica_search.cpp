@@ -14,7 +14,7 @@ namespace {
 
 std::size_t index(std::int32_t value) { return static_cast<std::size_t>(value); }
 
-/// A set that is emptied by counting on.
+/// A set that is cleared in constant time.
 class Marks {
  public:
   explicit Marks(std::size_t size) : marked_(size) {}
@@ -27,7 +27,7 @@ class Marks {
   std::uint64_t now_ = 0;
 };
 
-/// The map as choose_copies() reads it, with places that change. Copies go by the name of their rank.
+/// The map in the form that choose_copies() reads, with copies that can be moved. A copy is identified by its rank.
 class Copies {
  public:
   Copies(const Holdings& holdings, std::size_t num_experts, const Topology& topology)
@@ -50,7 +50,7 @@ class Copies {
   }
   void remove(std::int32_t expert, std::int32_t rank) { std::erase(ranks_of_[index(expert)], rank); }
 
-  /// After changes.
+  /// Call it after changes.
   void rebuild() {
     experts_.clear();
     begin_.assign(1, 0);
@@ -76,9 +76,9 @@ class Copies {
   std::vector<CopyTables::Copy> copies_;
 };
 
-constexpr double kLogOfCooling = -3.506557897319982;  // of 0.03, from the first temperature to the last
+constexpr double kLogOfCooling = -3.506557897319982;  // log of 0.03, the ratio of the last temperature to the first
 
-/// e^x for x ≤ 0, with the same bits everywhere, which libraries don't promise.
+/// e^x for x ≤ 0, with the same bits everywhere, which libraries don't guarantee.
 double exp_below_zero(double x) {
   constexpr double kLog2 = 0.6931471805599453;
   const double halvings = std::floor(x / -kLog2);
@@ -120,7 +120,7 @@ class Annealing {
 
   Holdings run(int proposals) {
     temperature_ = 1e-3 * value_;
-    // Rows that are too many cost as much as the objective's value per row, times a factor that adapts.
+    // An excess row costs as much as the objective's value per row, times a factor that adapts.
     penalty_ = 0.5 * value_ / rows_;
     const double least = penalty_ / 20, most = penalty_ * 100;
     const double cooling = exp_below_zero(kLogOfCooling / std::max(1, proposals));
@@ -134,7 +134,7 @@ class Annealing {
   }
 
  private:
-  /// How many tokens touch ranks and nodes, and rows per rank.
+  /// Number of tokens that touch ranks and nodes, and rows per rank.
   struct Counts {
     Counts(std::size_t num_ranks, std::size_t num_nodes) : ranks(num_ranks), nodes(num_nodes), rows(num_ranks) {}
     std::vector<double> ranks, nodes, rows;
@@ -145,7 +145,7 @@ class Annealing {
     return std::span(rank_of_).subspan(token * k, k);
   }
 
-  /// The ranks that serve a token's experts; −1 where dropped.
+  /// The ranks that serve a token's experts; −1 for dropped ones.
   void ranks_for(std::size_t token, std::span<std::int16_t> ranks) const {
     const auto k = static_cast<std::size_t>(problem_.sample.topk);
     std::fill(ranks.begin(), ranks.end(), std::int16_t{-1});
@@ -234,7 +234,7 @@ class Annealing {
     }
   }
 
-  /// Counts the tokens of two experts anew; keeps the result or not, as annealing does.
+  /// Recounts the tokens of two experts, and accepts or rejects the change by the annealing rule.
   bool try_tokens(std::int32_t a, std::int32_t b) {
     copies_.rebuild();
     Counts after = now_;

@@ -1,4 +1,5 @@
-// Local search for copies of experts: which experts get them, and where, counted with the planner's choice of copies.
+// Local search for copies of experts: which experts have copies, and where, evaluated with the planner's choice of
+// copies.
 #pragma once
 
 #include <cstdint>
@@ -18,16 +19,16 @@ struct ReplicaProblem {
   const RoutedTokens& sample;
   const Topology& topology;
   Objective objective;
-  double most_load;  ///< of a rank, over the mean, on the sample
+  double most_load;  ///< limit per rank, relative to the mean, on the sample
 };
 
-/// Fills the places that are free on each rank (`places` in all, evenly) with copies of experts, each where it spares
-/// most tokens a rank that they touch for this expert alone.
+/// Fills the free places of each rank (`places` in total, evenly) with copies of experts, each where it saves the most
+/// tokens a rank that they touch for this expert only.
 Holdings add_copies(const RoutedTokens& sample, Holdings holdings, std::size_t places);
 
-/// Simulated annealing over two changes: two experts of different ranks swap places; an expert that has another copy
-/// makes way for a copy of another expert. Deterministic. Result: the best that was within the load limit, or the one
-/// with the fewest rows beyond it.
+/// Simulated annealing with two kinds of change: two experts of different ranks are swapped; an expert with another
+/// copy is replaced by a copy of another expert. Deterministic. Returns the best result within the load limit or, if
+/// there is none, the one with the fewest excess rows.
 Holdings search_replicas(const ReplicaProblem& problem, const Holdings& start, int proposals, Random random);
 
 }  // namespace shunt::placement

@@ -1,4 +1,4 @@
-// One layer's routing as placement reads it: which experts a token needs, and where it comes from.
+// One layer's routing in the form that placement reads: each token's experts and source.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace shunt::placement {
 
-/// Tokens without a recorded source come in runs of this many, as passages of text do, dealt round-robin to ranks.
+/// Tokens without a recorded source are dealt to ranks round-robin, in runs of this many, like passages of text.
 inline constexpr std::int64_t kRunTokens = 512;
 
 struct RoutedTokens {
@@ -27,11 +27,11 @@ struct RoutedTokens {
     return std::span(experts).subspan(token * k, k);
   }
 
-  /// Deals out tokens whose sources are not recorded; `first` is the number of the first of them.
+  /// Assigns sources to tokens without recorded ones; `first` is the index of the first token.
   void deal_sources(std::int32_t num_ranks, std::int64_t first = 0);
 
   [[nodiscard]] RoutedTokens range(std::size_t begin, std::size_t end) const;
-  /// `count` tokens spread evenly over all, or all where there are no more.
+  /// `count` tokens spread evenly over all; all of them if there are fewer.
   [[nodiscard]] RoutedTokens sample(std::size_t count) const;
 
   /// Rows per expert.

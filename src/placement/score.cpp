@@ -10,7 +10,7 @@
 namespace shunt::placement {
 namespace {
 
-/// What the planner counts when each rank brings its tokens.
+/// The planner's counts if each rank brings its tokens.
 GlobalCounts count_all(const RoutedTokens& tokens, const ExpertMap& map, const Topology& topology) {
   std::vector<std::vector<std::int32_t>> experts(static_cast<std::size_t>(topology.num_ranks()));
   for (std::size_t token = 0; token < tokens.num_tokens(); ++token) {
@@ -31,7 +31,7 @@ double sum(const std::vector<std::uint32_t>& values) {
   return static_cast<double>(std::accumulate(values.begin(), values.end(), std::uint64_t{0}));
 }
 
-/// Rows by link when every source brings tokens_per_rank tokens.
+/// Rows per link if every source brings tokens_per_rank tokens.
 struct LinkRows {
   std::vector<double> near_sent, near_received;  // [ranks]
   std::vector<double> far_sent, far_received;    // [nodes]
@@ -60,7 +60,7 @@ struct LinkRows {
           near_sent[source] += rank == source ? 0 : rows;
           near_received[rank] += rank == source ? 0 : rows;
         } else {
-          // A forwarder keeps what is for itself.
+          // A forwarder keeps the rows for itself.
           const auto here = static_cast<double>(topology.ranks(NodeId(node)).size());
           near_received[rank] += rows * (here - 1) / here;
           handed_out[node] += rows * (here - 1) / here;

@@ -1,4 +1,4 @@
-// What a map costs on a layer's tokens, counted by the planner's own counter.
+// The cost of a map on a layer's tokens, counted with the planner's own counter.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace shunt::placement {
 
-/// What rows cost on a cluster's links. A shuffle is a dispatch and a combine, which moves the same rows back.
+/// The cost of rows on a cluster's links. A shuffle is a dispatch and a combine, which moves the same rows back.
 struct ShuffleCost {
   double near_s_per_row = 0;  ///< a rank's link to the others of its node, send or receive
   double far_s_per_row = 0;   ///< a node's NICs together, send or receive
@@ -30,9 +30,9 @@ struct MapFigures {
   std::vector<double> rank_load;  ///< [ranks]: rows over the mean
 };
 
-/// One row per (token, rank) inside a node and per (token, node) between; what comes from another node is handed out by
-/// forwarders, evenly. Every source sends equally many tokens. The time of the busiest link, send or receive, there and
-/// back.
+/// Counts one row per (token, rank) inside a node and per (token, node) between nodes; forwarders distribute evenly
+/// what comes from another node. Every source sends the same number of tokens. The time is that of the busiest link,
+/// send or receive, in both directions.
 MapFigures score(const RoutedTokens& tokens, const ExpertMap& map, const Topology& topology, const ShuffleCost& cost);
 
 }  // namespace shunt::placement

@@ -1,4 +1,4 @@
-// How many tokens touch each group of experts, and how that changes with every possible swap of two experts, exactly.
+// The number of tokens that touch each group of experts, and its exact change for every possible swap of two experts.
 #pragma once
 
 #include <cstddef>
@@ -10,9 +10,9 @@
 
 namespace shunt::placement {
 
-/// Items are experts and, behind them, vacancies: items without tokens, so that moving an expert into a free place is a
-/// swap too. A group is a rank or a node. Tables hold, for each item, what its leaving and entering would change; a
-/// swap updates them for the tokens of the two items only.
+/// Items are experts and, after them, vacancies: items without tokens, so that moving an expert to a free place is a
+/// swap too. A group is a rank or a node. The tables hold the effect of each item's leaving and entering; a swap
+/// updates them for the tokens of its two items only.
 class SwapTables {
  public:
   SwapTables(const RoutedTokens& tokens, std::size_t num_items, std::size_t num_groups);
@@ -22,16 +22,16 @@ class SwapTables {
   [[nodiscard]] std::span<const std::int32_t> groups() const { return group_of_; }
   [[nodiscard]] std::int32_t group(std::size_t item) const { return group_of_[item]; }
 
-  /// Tokens that touch each group; the sum over groups is C_T times the tokens.
+  /// Tokens that touch each group; the sum over groups is C_T times the number of tokens.
   [[nodiscard]] std::span<const std::int64_t> touching() const { return touching_; }
   [[nodiscard]] std::int64_t total() const { return total_; }
 
-  /// What swapping items a and b of different groups would add to touching(), at a's group and at b's.
+  /// The change of touching(), at a's group and at b's, if items a and b of different groups are swapped.
   struct Change {
     std::int32_t at_a, at_b;
   };
   [[nodiscard]] Change change(std::size_t a, std::size_t b) const {
-    // A token that needs both keeps touching both groups; where one of them is alone there, it was counted as leaving.
+    // A token that needs both continues to touch both groups; if one of them is alone there, it was counted as leaving.
     return {entering_[b * num_groups_ + index(group_of_[a])] - leaving_[a] + alone_[a * num_items_ + b],
             entering_[a * num_groups_ + index(group_of_[b])] - leaving_[b] + alone_[b * num_items_ + a]};
   }
@@ -55,8 +55,8 @@ class SwapTables {
   std::vector<std::int32_t> group_of_;  // [items]
   std::vector<std::uint8_t> count_;     // [tokens, groups]: the token's items there
   std::vector<std::int32_t> entering_;  // [items, groups]: the item's tokens that don't touch the group
-  std::vector<std::int32_t> leaving_;   // [items]: the item's tokens that touch its group through it alone
-  std::vector<std::int32_t> alone_;     // [items, items]: … and need the second item too
+  std::vector<std::int32_t> leaving_;   // [items]: the item's tokens that touch its group only through it
+  std::vector<std::int32_t> alone_;     // [items, items]: … and that need the second item too
   std::vector<std::int64_t> touching_;  // [groups]
   std::int64_t total_ = 0;
 };

@@ -1,4 +1,4 @@
-// What all ranks must bring alike to plan together.
+// The parameters that all ranks must agree on to plan together.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace shunt {
 
-/// Travels in every proposal as it is: fields of one size, so that no padding holds stray bytes.
+/// Sent in every proposal without conversion: all fields have one size, so there are no padding bytes.
 struct Agreement {
   std::uint64_t hidden;
   std::uint64_t dtype;

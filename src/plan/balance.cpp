@@ -6,7 +6,7 @@
 namespace shunt {
 namespace {
 
-/// Of these ranks; ascending.
+/// The NICs of these ranks, ascending.
 std::vector<NicId> nics_of(std::span<const RankId> ranks, const Wiring& wiring) {
   std::vector<NicId> nics;
   for (const RankId rank : ranks) nics.push_back(wiring.nics[rank.index()]);
@@ -15,15 +15,15 @@ std::vector<NicId> nics_of(std::span<const RankId> ranks, const Wiring& wiring) 
   return nics;
 }
 
-/// The i-th of `count` shares of a total that differ by at most one.
+/// The i-th part of `total`, split into `count` parts that differ by at most one.
 std::uint64_t share(std::uint64_t total, std::size_t count, std::size_t i) {
   return total / count + (i < total % count ? 1 : 0);
 }
 
-/// How many more tokens each rank of one node may take in.
-class Room {
+/// The number of tokens that each rank of one node may still receive.
+class Quota {
  public:
-  Room(std::span<const RankId> ranks, const Wiring& wiring, std::uint64_t total) : ranks_(ranks), left_(ranks.size()) {
+  Quota(std::span<const RankId> ranks, const Wiring& wiring, std::uint64_t total) : ranks_(ranks), left_(ranks.size()) {
     const std::vector<NicId> nics = nics_of(ranks, wiring);
     for (std::size_t n = 0; n < nics.size(); ++n) {
       std::vector<std::size_t> users;
@@ -46,7 +46,7 @@ class Room {
   std::vector<std::uint64_t> left_;
 };
 
-/// Tokens of each source for each node on another host.
+/// Number of tokens of each source for each node on another machine.
 class Flows {
  public:
   Flows(std::span<const std::uint32_t> tokens_per_node, const Topology& topology, const Wiring& wiring)
@@ -81,18 +81,18 @@ FlowShares balance_flows(std::span<const std::uint32_t> tokens_per_node, const T
   FlowShares shares(topology.num_ranks());
   for (std::int32_t n = 0; n < topology.num_nodes(); ++n) {
     const NodeId node(n);
-    Room room(topology.ranks(node), wiring, flows.into(node));
+    Quota quota(topology.ranks(node), wiring, flows.into(node));
     std::vector<std::uint32_t> left;
     for (std::int32_t r = 0; r < topology.num_ranks(); ++r) {
       const RankId source(r), forwarder = topology.counterpart(source, node);
-      const std::uint32_t taken = room.take(forwarder, flows.at(source, node));
+      const std::uint32_t taken = quota.take(forwarder, flows.at(source, node));
       shares.at(source, forwarder) += taken;
       left.push_back(flows.at(source, node) - taken);
     }
     for (const RankId forwarder : topology.ranks(node))
       for (std::size_t source = 0; source < left.size(); ++source) {
         if (left[source] == 0) continue;
-        const std::uint32_t taken = room.take(forwarder, left[source]);
+        const std::uint32_t taken = quota.take(forwarder, left[source]);
         shares.at(RankId(source), forwarder) += taken;
         left[source] -= taken;
       }
@@ -150,7 +150,7 @@ std::uint64_t least_heaviest_link(std::span<const std::uint32_t> tokens_per_node
   for (std::size_t rank = 0; rank < wiring.nics.size(); ++rank) sent[wiring.nics[rank]] += flows.from(RankId(rank));
   std::uint64_t least = 0;
   for (const auto& [nic, tokens] : sent) least = std::max(least, tokens);
-  // What a node takes in comes through its NICs, and what a host takes in through the NICs of all its nodes.
+  // A node receives through its own NICs, a machine through the NICs of all its nodes.
   std::map<HostId, std::pair<std::uint64_t, std::vector<RankId>>> hosts;
   for (std::int32_t n = 0; n < topology.num_nodes(); ++n) {
     const auto ranks = topology.ranks(NodeId(n));
@@ -179,6 +179,47 @@ std::vector<RankId> spread_flow(const FlowShares& shares, RankId source, std::sp
     taken_by.push_back(forwarders[most]);
   }
   return taken_by;
+}
+
+std::vector<std::vector<std::uint32_t>> tokens_of_far_nodes(const PlanData& plan) {
+  std::vector<std::vector<std::uint32_t>> tokens(static_cast<std::size_t>(plan.topology.num_nodes()));
+  for (std::int64_t token = 0; token < plan.num_tokens; ++token)
+    for (const Target& target : plan.targets_of(token)) {
+      if (plan.is_near(target.rank)) continue;
+      auto& of_node = tokens[plan.topology.node(target.rank).index()];
+      if (of_node.empty() || of_node.back() != token) of_node.push_back(static_cast<std::uint32_t>(token));
+    }
+  return tokens;
+}
+
+std::vector<OutFlow> split_flows(const PlanData& plan, const std::vector<std::vector<std::uint32_t>>& tokens,
+                                 const FlowShares& shares) {
+  std::vector<OutFlow> flows;
+  for (std::size_t node = 0; node < tokens.size(); ++node) {
+    if (tokens[node].empty()) continue;
+    const auto forwarders = plan.topology.ranks(NodeId(node));
+    std::vector<OutFlow> by_rank(static_cast<std::size_t>(plan.topology.num_ranks()));
+    const auto taken_by = spread_flow(shares, plan.self, forwarders);
+    for (std::size_t i = 0; i < tokens[node].size(); ++i)
+      by_rank[taken_by[i].index()].tokens.push_back(tokens[node][i]);
+    for (const RankId forwarder : forwarders) {
+      OutFlow& flow = by_rank[forwarder.index()];
+      flow.forwarder = forwarder;
+      if (!flow.tokens.empty()) flows.push_back(std::move(flow));
+    }
+  }
+  return flows;
+}
+
+FlowShares even_shares(const PlanData& plan, const std::vector<std::vector<std::uint32_t>>& tokens) {
+  FlowShares shares(plan.topology.num_ranks());
+  for (std::size_t node = 0; node < tokens.size(); ++node) {
+    const auto forwarders = plan.topology.ranks(NodeId(node));
+    for (std::size_t i = 0; i < forwarders.size(); ++i)
+      shares.at(plan.self, forwarders[i]) = static_cast<std::uint32_t>(tokens[node].size() / forwarders.size() +
+                                                                       (i < tokens[node].size() % forwarders.size()));
+  }
+  return shares;
 }
 
 }  // namespace shunt

@@ -1,4 +1,4 @@
-// Chooses copies for many tokens at a time, as CopyChoice does for one (include/shunt/copy_choice.hpp).
+// Chooses expert copies for many tokens at a time, with the results of CopyChoice (include/shunt/copy_choice.hpp).
 #pragma once
 
 #include <cstddef>
@@ -10,20 +10,20 @@
 #include <vector>
 
 #include "core/copy_choice.hpp"
-#include "core/copy_tables.hpp"
 #include "shunt/expert_map.hpp"
 #include "shunt/topology.hpp"
 
 namespace shunt {
 
-/// Expert by expert over all tokens: that is the order the rule asks for within a token, and no branch depends on how
-/// many experts with several copies a token names. Token by token, a plan took up to twice as long (bench_plan).
+/// Processes expert by expert over all tokens of a batch. This is the order that the rule demands within a token, and
+/// no branch depends on the number of a token's experts that have several copies. Token by token, a plan took up to
+/// twice as long (bench_plan).
 template <class Needed>
 class BatchCopies {
-  static constexpr std::uint32_t kMaxTokens = 256;  // few enough to stay in the cache
+  static constexpr std::uint32_t kMaxTokens = 256;  // few enough for the cache
   static constexpr std::uint32_t kNone = 0xffff'ffffu;
 
-  /// An entry and its token in one word, both counted from the first of the batch.
+  /// An entry's index and its token's index in one word, both relative to the batch.
   using Place = std::uint32_t;
   static constexpr int kEntryBits = 16;
   static_assert(kMaxTokens * Routing::kMaxTopK <= 1u << kEntryBits && kMaxTokens <= 1u << (32 - kEntryBits));
@@ -31,7 +31,7 @@ class BatchCopies {
 
   struct Mention {
     Place place;
-    std::uint32_t before;  // the same expert's, or kNone
+    std::uint32_t before;  // previous mention of the same expert, or kNone
   };
   struct Token {
     Needed needed;
@@ -53,9 +53,9 @@ class BatchCopies {
     mentions_ = std::make_unique_for_overwrite<Mention[]>(kMaxTokens * static_cast<std::size_t>(topk) + 1);
   }
 
-  /// What add() needs to know of an expert; the caller keeps it with what else it needs.
+  /// What add() reads about an expert; stored by the caller.
   struct Expert {
-    Needed needed;  // nothing where there are several copies
+    Needed needed;  // empty if there are several copies
     std::uint32_t hash;
     std::uint32_t has_several;  // 0 or 1
   };
@@ -66,16 +66,16 @@ class BatchCopies {
     return expert;
   }
 
-  /// Takes tokens until it is full. Owns nothing, so that it can stay in registers.
+  /// Accepts tokens until it is full. Owns nothing, so that it can stay in registers.
   class Batch {
    public:
     void begin_token() { token_ = new_token_; }
 
-    /// One of the token's experts; `entry` is what choose() calls it.
+    /// Adds one of the token's experts; choose() passes `entry` to its callback.
     void add(const Expert& expert, std::int32_t id, std::uint32_t entry) {
       token_.needed.add(expert.needed);
       token_.hash += expert.hash;
-      // Of an expert with one copy too, rather than branch; the next mention takes its place.
+      // Written for an expert with one copy too, which avoids a branch; the next mention overwrites it.
       mentions_[num_mentions_].place = zeroth_place_ + entry;
       mentions_[num_mentions_].before = std::exchange(last_mentions_[id], num_mentions_);
       num_mentions_ += expert.has_several;
@@ -95,7 +95,7 @@ class BatchCopies {
     std::uint32_t* last_mentions_;
     std::uint32_t num_mentions_, zeroth_place_;
   };
-  /// The first token's entries begin with first_entry.
+  /// first_entry: index of the first token's first entry.
   [[nodiscard]] Batch new_batch(std::uint32_t first_entry) {
     Batch batch;
     batch.new_token_ = new_token_;
@@ -154,12 +154,12 @@ class BatchCopies {
   Token new_token_;
   std::vector<Several> several_;              // the experts with several copies, ascending
   std::vector<std::uint32_t> last_mentions_;  // by expert; those of experts with one copy are not read
-  std::unique_ptr<Mention[]> mentions_;       // of experts with several copies, by token, and one more
+  std::unique_ptr<Mention[]> mentions_;       // of experts with several copies, by token; one spare element
   std::vector<Token> tokens_ = std::vector<Token>(kMaxTokens, new_token_);
-  std::uint32_t first_entry_ = 0;  // of the batch
+  std::uint32_t first_entry_ = 0;  // first entry of the batch
 };
 
-/// For maps where every expert has one copy: nothing to choose.
+/// Replaces BatchCopies if every expert has one copy.
 struct NoCopies {
   struct Expert {};
   struct Batch {

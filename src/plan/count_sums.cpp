@@ -37,7 +37,7 @@ void CountSums::add(const SourceCounts& counts) {
       traffic_.sent_rows.push_back(layout_ == Layout::token_unique ? counts.tokens_per_rank[rank]
                                                                    : counts.rows_for(RankId(rank), map_));
   }
-  if (has_far_) add_here(counts);
+  if (has_far_) add_node_counts(counts);
   add_to(rows_.all, counts.rows);
   add_to(tokens_.all, counts.tokens_per_rank);
 
@@ -60,29 +60,30 @@ void CountSums::add(const SourceCounts& counts) {
 
 std::uint32_t CountSums::tokens_from(RankId source) const {
   const auto ranks = topology_.ranks(topology_.node(self_));
-  return here_.tokens[source.index() * ranks.size() +
-                      static_cast<std::size_t>(std::ranges::lower_bound(ranks, self_) - ranks.begin())];
+  return node_counts_.tokens[source.index() * ranks.size() +
+                             static_cast<std::size_t>(std::ranges::lower_bound(ranks, self_) - ranks.begin())];
 }
 
 std::span<const std::uint32_t> CountSums::rows_from(RankId source) const {
-  std::size_t all = 0, before = 0;  // experts of the node
+  std::size_t all = 0, before = 0;  // experts of the node, and those on lower ranks
   for (const RankId rank : topology_.ranks(topology_.node(self_))) {
     const auto count = static_cast<std::size_t>(map_.num_local(rank));
     all += count;
     before += rank < self_ ? count : 0;
   }
-  return std::span(here_.rows).subspan(source.index() * all + before, static_cast<std::size_t>(map_.num_local(self_)));
+  return std::span(node_counts_.rows)
+      .subspan(source.index() * all + before, static_cast<std::size_t>(map_.num_local(self_)));
 }
 
-void CountSums::add_here(const SourceCounts& counts) {
+void CountSums::add_node_counts(const SourceCounts& counts) {
   for (const RankId rank : topology_.ranks(topology_.node(self_))) {
     const auto first = map_.first_physical(rank).index();
     for (auto expert = first; expert < first + static_cast<std::size_t>(map_.num_local(rank)); ++expert) {
-      here_.rows.push_back(counts.rows[expert]);
-      here_.rows_before.push_back(rows_.all[expert]);
+      node_counts_.rows.push_back(counts.rows[expert]);
+      node_counts_.rows_before.push_back(rows_.all[expert]);
     }
-    here_.tokens.push_back(counts.tokens_per_rank[rank.index()]);
-    here_.tokens_before.push_back(tokens_.all[rank.index()]);
+    node_counts_.tokens.push_back(counts.tokens_per_rank[rank.index()]);
+    node_counts_.tokens_before.push_back(tokens_.all[rank.index()]);
   }
   tokens_per_node_.insert(tokens_per_node_.end(), counts.tokens_per_node.begin(), counts.tokens_per_node.end());
 }

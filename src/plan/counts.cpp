@@ -8,7 +8,7 @@
 namespace shunt {
 namespace {
 
-// Distinct tokens over several parts are at least as many as over the largest part and at most as many as over all.
+// Bounds on the number of distinct tokens over several parts: at least that of the largest part, at most their sum.
 struct Bounds {
   std::uint64_t least = 0;
   std::uint64_t most = 0;
@@ -40,7 +40,7 @@ SourceCounts count(const Demand& demand, const ExpertMap& map, const Topology& t
   SourceCounts counts(map, topology);
   const bool has_one_node = topology.num_nodes() == 1;
   for (std::size_t token = 0; token < demand.num_tokens(); ++token) {
-    // Tree order keeps a token's ranks and nodes together, so a change of either is a new one.
+    // Tree order keeps the entries of a rank, and of a node, adjacent, so each change starts a new one.
     RankId last_rank;
     NodeId last_node;
     for (const DemandEntry entry : demand.entries_of(token)) {
@@ -48,7 +48,7 @@ SourceCounts count(const Demand& demand, const ExpertMap& map, const Topology& t
       const NodeId node = topology.node(rank);
       ++counts.rows[entry.expert.index()];
       counts.tokens_per_rank[rank.index()] += rank != last_rank;
-      // A single count would make each entry wait for the one before: a fifth of all counting.
+      // A single counter would make each entry wait for the previous one, which cost a fifth of the counting time.
       if (!has_one_node) counts.tokens_per_node[node.index()] += node != last_node;
       last_rank = rank;
       last_node = node;
@@ -103,6 +103,26 @@ void append(GlobalCounts& all, const SourceCounts& counts) {
   all.tokens_per_rank.insert(all.tokens_per_rank.end(), counts.tokens_per_rank.begin(), counts.tokens_per_rank.end());
   all.tokens_per_node.insert(all.tokens_per_node.end(), counts.tokens_per_node.begin(), counts.tokens_per_node.end());
   all.routed_tokens.push_back(counts.routed_tokens);
+}
+
+void clamp_rows(GlobalCounts& counts, std::int64_t capacity) {
+  const auto num_physical = static_cast<std::size_t>(counts.num_physical);
+  std::vector<std::int64_t> room(num_physical, capacity);
+  for (std::size_t i = 0; i < counts.rows.size(); ++i) {
+    auto& left = room[i % num_physical];
+    counts.rows[i] = static_cast<std::uint32_t>(std::min<std::int64_t>(counts.rows[i], left));
+    left -= counts.rows[i];
+  }
+}
+
+void check_kept(const GlobalCounts& kept, const GlobalCounts& clamped, RankId self) {
+  const auto [differs, expected] = std::mismatch(kept.rows.begin(), kept.rows.end(), clamped.rows.begin());
+  if (differs == kept.rows.end()) return;
+  const auto index = static_cast<std::size_t>(differs - kept.rows.begin());
+  const auto num_physical = static_cast<std::size_t>(kept.num_physical);
+  const RankId source(index / num_physical);
+  fail_because_of(source, "plan: rank {} keeps {} rows for physical expert {}, rank {} grants it {}", source, *differs,
+                  index % num_physical, self, *expected);
 }
 
 }  // namespace shunt

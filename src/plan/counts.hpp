@@ -1,4 +1,5 @@
-// One rank's counts: all that the others need to know of its routing to find every slot.
+// One rank's counts: all that the other ranks need of its routing to compute every slot. Also the capacity limit: a
+// physical expert keeps its first rows in slot order and drops the rest.
 #pragma once
 
 #include <cstdint>
@@ -16,22 +17,22 @@ struct SourceCounts {
   SourceCounts(const ExpertMap& map, const Topology& topology);
 
   std::vector<std::uint32_t> rows;             ///< [physical experts]
-  std::vector<std::uint32_t> tokens_per_rank;  ///< [ranks]: distinct tokens for each
-  std::vector<std::uint32_t> tokens_per_node;  ///< [nodes]: distinct tokens for each
+  std::vector<std::uint32_t> tokens_per_rank;  ///< [ranks]: distinct tokens for each rank
+  std::vector<std::uint32_t> tokens_per_node;  ///< [nodes]: distinct tokens for each node
   std::uint32_t routed_tokens = 0;             ///< tokens with at least one expert
 
-  /// Rows for each expert of a rank, and over all of them.
+  /// The rows for each expert of a rank, and their sum.
   [[nodiscard]] std::span<const std::uint32_t> rows_of(RankId rank, const ExpertMap& map) const;
   [[nodiscard]] std::uint64_t rows_for(RankId rank, const ExpertMap& map) const;
 };
 
 SourceCounts count(const Demand& demand, const ExpertMap& map, const Topology& topology);
 
-/// Throws PeerError if no routing could have given the counts that `source` sent to `self`.
+/// Throws PeerError if no routing can have the counts that `source` sent to `self`.
 void check_counts(const SourceCounts& counts, const ExpertMap& map, const Topology& topology, RankId source,
                   RankId self);
 
-/// Counts of all ranks, where all pairs are looked at: by a capacity limit, and by whoever scores placements.
+/// Counts of all ranks. Needed for a capacity limit and for scoring placements, which consider all pairs of ranks.
 struct GlobalCounts {
   std::int32_t num_ranks = 0;
   std::int32_t num_physical = 0;
@@ -42,10 +43,16 @@ struct GlobalCounts {
   std::vector<std::uint32_t> routed_tokens;    ///< [ranks]: tokens with at least one expert
 };
 
-/// No rank's counts yet, but room for all.
+/// Empty, with memory reserved for all ranks.
 GlobalCounts empty_counts(const ExpertMap& map, const Topology& topology);
 
-/// Ranks are appended in order.
+/// Call it for the ranks in order.
 void append(GlobalCounts& all, const SourceCounts& counts);
+
+/// Reduces the rows of each (source, expert) to those that the expert keeps; lower sources have precedence.
+void clamp_rows(GlobalCounts& counts, std::int64_t capacity);
+
+/// Throws PeerError unless every rank kept exactly the rows that `clamped` grants it.
+void check_kept(const GlobalCounts& kept, const GlobalCounts& clamped, RankId self);
 
 }  // namespace shunt

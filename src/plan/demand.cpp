@@ -1,16 +1,76 @@
 #include "plan/demand.hpp"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstring>
 #include <utility>
 
 #include "core/fail.hpp"
 #include "plan/batch_copies.hpp"
-#include "plan/tree_order.hpp"
 
 namespace shunt {
 namespace {
 
-/// Without an early exit, so that it vectorises.
+std::vector<RankId> ranks_by_node(const Topology& topology) {
+  std::vector<RankId> ranks;
+  for (std::int32_t rank = 0; rank < topology.num_ranks(); ++rank) ranks.emplace_back(rank);
+  std::stable_sort(ranks.begin(), ranks.end(), [&](RankId a, RankId b) { return topology.node(a) < topology.node(b); });
+  return ranks;
+}
+
+// Four lanes, because every 64-bit machine compares four at once. Without the explicit type, the compiler vectorises
+// the other loop and spends its time on sums across lanes; with wider vectors, it falls back to scalars.
+using Lanes [[gnu::vector_size(16)]] = std::int32_t;
+constexpr std::size_t kBlock = kSortSlack;
+static_assert(kBlock * sizeof(std::int32_t) == 2 * sizeof(Lanes));
+
+// A key's position is the number of keys below it. Counting takes count² comparisons but has no branch to mispredict:
+// on 8 random keys it is three times as fast as insertion sort or std::sort.
+void sort_token(const std::int32_t* keys, std::size_t count, const TreeOrder& order, DemandEntry* sorted) {
+  for (std::size_t begin = 0; begin < count; begin += kBlock) {
+    Lanes block[2];
+    std::memcpy(block, keys + begin, sizeof(block));
+    Lanes below[2]{};
+    for (std::size_t other = 0; other < count; ++other) {
+      below[0] -= keys[other] < block[0];
+      below[1] -= keys[other] < block[1];
+    }
+    std::array<std::int32_t, kBlock> place;
+    std::memcpy(place.data(), below, sizeof(below));
+    const std::size_t used = std::min(kBlock, count - begin);
+    for (std::size_t i = 0; i < used; ++i) sorted[place[i]] = order.entry(keys[begin + i]);
+  }
+}
+
+}  // namespace
+
+TreeOrder::TreeOrder(const ExpertMap& map, const Topology& topology)
+    : key_(static_cast<std::size_t>(map.num_physical())) {
+  expert_.reserve(key_.size());
+  for (const RankId rank : ranks_by_node(topology)) {
+    const std::size_t first = map.first_physical(rank).index();
+    const auto count = static_cast<std::size_t>(map.num_local(rank));
+    for (std::size_t expert = first; expert < first + count; ++expert) {
+      key_[expert] = static_cast<std::int32_t>(expert_.size() << kChoiceBits);
+      expert_.emplace_back(expert);
+    }
+  }
+}
+
+std::vector<DemandEntry> sort_in_tree_order(std::span<const std::int32_t> keys,
+                                            std::span<const std::uint32_t> first_entry, const TreeOrder& order) {
+  std::vector<DemandEntry> sorted(first_entry.back());
+  for (std::size_t token = 0; token + 1 < first_entry.size(); ++token) {
+    const std::size_t begin = first_entry[token];
+    sort_token(&keys[begin], first_entry[token + 1] - begin, order, sorted.data() + begin);
+  }
+  return sorted;
+}
+
+namespace {
+
+/// No early exit, so that it vectorises.
 bool all_finite(std::span<const float> values) {
   bool all = true;
   for (const float value : values) all &= std::isfinite(value);
@@ -37,7 +97,7 @@ class Reader {
   Demand read() {
     std::vector<std::uint32_t> first_entry(routing_.num_tokens() + 1);
     const auto set_key = [&](std::uint32_t entry, PhysicalId copy) { keys_[entry] |= order_.key(copy); };
-    // Locals: stores through `keys` may change members, so those would be loaded again for each entry.
+    // Local copies: stores through `keys` could alias members, which would then be reloaded for each entry.
     const std::int32_t* ids = routing_.experts.narrow().data();
     const auto topk = static_cast<std::size_t>(routing_.topk);
     const bool weights_are_finite = all_finite(routing_.weights);
@@ -74,8 +134,8 @@ class Reader {
   static constexpr std::uint32_t kNoToken = 0xffff'ffffu;
 
   struct Expert : Copies::Expert {
-    std::uint32_t last_token;  // finds repeats without comparing a token's experts with each other
-    std::int32_t key;          // of the only copy; where there are several, set once one is chosen
+    std::uint32_t last_token;  // detects repeats without comparing a token's experts with each other
+    std::int32_t key;          // key of the only copy; 0 if there are several, until one is chosen
   };
 
   void check_weight(std::size_t token, std::size_t choice) const {

@@ -1,4 +1,4 @@
-// What a plan holds on one rank.
+// The data of a plan on one rank.
 #pragma once
 
 #include <cstdint>
@@ -16,44 +16,44 @@
 
 namespace shunt {
 
-/// Where one row of this rank goes. In a token's list targets stand in the order of the reduction tree: by node, rank,
+/// The destination of one row of this rank. A token's targets are in the order of the reduction tree: by node, rank,
 /// logical expert.
 struct Target {
   RankId rank;
   Slot slot;
   std::int16_t choice;              ///< index in the token's top-k; −1 in `token_unique`, where a row serves several
-  Closes closes = Closes::nothing;  ///< in the sum of the list that it stands in
+  Closes closes = Closes::nothing;  ///< what ends with this term when the token's list is summed
   float weight;                     ///< 1 in `token_unique`
 };
 
-/// What Plan::traffic() says, in rows; empty for `padded`.
+/// The quantities of Plan::traffic(), in rows; empty for `padded`.
 struct TrafficCounts {
-  std::vector<std::uint64_t> sent_rows;  ///< [ranks]: by this rank, into each rank's output
-  // Over all ranks.
+  std::vector<std::uint64_t> sent_rows;  ///< [ranks]: rows that this rank writes into each rank's output
+  // Sums over all ranks.
   std::uint64_t rows = 0;
   std::uint64_t rows_between_ranks = 0;
   std::uint64_t tokens_between_nodes = 0;
-  std::uint64_t tokens_to_ranks = 0;  ///< a token once for each rank that it goes to
+  std::uint64_t tokens_to_ranks = 0;  ///< counts a token once for each rank that it goes to
   std::uint64_t routed_tokens = 0;    ///< tokens with at least one expert
-  std::uint64_t heaviest_link = 0;    ///< several hosts, as in Traffic
+  std::uint64_t heaviest_link = 0;    ///< several machines, as in Traffic
   std::uint64_t least_heaviest_link = 0;
 
   bool operator==(const TrafficCounts&) const = default;
 };
 
-/// Tokens of this rank that reach a far node through one of its ranks, ascending.
+/// Tokens of this rank that go to a far node through one of its ranks, ascending.
 struct OutFlow {
   RankId forwarder;
   std::vector<std::uint32_t> tokens;
 };
 
-/// What this rank hands out inside its node for one far source.
+/// What this rank, as a forwarder, distributes inside its node for one far source.
 struct InFlow {
   RankId source;
-  std::vector<std::uint32_t> tokens;        ///< the source's, ascending
+  std::vector<std::uint32_t> tokens;        ///< indices on the source, ascending
   std::vector<std::uint32_t> first_target;  ///< [tokens + 1]
-  std::vector<Target> targets;              ///< in the token's order; `choice` is not known here
-  /// `padded`: how many rows the source sends to each physical expert of this node; empty if another rank tells them.
+  std::vector<Target> targets;              ///< in the token's order; `choice` is −1
+  /// `padded`: rows from the source for each physical expert of this node; empty if another rank publishes them.
   std::vector<std::int32_t> source_counts;
 
   [[nodiscard]] std::span<const Target> targets_of(std::size_t i) const {
@@ -61,11 +61,11 @@ struct InFlow {
   }
 };
 
-/// What came for each expert, which ranks know once a dispatch of `packed` rows is complete: then it is the same for
-/// every dispatch with the plan.
+/// Rows received for each expert, known once a dispatch of `packed` rows is complete. They are the same for every
+/// dispatch with the plan.
 class ArrivedCounts {
  public:
-  /// [local experts, ranks]; empty before.
+  /// [local experts, ranks]; empty until known. Any thread.
   [[nodiscard]] std::span<const std::int32_t> get() const {
     const std::lock_guard lock(mutex_);
     return counts_;
@@ -77,10 +77,10 @@ class ArrivedCounts {
 
  private:
   mutable std::mutex mutex_;
-  std::vector<std::int32_t> counts_;  // never changes again
+  std::vector<std::int32_t> counts_;  // set once
 };
 
-/// Engines on devices derive from it, for what else they keep of a plan.
+/// Engines on devices derive from it to add their own state.
 struct PlanData {
   PlanData() = default;
   PlanData(const PlanData&) = default;
@@ -89,13 +89,13 @@ struct PlanData {
   PlanData& operator=(PlanData&&) = default;
   virtual ~PlanData() = default;
 
-  /// Arrays in host memory; Error(unsupported) where only the device has them.
+  /// Arrays in host memory; Error(unsupported) if they are only on the device.
   [[nodiscard]] virtual PlanArrays host_arrays() const;
   /// Arrays in device memory; Error(unsupported) without a device.
   [[nodiscard]] virtual PlanArrays device_arrays() const;
-  /// What Plan::read() says.
+  /// Implements Plan::read().
   [[nodiscard]] virtual PlanContents read() const;
-  /// What only all ranks' counts tell is here. Throws Error(unsupported) that names `what` unless it is.
+  /// Throws Error(unsupported) that names `what` unless the plan holds values derived from all ranks' counts.
   virtual void require_counts(std::string_view what) const;
 
   PlanOptions options;
@@ -103,18 +103,18 @@ struct PlanData {
   RankId self;
   std::int32_t topk = 0;
   std::int32_t num_local_experts = 0;
-  std::vector<std::int32_t> first_physical;  ///< [ranks + 1]: a rank's physical experts, as in the expert map
+  std::vector<std::int32_t> first_physical;  ///< [ranks + 1]: first physical expert of each rank, as in the expert map
   std::int64_t num_tokens = 0;
   std::int64_t num_dropped = 0;
   std::uint64_t hash = 0;
-  std::uint64_t engine = 0;  ///< the engine that made it, as that engine counts itself
+  std::uint64_t engine = 0;  ///< number of the engine that made the plan
 
-  // As a source.
+  // This rank as a source.
   std::vector<std::uint32_t> first_target;  ///< [tokens + 1]
   std::vector<Target> targets;
 
-  // As a receiver.
-  std::vector<std::int64_t> rows_of_rank;  ///< [ranks]: num_rows() of every rank, to find a peer's companions
+  // This rank as a receiver.
+  std::vector<std::int64_t> rows_of_rank;  ///< [ranks]: num_rows() of every rank, to locate a peer's companions
   std::int64_t num_expert_rows = 0;
   // As in PlanArrays.
   std::vector<std::int32_t> expert_offsets;
@@ -125,7 +125,7 @@ struct PlanData {
   std::vector<std::int32_t> unique_experts;
   std::vector<float> unique_weights;
 
-  // Between nodes whose memory is not shared.
+  // Several machines only.
   Wiring wiring;
   std::vector<OutFlow> out_flows;
   std::vector<InFlow> in_flows;

@@ -11,16 +11,15 @@
 #include "core/fail.hpp"
 #include "core/hash.hpp"
 #include "plan/agreement.hpp"
-#include "plan/capacity.hpp"
+#include "plan/balance.hpp"
 #include "plan/count_sums.hpp"
+#include "plan/counts.hpp"
 #include "plan/demand.hpp"
-#include "plan/flows.hpp"
 #include "plan/proposal.hpp"
 #include "plan/relay_list.hpp"
 #include "plan/request.hpp"
 #include "plan/slots.hpp"
-#include "plan/targets.hpp"
-#include "plan/unique.hpp"
+#include "plan/token_list.hpp"
 
 namespace shunt {
 namespace {
@@ -46,12 +45,12 @@ struct Planner::State {
   std::uint32_t round = 0;
   std::uint32_t num_rounds;
   std::vector<std::uint32_t> proposal{};
-  GlobalCounts counts{};                          // with a capacity limit: of the last round
-  std::optional<CountSums> sums{};                // of what is kept
+  GlobalCounts counts{};                          // of the last round, if there is a capacity limit
+  std::optional<CountSums> sums{};                // of the rows that are kept
   std::vector<std::optional<TokenList>> lists{};  // by source; `token_unique` only
-  std::shared_ptr<PlanData> made{};               // once the rounds are over
-  std::optional<FlowShares> shares{};             // of all ranks; none where they can't be known
-  std::optional<SlotRuns> slot_runs{};            // several hosts only
+  std::shared_ptr<PlanData> made{};               // set after the last round
+  std::optional<FlowShares> shares{};             // of all ranks; none for `padded`
+  std::optional<SlotRuns> slot_runs{};            // several machines only
 
   [[nodiscard]] bool is_near(RankId rank) const { return wiring.are_near(rank, self); }
   [[nodiscard]] bool is_last_round() const { return round + 1 == num_rounds; }
@@ -73,7 +72,8 @@ struct Planner::State {
     for (std::size_t source = 0; source < proposals.size(); ++source) {
       ProposalFormat expected = last;
       expected.has_lists &= is_near(RankId(source));
-      // The own proposal is read from here: its counts must fit the demand even if the shared copy was altered.
+      // This rank's own proposal is read from private memory: its counts must fit the demand even if the shared copy
+      // was altered.
       const auto bytes = source == self.index() ? std::as_bytes(std::span(proposal)) : proposals[source];
       const SourceCounts theirs = read_counts(bytes, expected, RankId(source));
       if (last.has_lists)
@@ -90,8 +90,8 @@ struct Planner::State {
     num_dropped = keep_first_rows(demand, std::span(counts.rows).subspan(self.index() * num_physical, num_physical));
   }
 
-  /// Makes the plan, as far as it follows from this rank's routing and all ranks' counts.
-  void settle() {
+  /// Makes the part of the plan that follows from this rank's routing and all ranks' counts.
+  void derive_plan() {
     SHUNT_CHECK(round == num_rounds);
     if (made) return;
     made = std::make_shared<PlanData>();
@@ -123,7 +123,7 @@ struct Planner::State {
     made->out_flows = split_flows(*made, tokens, shares ? *shares : even_shares(*made, tokens));
   }
 
-  /// Whether one far rank has something to tell another; one of them is this rank.
+  /// True if far rank `from` sends a far list to `to`; one of them is this rank.
   [[nodiscard]] bool has_far_list(RankId from, RankId to) const {
     if (wiring.are_near(from, to)) return false;
     if (!shares || shares->at(from, to) > 0) return true;
@@ -131,8 +131,8 @@ struct Planner::State {
            (from == self ? sums->own().tokens_per_rank[to.index()] : sums->tokens_from(from)) > 0;
   }
 
-  /// Source counts travel to a node once, to this rank's counterpart.
-  [[nodiscard]] bool tells_source_counts(RankId from, RankId to) const {
+  /// Source counts are sent to a node once, to this rank's counterpart there.
+  [[nodiscard]] bool sends_source_counts(RankId from, RankId to) const {
     return options.layout == Layout::padded && topology.counterpart(from, topology.node(to)) == to;
   }
 
@@ -141,7 +141,7 @@ struct Planner::State {
     const auto flow = std::find_if(made->out_flows.begin(), made->out_flows.end(),
                                    [&](const OutFlow& each) { return each.forwarder == to; });
     write_relay_list(words, *made, flow != made->out_flows.end() ? *flow : OutFlow{to, {}});
-    if (tells_source_counts(self, to))
+    if (sends_source_counts(self, to))
       for (const RankId rank : topology.ranks(topology.node(to)))
         for (std::int32_t expert = 0; expert < map.num_local(rank); ++expert)
           words.push_back(static_cast<std::uint32_t>(
@@ -160,17 +160,17 @@ struct Planner::State {
     return count;
   }
 
-  /// Of the three parts that read_far_list() takes.
+  /// Upper bound on the three parts that read_far_list() reads.
   [[nodiscard]] std::size_t most_far_list_words(RankId source) const {
     const auto max_tokens = static_cast<std::size_t>(options.max_tokens);
     std::size_t words =
         most_relay_words(shares ? shares->at(source, self) : num_experts_here() * max_tokens, agreement.topk);
-    if (tells_source_counts(source, self)) words += num_experts_here();
+    if (sends_source_counts(source, self)) words += num_experts_here();
     if (options.layout == Layout::token_unique) words += list_of(source).words().size();
     return words;
   }
 
-  /// The tokens of `source` for this rank, to be filled.
+  /// An empty list with the size of `source`'s tokens for this rank.
   [[nodiscard]] TokenList list_of(RankId source) const {
     const auto rows = sums->rows_from(source);
     return {sums->tokens_from(source), std::accumulate(rows.begin(), rows.end(), std::size_t{0})};
@@ -178,9 +178,9 @@ struct Planner::State {
 
   void read_far_list(RankId source, std::span<const std::uint32_t> words) {
     InFlow flow = read_relay_list(words, *made, *slot_runs, source);
-    if (shares && flow.tokens.size() != shares->at(source, self)) fail_note(source);
-    if (tells_source_counts(source, self)) {
-      if (words.size() < num_experts_here()) fail_note(source);
+    if (shares && flow.tokens.size() != shares->at(source, self)) fail_far_list(source);
+    if (sends_source_counts(source, self)) {
+      if (words.size() < num_experts_here()) fail_far_list(source);
       const auto source_counts = words.first(num_experts_here());
       for (const std::uint32_t count : source_counts)
         if (count > static_cast<std::uint64_t>(options.max_tokens))
@@ -191,17 +191,17 @@ struct Planner::State {
     }
     if (options.layout == Layout::token_unique) {
       TokenList list = list_of(source);
-      if (words.size() != list.words().size()) fail_note(source);
+      if (words.size() != list.words().size()) fail_far_list(source);
       std::copy(words.begin(), words.end(), list.words().begin());
       check_list(list, sums->rows_from(source), agreement.topk, source, self);
       lists[source.index()] = std::move(list);
       words = {};
     }
-    if (!words.empty()) fail_note(source);
+    if (!words.empty()) fail_far_list(source);
     if (!flow.tokens.empty() || !flow.source_counts.empty()) made->in_flows.push_back(std::move(flow));
   }
 
-  [[noreturn]] void fail_note(RankId source) const {
+  [[noreturn]] void fail_far_list(RankId source) const {
     fail_because_of(source, "plan: rank {} sent rank {} a far list that contradicts its counts", source, self);
   }
 
@@ -211,7 +211,7 @@ struct Planner::State {
                                                              : expert_rows(*sums, map, self, options.alignment);
     const auto local = [&](const std::vector<std::int64_t>& of_expert) {
       const auto first = of_expert.begin() + map.first_physical(self).value;
-      return std::vector<std::int32_t>(first, first + plan.num_local_experts);  // all slots fit
+      return std::vector<std::int32_t>(first, first + plan.num_local_experts);  // no loss: slots fit 32 bits
     };
     plan.num_expert_rows = rows.rows_of_rank[self.index()];
     plan.expert_offsets = local(rows.offsets);
@@ -279,7 +279,7 @@ std::size_t Planner::bytes_for_far() const { return bytes_without_lists(state_->
 std::uint64_t Planner::agreement_hash() const { return hash_of(state_->agreement); }
 
 std::vector<Planner::FarList> Planner::far_lists() {
-  state_->settle();
+  state_->derive_plan();
   std::vector<FarList> lists;
   for (std::size_t rank = 0; rank < state_->wiring.hosts.size(); ++rank)
     if (state_->has_far_list(state_->self, RankId(rank)))
@@ -288,7 +288,7 @@ std::vector<Planner::FarList> Planner::far_lists() {
 }
 
 std::vector<RankId> Planner::far_list_senders() {
-  state_->settle();
+  state_->derive_plan();
   std::vector<RankId> senders;
   for (std::size_t rank = 0; rank < state_->wiring.hosts.size(); ++rank)
     if (state_->has_far_list(RankId(rank), state_->self)) senders.emplace_back(rank);
@@ -301,18 +301,18 @@ std::size_t Planner::most_far_list_bytes(RankId source) const {
 
 void Planner::accept_far_list(RankId source, std::span<const std::byte> bytes) {
   std::vector<std::uint32_t> words(bytes.size() / sizeof(std::uint32_t));
-  if (words.size() * sizeof(std::uint32_t) != bytes.size()) state_->fail_note(source);
+  if (words.size() * sizeof(std::uint32_t) != bytes.size()) state_->fail_far_list(source);
   if (!words.empty()) std::memcpy(words.data(), bytes.data(), bytes.size());
   state_->read_far_list(source, words);
 }
 
 std::shared_ptr<PlanData> Planner::finish() {
-  state_->settle();
+  state_->derive_plan();
   PlanData& plan = *state_->made;
   if (plan.options.layout == Layout::token_unique) {
     std::vector<TokenList> lists;
     for (auto& list : state_->lists) {
-      // A far rank that has no token for this one sends no far list.
+      // A far rank without tokens for this one sends no far list.
       lists.push_back(list ? std::move(*list) : TokenList(0, 0));
     }
     fill_unique_maps(plan, lists);

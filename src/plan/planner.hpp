@@ -1,5 +1,5 @@
-// Makes a plan in rounds: each rank proposes bytes, receives every rank's bytes, and goes on. How they are exchanged is
-// the engine's business, so that planning itself needs no transport.
+// Makes a plan in rounds: each rank produces bytes (a proposal) and receives every rank's bytes. The engine exchanges
+// them, so that planning needs no transport.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,8 @@
 
 namespace shunt {
 
-/// What all ranks must agree on besides map, topology and plan options; compared in the first round.
+/// The engine's parameters that all ranks must agree on; compared in the first round, with map, topology and plan
+/// options.
 struct EngineShape {
   std::int64_t hidden = 0;
   DType dtype = bf16;
@@ -29,8 +30,8 @@ struct EngineShape {
 
 class Planner {
  public:
-  /// Validates the routing: throws Error(invalid_argument) that names `self`, the token and the cause. The arguments
-  /// are kept by reference until finish(). An empty wiring: all ranks are on one host.
+  /// Validates the routing: throws Error(invalid_argument) that names `self`, the token and the cause. Keeps references
+  /// to the arguments until finish(). An empty wiring means that all ranks are on one machine.
   Planner(const Routing& routing, const ExpertMap& map, const Topology& topology, RankId self,
           const PlanOptions& options, const EngineShape& shape, const Wiring& wiring = {});
   ~Planner();
@@ -40,25 +41,25 @@ class Planner {
   /// False once the plan can be finished: at once for `padded`, after one round, or after two with a capacity limit.
   [[nodiscard]] bool needs_round() const;
 
-  /// This rank's bytes for the coming round; valid until accept(). Far ranks need only the first bytes_for_far().
+  /// This rank's bytes for the next round; valid until accept(). Far ranks need only the first bytes_for_far().
   [[nodiscard]] std::span<const std::byte> proposal() const;
   [[nodiscard]] std::size_t bytes_for_far() const;
 
-  /// Every rank's bytes, in rank order, this rank's own included. They come from other processes and are checked:
-  /// throws Error(mismatch) that names both ranks and what differs.
+  /// proposals: every rank's bytes in rank order, including this rank's. They come from other processes and are
+  /// checked: throws Error(mismatch) that names both ranks and the difference.
   void accept(std::span<const std::span<const std::byte>> proposals);
 
-  /// What a rank must tell a far one besides counts, after the last round.
+  /// What this rank sends to a far rank after the last round, besides counts.
   struct FarList {
     RankId rank;
     std::vector<std::uint32_t> words;
   };
-  /// Equal on ranks that agree on all but their routing.
+  /// Equal on ranks that agree on everything but their routing.
   [[nodiscard]] std::uint64_t agreement_hash() const;
-  /// This rank's far lists and the ranks whose far lists it must accept before finish().
+  /// This rank's far lists, and the ranks whose far lists must be accepted before finish().
   [[nodiscard]] std::vector<FarList> far_lists();
   [[nodiscard]] std::vector<RankId> far_list_senders();
-  /// What an honest sender's far list can't exceed.
+  /// Upper bound on a correct far list of this sender.
   [[nodiscard]] std::size_t most_far_list_bytes(RankId source) const;
   /// Throws as accept() does.
   void accept_far_list(RankId source, std::span<const std::byte> bytes);

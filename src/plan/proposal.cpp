@@ -26,10 +26,10 @@ std::size_t counts_words(const SourceCounts& counts) {
   return counts.rows.size() + counts.tokens_per_rank.size() + counts.tokens_per_node.size() + 1;
 }
 
-// Where the lists begin, in words.
+// Offset of the lists, in words.
 std::size_t fixed_words(const SourceCounts& counts) { return kHeaderWords + counts_words(counts); }
 
-// Copies words from a proposal, front to back; the caller has checked that they are there.
+// Copies words from a proposal, front to back; the caller has checked the size.
 class WordReader {
  public:
   WordReader(std::span<const std::byte> bytes, std::size_t first_word) : next_(bytes.data() + first_word * 4) {}

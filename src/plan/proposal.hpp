@@ -1,7 +1,7 @@
-// The bytes of one round: header, counts, and in `token_unique` a token list per rank.
+// The bytes of one planning round: header, counts and, in `token_unique`, a token list per rank.
 //
-// Peers' bytes lie in memory that the peers can alter at any time, so each word is copied first and checked in the
-// copy. Nothing in them is a size: sizes follow from what the ranks agree on, then from checked counts.
+// Peers can alter the memory of their proposals at any time, so each word is copied once and checked in the copy. A
+// proposal contains no sizes: they follow from the agreement, then from checked counts.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace shunt {
 
-/// What a rank expects of every proposal of a round, its own included.
+/// The expected contents of all proposals of a round, including this rank's.
 struct ProposalFormat {
   const ExpertMap& map;
   const Topology& topology;
@@ -31,10 +31,10 @@ std::vector<std::uint32_t> write_proposal(const ProposalFormat& format, const So
 /// Bytes of a proposal before its lists.
 std::size_t bytes_without_lists(const ProposalFormat& format);
 
-/// Throws Error(mismatch) that names `source` and the reading rank if anything in the proposal is not as agreed.
+/// Throws Error(mismatch) that names `source` and the reading rank if anything in the proposal differs from the format.
 SourceCounts read_counts(std::span<const std::byte> bytes, const ProposalFormat& format, RankId source);
 
-/// The list for a rank in this rank's own proposal.
+/// The token list for `receiver` in this rank's own proposal.
 std::span<const std::uint32_t> own_list(std::span<const std::uint32_t> proposal, const ProposalFormat& format,
                                         const SourceCounts& counts, RankId receiver);
 

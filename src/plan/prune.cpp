@@ -1,12 +1,14 @@
 #include "plan/prune.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <memory>
 
 #include "core/fail.hpp"
 #include "core/narrow_routing.hpp"
 #include "plan/request.hpp"
+#include "shunt/pruning.hpp"
 
 namespace shunt {
 namespace {
@@ -23,7 +25,7 @@ std::vector<std::int32_t> places_of(ExpertId expert, const ExpertMap& map, const
   return places;
 }
 
-/// Scores are sound: check_scores comes first.
+/// Called after check_scores, so scores are valid.
 [[noreturn]] void fail_entry(const Routing& routing, const ExpertMap& map, std::size_t token,
                              TokenPruner::Fault fault) {
   const std::size_t entry = token * static_cast<std::size_t>(routing.topk) + static_cast<std::size_t>(fault.slot);
@@ -37,7 +39,7 @@ std::vector<std::int32_t> places_of(ExpertId expert, const ExpertMap& map, const
        expert, routing.weight(entry));
 }
 
-/// A plain loop over the row, which vectorises; the culprit is looked for only if there is one.
+/// A loop without branches, which vectorises; the culprit is searched for only if there is one.
 void check_scores(std::span<const float> scores, std::size_t token) {
   constexpr float kLargest = std::numeric_limits<float>::max();
   const auto is_sound = [](float score) { return (score >= 0) & (score <= kLargest); };
@@ -126,7 +128,7 @@ PruneReport report_on(std::span<const PrunedToken> tokens) {
     report.num_dropped += token.num_dropped;
   }
   if (num_routed == 0) return report;
-  // Weights may sum to zero where they stand for scores; then no share of them means anything.
+  // Weights may sum to zero where they stand in for scores; then the share is undefined.
   if (mass_before != 0) report.mass_kept = mass_after / mass_before;
   const auto per_token = [&](std::int64_t sum) { return static_cast<double>(sum) / static_cast<double>(num_routed); };
   report.share_changed = per_token(num_changed);
@@ -168,6 +170,55 @@ PrunedRouting prune(const Routing& given, std::span<const float> scores, const E
   }
   pruned.report = report_on(tokens);
   return pruned;
+}
+
+namespace {
+
+/// [experts, experts], upper triangle. Each sum adds in token order; the innermost loop runs over pairs of experts, so
+/// that it vectorises without changing that order.
+std::vector<double> dot_products(std::span<const float> scores, std::size_t num_experts) {
+  std::vector<double> dots(num_experts * num_experts);
+  std::vector<double> row(num_experts);
+  for (std::size_t begin = 0; begin < scores.size(); begin += num_experts) {
+    for (std::size_t expert = 0; expert < num_experts; ++expert) {
+      const float score = scores[begin + expert];
+      if (!std::isfinite(score))
+        fail(ErrorCode::invalid_argument,
+             "expert similarity: token {}: the score of expert {} is {}, expected a finite one", begin / num_experts,
+             expert, score);
+      row[expert] = double{score};
+    }
+    for (std::size_t a = 0; a < num_experts; ++a) {
+      const double score = row[a];
+      double* const sums = dots.data() + a * num_experts;
+      for (std::size_t b = a; b < num_experts; ++b) sums[b] += score * row[b];
+    }
+  }
+  return dots;
+}
+
+}  // namespace
+
+ExpertSimilarity ExpertSimilarity::from_scores(std::span<const float> scores, std::int64_t num_tokens,
+                                               std::int32_t num_experts) {
+  if (num_experts < 1)
+    fail(ErrorCode::invalid_argument, "expert similarity: num_experts is {}, expected at least 1", num_experts);
+  const auto experts = static_cast<std::size_t>(num_experts);
+  if (num_tokens < 0 || scores.size() != static_cast<std::size_t>(num_tokens) * experts)
+    fail(ErrorCode::invalid_argument, "expert similarity: {} scores, expected {} tokens x {} experts", scores.size(),
+         num_tokens, num_experts);
+  const std::vector<double> dots = dot_products(scores, experts);
+  ExpertSimilarity similarity;
+  similarity.num_experts_ = num_experts;
+  similarity.values_.resize(dots.size());
+  for (std::size_t a = 0; a < experts; ++a)
+    for (std::size_t b = a; b < experts; ++b) {
+      const double norms = std::sqrt(dots[a * experts + a]) * std::sqrt(dots[b * experts + b]);
+      const auto cosine = static_cast<float>(norms > 0 ? dots[a * experts + b] / norms : 0);
+      similarity.values_[a * experts + b] = cosine;
+      similarity.values_[b * experts + a] = cosine;
+    }
+  return similarity;
 }
 
 }  // namespace shunt

@@ -1,5 +1,5 @@
-// What pruning does with one token. One source for hosts and devices: constexpr, which nvcc compiles for both, so that
-// a test of the host tests the kernel's logic. Sums are rounded f32 additions in the order that is written here.
+// Pruning of one token. One source for CPUs and GPUs: it is constexpr, which nvcc compiles for both, so a test on the
+// host tests the kernel's logic. Sums are rounded f32 additions in the order written here.
 #pragma once
 
 #include <bit>
@@ -10,14 +10,14 @@
 
 namespace shunt {
 
-/// Which expert is where, by place: a rank or a node, as the limit counts. PlaceWords makes it, in host or device
-/// memory.
+/// Locations of experts by place: a rank or a node, depending on what the limit counts. PlaceWords makes the tables, in
+/// host or device memory.
 struct PlaceTables {
   std::int32_t num_experts;
   const std::int32_t* places_begin;   ///< [experts + 1]
-  const std::int32_t* places;         ///< of each expert, ascending, each once
+  const std::int32_t* places;         ///< places of each expert, ascending, each once
   const std::int32_t* experts_begin;  ///< [places + 1]
-  const std::int32_t* experts;        ///< of each place, ascending, each once
+  const std::int32_t* experts;        ///< experts of each place, ascending, each once
 
   [[nodiscard]] constexpr bool has(std::int32_t place, std::int32_t expert) const {
     for (std::int32_t i = places_begin[expert]; i < places_begin[expert + 1]; ++i)
@@ -26,8 +26,8 @@ struct PlaceTables {
   }
 };
 
-/// How plans choose the copies that serve the tokens of one rank. Without tables, where no expert has several copies or
-/// the rank is not known, an expert may be served at any of its places.
+/// How plans choose the copies that serve one rank's tokens. Without tables (no expert has several copies, or the rank
+/// is unknown), an expert may be served at any of its places.
 struct CopiesFromSource {
   CopyTables tables{0, nullptr, nullptr, nullptr};
   std::int32_t num_ranks = 0;
@@ -38,7 +38,7 @@ struct CopiesFromSource {
   [[nodiscard]] constexpr bool are_known() const { return tables.experts != nullptr; }
 };
 
-/// Pointers of one memory, host or device. The pruned arrays must not overlap the others.
+/// Pointers to host memory, or all to device memory. The pruned arrays must not overlap the others.
 struct PruneArrays {
   const std::int32_t* experts;  ///< [tokens, topk]
   const float* weights;         ///< [tokens, topk]; null: all 1
@@ -53,7 +53,7 @@ struct PruneArrays {
   float* pruned_weights;         ///< [tokens, topk]
 };
 
-/// What is wrong with a token. Hosts refuse it; on a device it passes as it is.
+/// What is wrong with a token. The host throws an Error for it; on a device the token passes unchanged.
 enum class PruneFault : std::uint8_t {
   none,
   out_of_range,  ///< an expert that does not exist
@@ -61,7 +61,7 @@ enum class PruneFault : std::uint8_t {
   not_finite,    ///< an expert's weight or score
 };
 
-/// What a report is summed from.
+/// One token's contribution to the report.
 struct PrunedToken {
   float mass_before = 0;
   float mass_after = 0;
@@ -86,7 +86,7 @@ class TokenPruner {
     std::int32_t slot;
   };
 
-  /// The first fault among the token's own entries. Other experts' scores are not looked at.
+  /// The first fault among the token's own entries. Scores of other experts are not checked.
   [[nodiscard]] constexpr Fault find_fault() const {
     for (std::int32_t slot = 0; slot < arrays_.topk; ++slot) {
       const std::int32_t expert = experts_[slot];
@@ -100,7 +100,7 @@ class TokenPruner {
     return {PruneFault::none, 0};
   }
 
-  /// The pruned arrays are the routing's.
+  /// Copies the routing to the pruned arrays.
   constexpr void pass() const {
     for (std::int32_t slot = 0; slot < arrays_.topk; ++slot) {
       pruned_experts_[slot] = experts_[slot];
@@ -108,7 +108,7 @@ class TokenPruner {
     }
   }
 
-  /// Only for tokens without a fault.
+  /// Requires a token without a fault.
   [[nodiscard]] constexpr PrunedToken prune() {
     pass();
     sort_slots();
@@ -150,7 +150,7 @@ class TokenPruner {
   [[nodiscard]] constexpr float weight(std::int32_t slot) const { return weights_ != nullptr ? weights_[slot] : 1.0f; }
   [[nodiscard]] constexpr bool is_in_range(std::int32_t slot) const { return (in_range_ >> slot & 1) != 0; }
 
-  /// Over the slots in which the token now has an expert, ascending.
+  /// Sums over the slots in which the token has an expert, ascending.
   template <class Value>
   [[nodiscard]] constexpr float sum_of(const Value& value) const {
     float sum = 0;
@@ -159,8 +159,8 @@ class TokenPruner {
     return sum;
   }
 
-  /// Greater for better values and, among equal values, for lower experts. Different experts have different keys, and
-  /// no finite value has key 0.
+  /// A sort key: greater for greater values and, among equal values, for lower experts. Different experts have
+  /// different keys, and no finite value has key 0.
   [[nodiscard]] static constexpr std::uint64_t key_of(float value, std::int32_t expert) {
     const auto bits = std::bit_cast<std::uint32_t>(value + 0.0f);  // −0 is 0
     const std::uint32_t ascending = (bits >> 31) != 0 ? ~bits : bits | 0x8000'0000u;
@@ -189,7 +189,7 @@ class TokenPruner {
     }
   }
 
-  /// Goes on past the limit: so the token's own number of places is known.
+  /// Continues past the limit, which yields the token's number of places without pruning.
   constexpr void admit_places() {
     std::uint64_t covered = 0;
     for (std::int32_t i = 0; i < num_entries_; ++i) {
@@ -204,8 +204,8 @@ class TokenPruner {
     }
   }
 
-  /// Of the places of the i-th expert of the walk, the one where experts not yet covered have most score together;
-  /// the lowest of equals.
+  /// Among the places of the i-th expert of the walk, the one where the experts not yet covered have the highest total
+  /// score; the lowest of equals.
   [[nodiscard]] constexpr std::int32_t place_for(std::int32_t i, std::uint64_t covered) const {
     const PlaceTables& places = arrays_.places;
     const std::int32_t expert = experts_[walk_[i]];
@@ -225,7 +225,7 @@ class TokenPruner {
     return best;
   }
 
-  /// use(expert) for each expert in range. One with several copies may come several times.
+  /// Calls use(expert) for each expert in range, possibly several times for one with several copies.
   template <class Use>
   constexpr void for_candidates(const Use& use) const {
     for (std::int32_t i = 0; i < num_admitted_; ++i) {
@@ -238,7 +238,7 @@ class TokenPruner {
   [[nodiscard]] static constexpr std::uint64_t filter_bit(std::int32_t expert) {
     return std::uint64_t{1} << (expert & 63);
   }
-  /// Whether the token has the expert, whichever slot it stands in.
+  /// True if the token has the expert in any slot.
   [[nodiscard]] constexpr bool has(std::int32_t expert) const {
     if ((filter_ & filter_bit(expert)) == 0) return false;
     for (std::int32_t slot = 0; slot < arrays_.topk; ++slot)
@@ -246,7 +246,7 @@ class TokenPruner {
     return false;
   }
 
-  /// Keys of the `most` best experts in range that the token does not have, best first. Returns their number.
+  /// Finds the `most` best experts in range that the token does not have, as keys, best first. Returns their number.
   constexpr std::int32_t find_best(std::int32_t most, std::uint64_t* best) const {
     std::int32_t count = 0;
     std::uint64_t worst = 0;
@@ -264,7 +264,7 @@ class TokenPruner {
     return count;
   }
 
-  /// The best candidates, best first, into the slots out of range, first slot first.
+  /// Assigns the best candidates, best first, to the slots out of range, in ascending order.
   constexpr void replace_by_score(float own_scores) {
     std::int32_t num_removed = 0;
     for (std::int32_t i = 0; i < num_entries_; ++i) num_removed += is_in_range(walk_[i]) ? 0 : 1;
@@ -280,8 +280,8 @@ class TokenPruner {
     }
   }
 
-  /// Each expert out of range, in the order of the walk, gives way to the most similar candidate that is left; equally
-  /// similar ones by ascending expert. The weight stays.
+  /// Replaces each expert out of range, in the order of the walk, by the most similar remaining candidate; among
+  /// equals, by the lowest expert. The weight stays.
   constexpr void replace_by_similarity() {
     for (std::int32_t i = 0; i < num_entries_; ++i) {
       const std::int32_t slot = walk_[i];
@@ -300,8 +300,8 @@ class TokenPruner {
     }
   }
 
-  /// Where plans serve these experts, by slot; slots without an expert are left as they were. Returns the number of
-  /// places.
+  /// Computes, by slot, the places where plans serve these experts; slots without an expert are not written. Returns
+  /// the number of places.
   constexpr std::int32_t find_served(const std::int32_t* experts, std::int32_t* place_of) const {
     const CopiesFromSource& copies = arrays_.copies;
     with_needed(copies.num_ranks, copies.source_node, [&](auto& needed) {
@@ -322,8 +322,8 @@ class TokenPruner {
     return num_places;
   }
 
-  /// At the place where the token's experts have least score together, the highest of equals: the slot of the lowest
-  /// score, of equals that of the highest expert.
+  /// Selects the place where the token's experts have the lowest total score (the highest of equals), and there the
+  /// slot with the lowest score (of equals, that of the highest expert).
   [[nodiscard]] constexpr std::int32_t worst_slot(const std::int32_t* place_of) const {
     const auto score = [&](std::int32_t slot) {
       return scores_ != nullptr ? scores_[pruned_experts_[slot]] : pruned_weights_[slot];
@@ -354,7 +354,7 @@ class TokenPruner {
     pruned_weights_[slot] = 0;
   }
 
-  /// 1 where sums are such that a quotient would make no sense.
+  /// sum / of; 1 if the quotient is not meaningful.
   [[nodiscard]] static constexpr float ratio(float sum, float of) {
     if (!(sum > 0 && of > 0)) return 1;
     const float quotient = sum / of;
@@ -374,7 +374,7 @@ class TokenPruner {
     token.mass_after = sum_of([&](std::int32_t slot) {
       return scores_ != nullptr ? scores_[pruned_experts_[slot]] : is_in_range(slot) ? score_[slot] : 0.0f;
     });
-    std::uint64_t used = 0;  // of the admitted places: the first that has an expert serves it
+    std::uint64_t used = 0;  // admitted places that serve an expert: the first that has it
     for (std::int32_t slot = 0; slot < arrays_.topk; ++slot) {
       if (pruned_experts_[slot] < 0) {
         if (experts_[slot] >= 0) ++token.num_dropped;
@@ -388,20 +388,20 @@ class TokenPruner {
   }
 
   const PruneArrays& arrays_;
-  const std::int32_t* experts_;  // of this token, as all that follow
+  const std::int32_t* experts_;  // this token's entries, as in the pointers below
   const float* weights_;
   const float* scores_;
   std::int32_t* pruned_experts_;
   float* pruned_weights_;
 
-  float score_[kMost];            // by slot, where there is an expert
-  std::uint8_t walk_[kMost];      // slots
+  float score_[kMost];            // by slot, if it has an expert
+  std::uint8_t walk_[kMost];      // slots in the order of the walk
   std::int32_t admitted_[kMost];  // places
   std::int32_t num_entries_ = 0;
-  std::uint8_t num_needed_ = 0;  // places of all the token's experts
+  std::uint8_t num_needed_ = 0;  // number of places of all the token's experts
   std::uint8_t num_admitted_ = 0;
   std::uint64_t in_range_ = 0;  // a bit per slot
-  std::uint64_t filter_ = 0;    // bits of the token's experts: most questions whether it has one need no search
+  std::uint64_t filter_ = 0;    // bits of the token's experts; answers most calls of has() without a search
 };
 
 }  // namespace shunt

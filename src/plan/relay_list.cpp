@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "core/fail.hpp"
-#include "plan/targets.hpp"
+#include "plan/slots.hpp"
 
 namespace shunt {
 namespace {
@@ -51,8 +51,8 @@ std::size_t most_relay_words(std::size_t num_tokens, std::uint64_t topk) {
 SlotRuns::SlotRuns(const CountSums& sums, const ExpertMap& map, const Topology& topology, const PlanOptions& options,
                    RankId self, const ExpertRows& rows)
     : ranks_(topology.ranks(topology.node(self))), first_{0} {
-  const CountSums::Here& here = sums.here();
-  std::vector<std::int64_t> offsets;  // of the first run of all sources
+  const CountSums::NodeCounts& counts = sums.node_counts();
+  std::vector<std::int64_t> offsets;  // start of each run, without the sources' shares
   for (const RankId rank : ranks_) {
     const auto expert = rows.offsets.begin() + map.first_physical(rank).value;
     if (options.layout == Layout::token_unique)
@@ -68,9 +68,9 @@ SlotRuns::SlotRuns(const CountSums& sums, const ExpertMap& map, const Topology& 
     if (options.layout == Layout::padded)
       runs_.push_back({offset + source * options.max_tokens, offset + (source + 1) * options.max_tokens});
     else if (options.layout == Layout::token_unique)
-      runs_.push_back({here.tokens_before[i], here.tokens_before[i] + here.tokens[i]});
+      runs_.push_back({counts.tokens_before[i], counts.tokens_before[i] + counts.tokens[i]});
     else
-      runs_.push_back({offset + here.rows_before[i], offset + here.rows_before[i] + here.rows[i]});
+      runs_.push_back({offset + counts.rows_before[i], offset + counts.rows_before[i] + counts.rows[i]});
   }
 }
 

@@ -1,4 +1,5 @@
-// What a forwarder can't derive from counts: which tokens a far source sends through it, and where their rows go.
+// What a forwarder can't derive from counts: the tokens that a far source sends through it, and the slots of their
+// rows.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +18,14 @@ void write_relay_list(std::vector<std::uint32_t>& words, const PlanData& plan, c
 /// Upper bound on the list for that many tokens.
 std::size_t most_relay_words(std::size_t num_tokens, std::uint64_t topk);
 
-/// The slots of this rank's node that each source may fill; made once per plan.
+/// The slots in this rank's node that each source may fill; computed once per plan.
 class SlotRuns {
  public:
-  /// `rows` and `unique` are what `sums` gave.
+  /// `rows` must be derived from `sums`.
   SlotRuns(const CountSums& sums, const ExpertMap& map, const Topology& topology, const PlanOptions& options,
            RankId self, const ExpertRows& rows);
 
-  /// `rank` is one of the node.
+  /// rank: a rank of this node.
   [[nodiscard]] bool contains(RankId source, RankId rank, std::int64_t slot) const;
 
  private:
@@ -33,12 +34,12 @@ class SlotRuns {
     std::int64_t end;
   };
   std::span<const RankId> ranks_;
-  std::vector<std::size_t> first_;  // [ranks of the node + 1], in a source's runs
+  std::vector<std::size_t> first_;  // [ranks of the node + 1]: first run of each rank, in a source's runs
   std::vector<Run> runs_;           // [sources, first_.back()]: ascending for each rank
 };
 
-/// Takes a list off the front of `words`, which are a copy of what `source` sent. Throws PeerError unless
-/// `source` could have made it for `plan.self`.
+/// Removes a list from the front of `words`, which must be a private copy of what `source` sent. Throws PeerError
+/// unless `source` could have made it for `plan.self`.
 InFlow read_relay_list(std::span<const std::uint32_t>& words, const PlanData& plan, const SlotRuns& runs,
                        RankId source);
 

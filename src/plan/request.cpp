@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "core/fail.hpp"
-#include "plan/tree_order.hpp"
+#include "plan/demand.hpp"
 
 namespace shunt {
 namespace {

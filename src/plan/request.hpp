@@ -1,4 +1,4 @@
-// Checks of what a caller asks for, before the routing's entries are read.
+// Checks of a plan request, before the routing's entries are read.
 #pragma once
 
 #include <string_view>
@@ -14,7 +14,7 @@ namespace shunt {
 void check_request(const Routing& routing, const ExpertMap& map, const Topology& topology, RankId self,
                    const PlanOptions& options);
 
-/// Sizes of a routing and its topk alone. `caller` begins the message: "plan: rank 3".
+/// Checks the sizes of a routing and its topk only. `caller` begins the message: "plan: rank 3".
 void check_routing(const Routing& routing, std::string_view caller);
 
 }  // namespace shunt

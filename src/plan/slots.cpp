@@ -1,5 +1,6 @@
 #include "plan/slots.hpp"
 
+#include <algorithm>
 #include <limits>
 
 #include "core/fail.hpp"
@@ -62,6 +63,86 @@ UniqueRows unique_rows(const CountSums& sums, RankId self) {
   }
   rows.rows_of_rank = all;
   return rows;
+}
+
+void fill_expert_targets(PlanData& plan, const Demand& demand, const Routing& routing, const ExpertMap& map,
+                         std::span<const std::int32_t> first_slot) {
+  const auto topk = static_cast<std::size_t>(routing.topk);
+  std::vector<std::int32_t> next_slot(first_slot.begin(), first_slot.end());
+  plan.first_target = demand.first_entry;
+  plan.targets.resize(demand.entries.size());
+  Target* target = plan.targets.data();
+  for (std::size_t token = 0; token < demand.num_tokens(); ++token)
+    for (const DemandEntry entry : demand.entries_of(token))
+      *target++ = {.rank = map.rank(entry.expert),
+                   .slot = Slot(next_slot[entry.expert.index()]++),
+                   .choice = static_cast<std::int16_t>(entry.choice),
+                   .closes = Closes::nothing,
+                   .weight = routing.weight(token * topk + static_cast<std::size_t>(entry.choice))};
+}
+
+void fill_unique_targets(PlanData& plan, const Demand& demand, const ExpertMap& map,
+                         std::span<const std::int32_t> first_slot) {
+  std::vector<std::int32_t> next_slot(first_slot.begin(), first_slot.end());
+  plan.first_target.resize(demand.first_entry.size());
+  plan.targets.resize(demand.entries.size());
+  std::size_t end = 0;
+  for (std::size_t token = 0; token < demand.num_tokens(); ++token) {
+    RankId last_rank;
+    for (const DemandEntry entry : demand.entries_of(token)) {
+      const RankId rank = map.rank(entry.expert);
+      // Overwritten until the rank changes: whether it does is random, so a branch would be mispredicted.
+      const bool is_new = rank != last_rank;
+      end += is_new;
+      auto& next = next_slot[rank.index()];
+      next += is_new;
+      plan.targets[end - 1] = {
+          .rank = rank, .slot = Slot(next - 1), .choice = -1, .closes = Closes::nothing, .weight = 1.0f};
+      last_rank = rank;
+    }
+    plan.first_target[token + 1] = static_cast<std::uint32_t>(end);
+  }
+  plan.targets.resize(end);
+}
+
+void sort_by_logical_expert(PlanData& plan, const Routing& routing) {
+  for (std::size_t token = 0; token < static_cast<std::size_t>(plan.num_tokens); ++token) {
+    const auto expert_of = [&](const Target& target) {
+      return routing.experts
+          .narrow()[token * static_cast<std::size_t>(plan.topk) + static_cast<std::size_t>(target.choice)];
+    };
+    std::sort(plan.targets.begin() + plan.first_target[token], plan.targets.begin() + plan.first_target[token + 1],
+              [&](const Target& a, const Target& b) { return expert_of(a) < expert_of(b); });
+  }
+}
+
+void close_sums(PlanData& plan, bool is_flat) {
+  const bool has_nodes = plan.topology.num_nodes() > 1;
+  const NodeId home = plan.topology.node(plan.self);
+  for (std::size_t token = 0; token + 1 < plan.first_target.size(); ++token) {
+    const std::size_t end = plan.first_target[token + 1];
+    for (std::size_t i = plan.first_target[token]; i < end; ++i) {
+      Target& target = plan.targets[i];
+      const bool is_last = i + 1 == end;
+      if (is_flat || !has_nodes) {
+        target.closes = is_last                                               ? Closes::node
+                        : !is_flat && plan.targets[i + 1].rank != target.rank ? Closes::rank
+                                                                              : Closes::nothing;
+        continue;
+      }
+      const NodeId node = plan.topology.node(target.rank);
+      if (is_last || plan.topology.node(plan.targets[i + 1].rank) != node)
+        target.closes = node == home ? Closes::node : Closes::remote_node;
+      else
+        target.closes = plan.targets[i + 1].rank != target.rank ? Closes::rank : Closes::nothing;
+    }
+  }
+}
+
+void close_in_node(std::span<Target> targets) {
+  for (std::size_t i = 0; i + 1 < targets.size(); ++i)
+    targets[i].closes = targets[i + 1].rank != targets[i].rank ? Closes::rank : Closes::nothing;
+  targets.back().closes = Closes::node;
 }
 
 }  // namespace shunt

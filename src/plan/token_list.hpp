@@ -1,4 +1,5 @@
-// What receivers of `token_unique` can't derive from counts: which of their experts each token wants, and its weights.
+// What receivers in `token_unique` can't derive from counts: the experts of each token on this rank, and its weights;
+// and the index maps made of them.
 #pragma once
 
 #include <bit>
@@ -8,6 +9,7 @@
 
 #include "plan/counts.hpp"
 #include "plan/demand.hpp"
+#include "plan/plan_data.hpp"
 #include "shunt/expert_map.hpp"
 #include "shunt/routing.hpp"
 
@@ -31,7 +33,7 @@ class TokenList {
     return std::bit_cast<float>(words_[num_tokens_ + num_entries_ + entry]);
   }
 
-  /// The list as it travels: entries per token, experts, weights.
+  /// The list in wire format: entries per token, experts, weights.
   [[nodiscard]] std::span<std::uint32_t> words() { return words_; }
 
  private:
@@ -40,7 +42,7 @@ class TokenList {
   std::vector<std::uint32_t> words_;
 };
 
-/// Where the list for a rank stands among a source's lists; follows from the source's counts. In words.
+/// Position and size, in words, of one rank's list among a source's lists; follows from the source's counts.
 struct ListExtent {
   std::uint64_t begin = 0;
   std::uint64_t num_tokens = 0;
@@ -49,16 +51,20 @@ struct ListExtent {
   [[nodiscard]] std::uint64_t end() const { return begin + num_tokens + 2 * num_entries; }
 };
 
-/// [ranks]
+/// One extent per rank.
 std::vector<ListExtent> list_extents(const SourceCounts& counts, const ExpertMap& map);
 
-/// Writes the lists for all ranks; `words` is zero and has room for the last extent's end.
+/// Writes the lists for all ranks. `words` must be zeroed and extend to the last extent's end.
 void write_lists(std::span<std::uint32_t> words, std::span<const ListExtent> extents, const Demand& demand,
                  const Routing& routing, const ExpertMap& map);
 
-/// Throws PeerError unless the list that `source` sent to `self` is one that write_lists could have made.
-/// `rows` is what the source counts for each of this rank's experts.
+/// Throws PeerError unless write_lists could have made the list that `source` sent to `self`. rows: the source's counts
+/// for this rank's experts.
 void check_list(const TokenList& list, std::span<const std::uint32_t> rows, std::uint64_t topk, RankId source,
                 RankId self);
+
+/// lists: all sources' lists for this rank, in rank order. Reads topk, num_expert_rows, expert_offsets and rows_of_rank
+/// of the plan; fills its unique_… and …_of_unique arrays.
+void fill_unique_maps(PlanData& plan, std::span<const TokenList> lists);
 
 }  // namespace shunt

@@ -9,7 +9,6 @@
 #include "core/build.hpp"
 #include "core/fail.hpp"
 #include "core/hash.hpp"
-#include "core/host_name.hpp"
 #include "core/process_id.hpp"
 #include "core/wiring.hpp"
 #include "transport/bootstrap/authentication.hpp"

@@ -1,4 +1,4 @@
-// Libraries that are loaded when they are used: what is said where there are none, and what they leave alone.
+// Libraries that are loaded at first use: errors if they are missing, and signal handlers that they must not change.
 #include "core/backend.hpp"
 
 #include <gmock/gmock.h>
@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 
 struct Nothing {};
 
-TEST(Backend, ThatIsMissingIsAnErrorThatNamesTheLibraryAndSaysWhatToDo) {
+TEST(Backend, AMissingLibraryIsAnErrorThatNamesItAndSaysWhatToDo) {
   EXPECT_EQ(load_backend("nonesuch").functions, nullptr);
   try {
     (void)require_backend<Nothing>("nonesuch");
@@ -29,7 +29,7 @@ TEST(Backend, ThatIsMissingIsAnErrorThatNamesTheLibraryAndSaysWhatToDo) {
 
 void ignore(int) {}
 
-TEST(KeptSignals, DoAfterwardsWhatTheyDidBefore) {
+TEST(KeptSignals, RestoreTheHandlers) {
   struct sigaction before {};
   ASSERT_EQ(sigaction(SIGHUP, nullptr, &before), 0);
   {

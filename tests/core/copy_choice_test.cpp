@@ -24,7 +24,7 @@ std::vector<PhysicalId> copies_of(const CopyChoice& choice, RankId source, std::
   return copies;
 }
 
-/// Ranks that serve a token of rank `source`, by choice; −1 where dropped.
+/// By choice, the ranks that serve a token of rank `source`; −1 where dropped.
 std::vector<std::int32_t> ranks_of(const ExpertMap& map, const Topology& topology, std::int32_t source,
                                    const std::vector<std::int32_t>& experts) {
   std::vector<std::int32_t> ranks;
@@ -98,11 +98,11 @@ TEST(CopyChoice, ServesExpertsByTheirOwnCopies) {
   });
 }
 
-TEST(CopyChoice, OpensNoRankWhereACopyIsOnANeededOne) {
+TEST(CopyChoice, AddsNoRankIfACopyIsOnAUsedOne) {
   for_tokens([](const test::RandomCase& all, RankId source, std::span<const std::int32_t> experts) {
     const auto copies = copies_of(CopyChoice(all.map, all.topology), source, experts);
     const auto all_copies = [&](PhysicalId copy) { return all.map.copies(all.map.logical(copy)); };
-    std::set<RankId> needed;  // in any case
+    std::set<RankId> needed;  // ranks of experts with one copy
     std::map<RankId, int> rows;
     for (const PhysicalId copy : copies) {
       if (!copy.valid()) continue;
@@ -119,7 +119,7 @@ TEST(CopyChoice, OpensNoRankWhereACopyIsOnANeededOne) {
 }
 
 // In the maps below, expert 0 is the one with copies.
-TEST(CopyChoice, JoinsARankThatIsNeededAnyway) {
+TEST(CopyChoice, PrefersRanksThatAreUsedAnyway) {
   const auto map = ExpertMap::from_placement(4, {{0, 1}, {0, 2}, {0, 3}});
   const auto topology = Topology::single_node(3);
   EXPECT_EQ(ranks_of(map, topology, 0, {0, 2}), (Ranks{1, 1})) << "even before its own";
@@ -127,8 +127,8 @@ TEST(CopyChoice, JoinsARankThatIsNeededAnyway) {
   EXPECT_EQ(ranks_of(map, topology, 0, {3, -1, 0}), (Ranks{2, -1, 2}));
 }
 
-TEST(CopyChoice, JoinsRanksThatEarlierCopiesOpened) {
-  // Expert 0 is on ranks 1 and 2, expert 1 on ranks 1, 2 and 3: wherever the first goes, the second follows.
+TEST(CopyChoice, PrefersRanksThatEarlierCopiesAdded) {
+  // Expert 0 is on ranks 1 and 2, expert 1 on ranks 1, 2 and 3: the second follows the first.
   const auto map = ExpertMap::from_placement(12, {{2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, {0, 1}, {0, 1}, {1}});
   for (std::int32_t other = 2; other < 12; ++other) {
     const Ranks ranks = ranks_of(map, Topology::single_node(4), 0, {0, 1, other});
@@ -142,12 +142,12 @@ TEST(CopyChoice, PrefersItsOwnRankToOthers) {
     EXPECT_EQ(ranks_of(map, Topology::single_node(4), source, {0, 1}), (Ranks{source, 3}));
 }
 
-TEST(CopyChoice, PrefersNodesThatAreNeeded) {
+TEST(CopyChoice, PrefersNodesThatAreUsed) {
   const auto map = ExpertMap::from_placement(3, {{1}, {0}, {2}, {0}, {0}, {}});
   const auto topology = Topology::virtual_nodes(6, 3);
   EXPECT_EQ(ranks_of(map, topology, 0, {0})[0], 1) << "the source's";
   for (std::int32_t source : {4, 5}) EXPECT_EQ(ranks_of(map, topology, source, {0})[0], 4) << "the source's";
-  // Rank 2 is needed, so node 1 is; node 0 is the source's: ranks 1 and 3 are equally good, rank 4 is not.
+  // Rank 2 is used, and so is node 1; node 0 is the source's: ranks 1 and 3 are equally good, rank 4 is worse.
   EXPECT_NE(ranks_of(map, topology, 0, {0, 2})[0], 4);
   const auto far = ExpertMap::from_placement(2, {{}, {}, {1}, {0}, {0}, {}});
   EXPECT_EQ(ranks_of(far, topology, 0, {0, 1})[0], 3) << "the node of another expert";
@@ -176,7 +176,7 @@ TEST(CopyChoice, EquallyGoodCopiesTakeLoadInProportionToTheirShares) {
   EXPECT_NEAR(tokens[3] / all, 2 / 8.0, 0.01);
 }
 
-TEST(TwoCopies, ChoosesAsAmongAny) {
+TEST(TwoCopies, ChooseAsTheGeneralRuleDoes) {
   std::mt19937_64 generator(1);
   Dice dice(generator);
   for (int i = 0; i < 2000; ++i) {
@@ -190,7 +190,7 @@ TEST(TwoCopies, ChoosesAsAmongAny) {
       const std::int32_t rank = dice.between(0, ranks - 1);
       needed.add(rank, rank / ranks_per_node);
     }
-    // Where the first's turns end, if both are as good, and about it.
+    // The draws around the first copy's bound, if both are equally good.
     const auto shares = static_cast<std::uint64_t>(both[0].share + both[1].share);
     const auto edge = static_cast<std::uint32_t>((static_cast<std::uint64_t>(both[0].share) << 32) / shares);
     for (const std::uint32_t drawn :
@@ -201,7 +201,7 @@ TEST(TwoCopies, ChoosesAsAmongAny) {
   }
 }
 
-TEST(CopyChoice, ExpertsOfATokenAreDrawnApart) {
+TEST(CopyChoice, ExpertsOfATokenAreDrawnIndependently) {
   // Experts 0 and 1 have their copies on ranks 0 to 3, no two on one rank: all four pairs occur equally often.
   std::vector<std::vector<ExpertId>> placement = {{ExpertId(0)}, {ExpertId(0)}, {ExpertId(1)}, {ExpertId(1)}, {}};
   constexpr std::int32_t kExperts = 4000;

@@ -64,7 +64,7 @@ TEST_F(EnvironmentTest, TakesAddressesInBracketsAsUrlsHaveThem) {
 
 TEST_F(EnvironmentTest, HasNoLaunchWithoutALauncher) { EXPECT_FALSE(Environment::read().launch.has_value()); }
 
-TEST_F(EnvironmentTest, KnowsEveryLaunchConvention) {
+TEST_F(EnvironmentTest, ReadsEveryLaunchConvention) {
   const std::map<std::string, std::map<std::string, std::string>> conventions = {
       {"shunt", {{"SHUNT_RANK", "1"}, {"SHUNT_WORLD_SIZE", "3"}, {"SHUNT_JOB", "j"}}},
       {"mpirun", {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "3"}, {"PMIX_NAMESPACE", "j"}}},
@@ -83,8 +83,8 @@ TEST_F(EnvironmentTest, KnowsEveryLaunchConvention) {
   }
 }
 
-// PyTorch's launchers say how many ranks a host has; others don't.
-TEST_F(EnvironmentTest, ATokenMeansSeveralHostsWhereNobodySaysHowManyRanksAHostHas) {
+// Only PyTorch's launchers give the number of ranks on a machine.
+TEST_F(EnvironmentTest, ATokenMeansSeveralMachinesIfTheLauncherGivesNoLocalSize) {
   set({{"RANK", "1"}, {"WORLD_SIZE", "3"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}, {"SHUNT_JOB_TOKEN", "t"}});
   EXPECT_NE(Environment::read().launch->local_size, 3);
   set({{"LOCAL_WORLD_SIZE", "3"}});
@@ -112,12 +112,12 @@ TEST_F(EnvironmentTest, PrefersTheInnermostLauncher) {
   EXPECT_EQ(launch->size, 4);
 }
 
-TEST_F(EnvironmentTest, ABatchScriptIsNoRank) {
+TEST_F(EnvironmentTest, ABatchScriptIsNotARank) {
   set({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_JOB_ID", "7"}});
   EXPECT_FALSE(Environment::read().launch.has_value());
 }
 
-TEST_F(EnvironmentTest, StepsOfSeveralNodesAreTold) {
+TEST_F(EnvironmentTest, ReadsStepsOfSeveralNodes) {
   set({{"SLURM_PROCID", "1"}, {"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_STEP_NUM_NODES", "2"}, {"SLURM_JOB_ID", "7"}});
   set({{"SLURM_STEP_ID", "0"}});
   EXPECT_NE(Environment::read().launch->local_size, 4);
@@ -146,7 +146,7 @@ TEST_F(EnvironmentTest, NamesTheVariableThatCantBeRead) {
   }
 }
 
-TEST_F(EnvironmentTest, RefusesAWorldThatNoHostHolds) {
+TEST_F(EnvironmentTest, RefusesAWorldLargerThanAMachineSupports) {
   for (const char* size : {"4097", "100000", "2147483648"}) {
     set({{"SHUNT_RANK", "0"}, {"SHUNT_WORLD_SIZE", size}, {"SHUNT_JOB", "j"}});
     try {
@@ -160,7 +160,7 @@ TEST_F(EnvironmentTest, RefusesAWorldThatNoHostHolds) {
   }
 }
 
-TEST_F(EnvironmentTest, RanksOfAHostTakeItsInterfacesInTurn) {
+TEST_F(EnvironmentTest, RanksOfAMachineTakeItsInterfacesInTurn) {
   set({{"RANK", "5"}, {"WORLD_SIZE", "6"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}, {"SHUNT_INTERFACE", "a,bb,c"}});
   for (const auto& [local_rank, interface] :
        std::map<std::string, std::string>{{"0", "a"}, {"1", "bb"}, {"2", "c"}, {"4", "bb"}}) {

@@ -16,7 +16,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// As in the header.
+// The example in the header.
 constexpr const char* kByHand = R"({"shunt_map": 1,
  "origin": "by hand",
  "experts": 4, "nodes": 1, "ranks_per_node": 2,
@@ -49,7 +49,7 @@ std::string error_of(const std::string& text) {
   return "accepted";
 }
 
-/// What is said of two_layers() with every match of a pattern replaced.
+/// The error for two_layers() with every match of a pattern replaced.
 std::string error_with(const std::string& pattern, const std::string& replacement) {
   const std::string text = two_layers().to_json();
   const std::string changed = std::regex_replace(text, std::regex(pattern), replacement);

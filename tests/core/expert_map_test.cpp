@@ -78,7 +78,7 @@ TEST(ExpertMap, OfSomeRanksKeepsTheirCopies) {
   EXPECT_THROW((void)map.restricted_to(unknown), Error);
 }
 
-TEST(ExpertMap, HashTellsMapsApart) {
+TEST(ExpertMap, HashDistinguishesMaps) {
   EXPECT_EQ(ExpertMap::contiguous(8, 2).hash(), ExpertMap::contiguous(8, 2).hash());
   EXPECT_NE(ExpertMap::contiguous(8, 2).hash(), ExpertMap::contiguous(8, 4).hash());
   EXPECT_NE(ExpertMap::contiguous(2, 2).hash(), ExpertMap::from_placement(2, {{1}, {0}}).hash());

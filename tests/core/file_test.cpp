@@ -1,4 +1,4 @@
-// Files are complete or not there, whatever their name leads to.
+// Files are complete or absent, whatever kind of path leads to them.
 #include "core/file.hpp"
 
 #include <fcntl.h>
@@ -13,7 +13,6 @@
 #include <span>
 #include <thread>
 
-#include "core/partial_file.hpp"
 #include "support/file_size_limit.hpp"
 #include "support/require_error.hpp"
 #include "support/scratch_folder.hpp"

@@ -28,7 +28,7 @@ TEST(FloatFormats, EveryNarrowValueSurvivesTheRoundTrip) {
   }
 }
 
-// The nearest value, ties to the even mantissa, found by looking at both neighbours.
+// The nearest value, ties to the even mantissa, found by comparing both neighbours.
 template <class Bits, class Widen, class Narrow>
 void expect_nearest_even(Widen widen, Narrow narrow, Bits largest_finite) {
   std::mt19937 random(1);
@@ -66,7 +66,7 @@ TEST(FloatFormats, NanStaysNanWithItsSign) {
   EXPECT_EQ(f16_from_f32(-nan), 0xfe00);
   EXPECT_EQ(e4m3_from_f32(nan), 0x7f);
   EXPECT_TRUE(std::isnan(f32_from_e4m3(0xff)));
-  // A NaN whose payload lives only in the low bits must not turn into infinity.
+  // A NaN whose payload is only in the low bits must not become infinity.
   EXPECT_EQ(bf16_from_f32(std::bit_cast<float>(0x7f800001u)), 0x7fc0);
 }
 

@@ -1,4 +1,4 @@
-// Whatever a file holds: a trace, or one Error(invalid_argument) that names the file and the cause.
+// Any bytes in a file give a trace, or one Error(invalid_argument) that names the file and the cause.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -35,7 +35,7 @@ class HostileTrace : public testing::Test {
     good_ = read_bytes(folder.file("a.trace"));
   }
 
-  /// What is wrong with a file of these bytes, after its name; or "accepted".
+  /// The error for a file of these bytes, without its name; or "accepted".
   std::string error_of(const TraceBytes& bytes) {
     file_.write(bytes);
     try {
@@ -48,7 +48,7 @@ class HostileTrace : public testing::Test {
     return "accepted";
   }
 
-  /// The same after a change that hides behind right checksums.
+  /// The same after a change with corrected checksums.
   std::string error_after(const std::function<void(TraceBytes&)>& change) {
     TraceBytes bytes = good_;
     change(bytes);
@@ -63,7 +63,7 @@ class HostileTrace : public testing::Test {
         [&](TraceBytes& bytes) { change(*reinterpret_cast<ChunkEntry*>(bytes.data() + index_offset())); });
   }
 
-  /// Three tokens with experts 10, 11, 12, …; the second token's codes changed behind right checksums.
+  /// Three tokens with experts 10, 11, 12, …; the second token's codes are changed, with corrected checksums.
   static TraceBytes forged(const TraceShape& shape, const std::function<void(char*)>& change) {
     const ScratchFolder folder;
     TraceWriter writer(folder.file("a.trace"), shape);
@@ -120,7 +120,7 @@ TEST_F(HostileTrace, BytesAfterTheEndAreNoticed) {
   EXPECT_THAT(error_of(bytes), StartsWith("corrupt"));
 }
 
-TEST_F(HostileTrace, OtherFilesAreForeign) {
+TEST_F(HostileTrace, OtherFilesAreRefused) {
   EXPECT_THAT(error_of(TraceBytes(1000, 'x')), StartsWith("foreign"));
   EXPECT_THAT(error_of({'0', ' ', '1', '\n'}), StartsWith("foreign"));
   EXPECT_THROW(RoutingTrace::open("/"), Error);
@@ -132,7 +132,7 @@ TEST_F(HostileTrace, ANewerVersionIsNamed) {
             "of a newer version: 2; this build reads up to 1");
 }
 
-TEST_F(HostileTrace, SizesThatCannotBeAreRefusedThoughTheirChecksumsAreRight) {
+TEST_F(HostileTrace, InvalidSizesAreRefusedDespiteValidChecksums) {
   constexpr std::uint64_t kHuge = ~std::uint64_t{0};
   EXPECT_THAT(error_with_header([](Header& header) { header.layers = 0; }), StartsWith("corrupt: 0 layers"));
   EXPECT_THAT(error_with_header([](Header& header) { header.layers = ~0u; }), StartsWith("corrupt"));
@@ -159,7 +159,7 @@ TEST_F(HostileTrace, ScoresAfterTokensWithoutScoresAreRefused) {
             "corrupt: chunk 1: scored is 3");
 }
 
-TEST_F(HostileTrace, ValuesThatCannotBeAreRefusedThoughTheirChecksumsAreRight) {
+TEST_F(HostileTrace, InvalidValuesAreRefusedDespiteValidChecksums) {
   const auto error_with_byte = [&](std::uint64_t offset, int value) {
     return error_after([&](TraceBytes& bytes) { bytes[sizeof(Header) + offset] = static_cast<char>(value); });
   };
@@ -177,7 +177,7 @@ TEST_F(HostileTrace, ValuesThatCannotBeAreRefusedThoughTheirChecksumsAreRight) {
             "layer 0: corrupt: token 3: expert 4 stands twice");
 }
 
-TEST_F(HostileTrace, AnExpertThatStandsTwiceIsFoundInAnyTwoPlaces) {
+TEST_F(HostileTrace, ARepeatedExpertIsFoundAtAnyTwoPositions) {
   for (const std::int32_t num_experts : {255, 256, 300}) {
     for (const std::int32_t topk : {2, 8, 9}) {
       const TraceShape shape = {.layers = 1, .experts = num_experts, .topk = topk};
@@ -196,7 +196,7 @@ TEST_F(HostileTrace, AnExpertThatStandsTwiceIsFoundInAnyTwoPlaces) {
   }
 }
 
-TEST_F(HostileTrace, AnExpertOutOfRangeIsFoundInAnyPlace) {
+TEST_F(HostileTrace, AnExpertOutOfRangeIsFoundAtAnyPosition) {
   for (const std::int32_t num_experts : {254, 300}) {
     for (const std::int32_t topk : {2, 8, 9}) {
       const TraceShape shape = {.layers = 1, .experts = num_experts, .topk = topk};
@@ -211,7 +211,7 @@ TEST_F(HostileTrace, AnExpertOutOfRangeIsFoundInAnyPlace) {
   }
 }
 
-TEST_F(HostileTrace, AnyChangeBehindRightChecksumsIsReadOrRefused) {
+TEST_F(HostileTrace, AnyChangeWithValidChecksumsIsReadOrRefused) {
   std::mt19937_64 generator(7);
   Dice dice(generator);
   int num_accepted = 0;

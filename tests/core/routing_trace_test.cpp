@@ -27,7 +27,7 @@ constexpr TraceShape kScored = {.layers = 1, .experts = 3, .topk = 2, .scores = 
 
 class RoutingTraces : public testing::Test {
  protected:
-  /// Writes one layer of one call and opens the file.
+  /// Writes one layer with one call and opens the file.
   TraceLayer written(const TraceShape& shape, const Routing& routing, std::span<const float> scores = {}) {
     TraceWriter writer(path_, shape);
     writer.append(0, routing, scores, RankId(0));
@@ -45,7 +45,7 @@ std::vector<std::int32_t> experts_of(const TraceLayer& layer, std::int32_t topk)
   return experts;
 }
 
-/// Of this process's memory, what is pages of files.
+/// The part of this process's memory that is pages of files.
 std::int64_t mapped_file_kib() {
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;)
@@ -141,7 +141,7 @@ TEST_F(RoutingTraces, TakesOneBytePerChoiceOf256ExpertsUnlessSomeAreDropped) {
   EXPECT_LT(bytes_per_choice(true), 2.01);
 }
 
-TEST_F(RoutingTraces, SourcesTakeNoRoomWhereTheyStayTheSame) {
+TEST_F(RoutingTraces, ConstantSourcesTakeNoSpace) {
   const std::vector<std::int32_t> experts(8000, 1);
   const auto size_with = [&](bool sources) {
     (void)written({.layers = 1, .experts = 8, .topk = 1, .sources = sources}, {experts, {}, 1});
@@ -150,9 +150,9 @@ TEST_F(RoutingTraces, SourcesTakeNoRoomWhereTheyStayTheSame) {
   EXPECT_EQ(size_with(true), size_with(false) + 8);
 }
 
-/// A name of the one file in the folder that this process has open, which may have no name there.
+/// The name of the only file in the folder that this process has open, which may be unnamed there.
 std::string open_file_in(const ScratchFolder& folder) {
-  std::error_code error;  // of descriptors that are closed meanwhile
+  std::error_code error;  // for descriptors that are closed concurrently
   for (const auto& descriptor : std::filesystem::directory_iterator("/proc/self/fd"))
     if (std::filesystem::read_symlink(descriptor, error).string().starts_with(folder.file("")))
       return descriptor.path();
@@ -262,7 +262,7 @@ TEST_F(RoutingTraces, AppendNamesLayerTokenAndCauseAndChangesNothing) {
   EXPECT_EQ(experts_of(RoutingTrace::open(path_).layer(0), 2), good);
 }
 
-TEST_F(RoutingTraces, ShapesAndPathsThatCannotBeAreRefused) {
+TEST_F(RoutingTraces, InvalidShapesAndPathsAreRefused) {
   const auto refuses = [](const std::string& path, const TraceShape& shape, ErrorCode code, const std::string& cause) {
     require_error([&] { TraceWriter(path, shape); }, code, cause);
   };
@@ -295,7 +295,7 @@ TEST_F(RoutingTraces, IsRecognisedByItsFirstBytes) {
   EXPECT_FALSE(RoutingTrace::recognise(folder_.file("")));
 }
 
-TEST(SmallRealTrace, IsAsItsReadmeSays) {
+TEST(SmallRealTrace, MatchesItsReadme) {
   const RoutingTrace trace = RoutingTrace::open(SHUNT_TEST_DATA "/moe64k8-small.trace");
   EXPECT_EQ(trace.shape(), (TraceShape{.layers = 8, .experts = 64, .topk = 8, .weights = true, .scores = true}));
   double distinct_ranks = 0;

@@ -9,7 +9,7 @@
 namespace shunt::test {
 namespace {
 
-TEST(StartThread, ThatFailsSaysWhichThreadAndWhatMayLimitIt) {
+TEST(StartThread, FailureNamesTheThreadAndPossibleLimits) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "sanitizers need address space";
 #endif

@@ -26,7 +26,7 @@ TEST(Topology, VirtualNodesDifferByAtMostOneRank) {
 
 TEST(Topology, RejectsMoreNodesThanRanks) { EXPECT_THROW(Topology::virtual_nodes(2, 3), Error); }
 
-TEST(Topology, RefusesMoreRanksThanAnyHostHoldsBeforeItTakesMemory) {
+TEST(Topology, RefusesMoreThanTheMaximumOfRanksBeforeAllocating) {
   EXPECT_EQ(Topology::single_node(Topology::kMaxRanksPerHost).num_ranks(), Topology::kMaxRanksPerHost);
   EXPECT_THROW(Topology::single_node(Topology::kMaxRanks + 1), Error);
   EXPECT_THROW(Topology::single_node(std::numeric_limits<std::int32_t>::max()), Error);
@@ -43,7 +43,7 @@ class TopologyFile : public testing::Test {
     std::ofstream(path_) << text;
     return Topology::from_file(path_);
   }
-  /// What is wrong, without the name of the file.
+  /// The error for a file of this text, without the file's name.
   std::string error_of(const std::string& text) {
     try {
       read(text);
@@ -58,12 +58,12 @@ class TopologyFile : public testing::Test {
   std::string path_ = testing::TempDir() + testing::UnitTest::GetInstance()->current_test_info()->name() + ".json";
 };
 
-TEST_F(TopologyFile, SaysWhichRanksFormWhichNode) {
+TEST_F(TopologyFile, AssignsRanksToNodes) {
   const Topology topology = read(R"({"nodes": [[3, 0], [1], [2, 4]]})");
   EXPECT_EQ(topology.hash(), Topology::from_nodes({NodeId(0), NodeId(1), NodeId(2), NodeId(0), NodeId(2)}).hash());
 }
 
-TEST_F(TopologyFile, ThatIsWrongIsRefusedWithItsLineOrKey) {
+TEST_F(TopologyFile, IsRefusedWithTheLineOrKeyThatIsWrong) {
   using testing::StartsWith;
   EXPECT_THAT(error_of(""), StartsWith(":1: no JSON"));
   EXPECT_THAT(error_of("{\"nodes\":\n [[0, 1],\n [2, 3}\n"), StartsWith(":3: no JSON"));
@@ -79,7 +79,7 @@ TEST_F(TopologyFile, ThatIsWrongIsRefusedWithItsLineOrKey) {
                 StartsWith(fmt::format(": nodes[1][1]: {}, expected a rank from 0 to 2", rank)));
 }
 
-TEST_F(TopologyFile, ThatCantBeReadIsNamed) {
+TEST_F(TopologyFile, NamesAFileThatCantBeRead) {
   for (const char* path : {"/nonexistent/nodes.json", "/"}) {
     try {
       Topology::from_file(path);
@@ -90,7 +90,7 @@ TEST_F(TopologyFile, ThatCantBeReadIsNamed) {
   }
 }
 
-TEST(Topology, HashTellsTopologiesApart) {
+TEST(Topology, HashDistinguishesTopologies) {
   EXPECT_EQ(Topology::single_node(4).hash(), Topology::virtual_nodes(4, 1).hash());
   EXPECT_NE(Topology::single_node(4).hash(), Topology::virtual_nodes(4, 2).hash());
   EXPECT_NE(Topology::single_node(4).hash(), Topology::single_node(5).hash());

@@ -165,7 +165,7 @@ void RankOfCase::check_plan() const {
   PlanData same = expected;
   const PlanData& actual = *plan_.data();
   if (!actual.wiring.is_one_host()) {
-    // The reference knows no hosts; PlanBetweenHosts compares what follows from them.
+    // The reference knows no hosts; PlanBetweenMachines compares what follows from them.
     same.out_flows = actual.out_flows;
     same.in_flows = actual.in_flows;
     same.traffic.heaviest_link = actual.traffic.heaviest_link;

@@ -1,4 +1,4 @@
-// Any text is a cluster that a step can be simulated on, or one Error(invalid_argument).
+// Any text is a cluster on which a step can be simulated, or gives one Error(invalid_argument).
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>

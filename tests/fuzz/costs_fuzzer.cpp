@@ -1,4 +1,4 @@
-// Any bytes as a file of measured times: a table, or one clear error.
+// Any bytes are a table of measured times, or give one Error(invalid_argument).
 #include <cstdint>
 #include <string>
 

@@ -1,4 +1,4 @@
-// Any text is a graph that prints and parses back to itself, or one Error(invalid_argument).
+// Any text is a graph that prints and parses back to itself, or gives one Error(invalid_argument).
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>

@@ -1,4 +1,4 @@
-// Any text is a file of expert maps that is written and read back the same, or one Error(invalid_argument).
+// Any text is a file of expert maps that is written and read back the same, or gives one Error(invalid_argument).
 #include <cstdint>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -11,7 +11,7 @@ namespace {
 
 using shunt::PlacedLayers;
 
-/// A fuzzer can't guess hashes, but messages say what they should be.
+/// A fuzzer can't guess hashes, but error messages contain the expected ones.
 std::string with_right_hash(const std::string& text) {
   try {
     (void)PlacedLayers::from_json("fuzz", text);

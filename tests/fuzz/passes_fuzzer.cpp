@@ -1,4 +1,4 @@
-// Any legal graph goes through every pass and comes out legal.
+// Every pass returns a legal graph for any legal graph.
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>
@@ -10,7 +10,7 @@
 
 namespace {
 
-constexpr std::size_t kMostOps = 200;  // more of the same takes the fuzzer's time
+constexpr std::size_t kMostOps = 200;  // large graphs take too much time
 
 }  // namespace
 

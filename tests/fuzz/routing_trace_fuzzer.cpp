@@ -1,5 +1,5 @@
-// Any bytes are a trace of which everything can be read, or one Error(invalid_argument); also behind right checksums,
-// without which hardly any bytes would get past the header.
+// Any bytes are a trace that can be read completely, or give one Error(invalid_argument); also with corrected
+// checksums, without which hardly any input would get past the header.
 #include <cstdint>
 #include <cstdlib>
 

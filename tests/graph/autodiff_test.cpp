@@ -40,7 +40,7 @@ TEST_P(Gradients, ReachEveryParameter) {
 INSTANTIATE_TEST_SUITE_P(Models, Gradients, testing::ValuesIn(test::small_models()),
                          [](const auto& each) { return each.param.name; });
 
-TEST(WeightGradients, AreTheOpsThatOnlyUpdatesWaitFor) {
+TEST(WeightGradients, AreTheOpsWhoseUsersAreUpdates) {
   const Graph graph = build_training_step(Model::load("tiny", "none"), 4);
   const std::vector<bool> is_late = weight_gradients(graph);
   for (std::size_t i = 0; i < graph.ops().size(); ++i) {

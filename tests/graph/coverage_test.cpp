@@ -11,7 +11,7 @@
 namespace shunt::graph {
 namespace {
 
-/// Items that sum up to about the gaps; half of the instances with nested legal gaps, as backward passes have them.
+/// Items that sum up to about the gaps; half of the instances have nested legal gaps, as backward passes do.
 CoverageProblem random_problem(std::uint64_t seed, std::int32_t num_gaps, std::int32_t num_items) {
   std::mt19937_64 random(seed);
   shunt::test::Dice dice(random);
@@ -60,7 +60,7 @@ TEST(Coverage, ExactSearchEqualsTryingEverything) {
 
 constexpr std::uint64_t kInstances = 300;
 
-/// Shares of the bound, over all instances.
+/// Coverage relative to the bound, over all instances.
 struct Shares {
   double sum = 0, worst = 1;
   [[nodiscard]] double mean() const { return sum / kInstances; }
@@ -70,7 +70,7 @@ struct Shares {
   }
 };
 
-TEST(Coverage, ExactSearchLiesBetweenGreedyAndTheBoundWhereTheDocsSay) {
+TEST(Coverage, ExactSearchLiesBetweenGreedyAndTheBoundByTheDocumentedShares) {
   Shares by_greedy, by_search;
   for (std::uint64_t seed = 0; seed < kInstances; ++seed) {
     const CoverageProblem problem = random_problem(seed, 10, 30);
@@ -86,7 +86,7 @@ TEST(Coverage, ExactSearchLiesBetweenGreedyAndTheBoundWhereTheDocsSay) {
     by_greedy.add(greedy.covered_s / exact.bound_s);
     by_search.add(exact.best.covered_s / exact.bound_s);
   }
-  // As docs/schedule.md says. The search stops at the same place on every machine.
+  // The figures of docs/schedule.md. The search stops at the same point on every machine.
   EXPECT_NEAR(by_greedy.mean(), 0.962, 0.001);
   EXPECT_NEAR(by_greedy.worst, 0.830, 0.001);
   EXPECT_NEAR(by_search.mean(), 0.994, 0.001);

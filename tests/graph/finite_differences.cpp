@@ -19,7 +19,7 @@ class Differences {
   Differences(const Graph& forward, RankValues given)
       : forward_(forward), given_(std::move(given)), routing_(routing(interpret(forward, given_))) {}
 
-  /// On these ranks, whose entry is one and the same parameter's.
+  /// The difference along one entry of a parameter that these ranks replicate.
   std::optional<double> along(const std::string& param, std::size_t entry, const std::vector<std::size_t>& ranks) {
     const double kept = given_[ranks[0]].at(param).data[entry];
     const auto above = loss_with(param, entry, ranks, kept + kStep);
@@ -60,7 +60,7 @@ void expect_finite_differences(const Graph& forward, const Graph& graph,
   const RankValues given = random_declarations(forward, seed);
   const RankValues values = interpret(graph, given);
   Differences differences(forward, given);
-  const double loss = std::abs(global_loss(graph, values));  // whose rounding differences see
+  const double loss = std::abs(global_loss(graph, values));  // its rounding affects differences
   std::mt19937_64 random(seed);
   for (const auto& [param, gradient] : gradients) {
     const std::string& name = graph.value(param).name;

@@ -1,4 +1,4 @@
-// Whether gradients are those of the loss, by trying.
+// Numerical verification of gradients.
 #pragma once
 
 #include <utility>
@@ -8,9 +8,9 @@
 
 namespace shunt::graph::test {
 
-/// Compares central differences of all ranks' loss along single entries of every parameter with what `graph` computes.
-/// `gradients`: of each parameter, as append_backward gives them. Entries whose change turns a token to another expert
-/// are left out, as the loss has no derivative there.
+/// Compares central differences of all ranks' loss along single entries of every parameter with the gradients that
+/// `graph` computes. gradients: the result of append_backward. Entries whose change routes a token to another expert
+/// are omitted, because the loss has no derivative there.
 void expect_finite_differences(const Graph& forward, const Graph& graph,
                                const std::vector<std::pair<ValueId, ValueId>>& gradients, std::uint64_t seed);
 

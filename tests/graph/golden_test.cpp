@@ -1,4 +1,4 @@
-// What each pass makes of a small step, word for word. SHUNT_UPDATE_GOLDEN=1 writes the files anew.
+// The result of each pass for a small step, as text. SHUNT_UPDATE_GOLDEN=1 rewrites the files.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -13,7 +13,7 @@
 namespace shunt::graph {
 namespace {
 
-/// Round figures, so that no rounding decides an order.
+/// Round figures, so that rounding decides no order.
 Cluster golden_cluster() {
   Cluster cluster = Cluster::load("v100x16");
   cluster.f32_flops = cluster.memory_bytes_per_s = 1e9;

@@ -1,4 +1,4 @@
-// Runs a graph on all its ranks in f64, slowly and obviously: what optimised graphs are compared with.
+// Executes a graph on all its ranks in f64, in a simple and slow way, as the reference for optimised graphs.
 #pragma once
 
 #include <cstdint>
@@ -12,32 +12,32 @@
 namespace shunt::graph::test {
 
 struct Row {
-  std::size_t rank;  ///< whose token it is
+  std::size_t rank;  ///< of the token
   std::int64_t token, choice;
 };
 
 struct Tensor {
   std::vector<DimId> dims;
-  std::vector<std::int64_t> sizes;  ///< of rows: as many as there are
+  std::vector<std::int64_t> sizes;  ///< of dimensions; for rows, their actual number
   std::vector<double> data;
-  std::vector<Row> rows;                 ///< of a plan: by expert, then rank, then token
-  std::vector<std::int64_t> row_expert;  ///< of a plan: by row, which of this rank's
+  std::vector<Row> rows;                 ///< for a plan: by expert, then rank, then token
+  std::vector<std::int64_t> row_expert;  ///< for a plan: by row, the local expert
 };
 
 using Values = std::map<std::string, Tensor>;
 
 using RankValues = std::vector<Values>;  ///< by rank
 
-/// Declarations (inputs, parameters, states) come from `given`, by name. Result: every value.
+/// given: values of declarations (inputs, parameters, states), by name. Returns all values.
 RankValues interpret(const Graph& graph, const RankValues& given);
 
 /// Random values for every declaration; token ids are in range. Ranks differ in their inputs and experts.
 RankValues random_declarations(const Graph& graph, std::uint64_t seed);
 
-/// Whether ranks hold the same values of this type: neither tokens nor experts of their own.
+/// True if all ranks hold the same values of this type, because it has neither tokens nor experts of one rank.
 [[nodiscard]] bool is_replicated(const Graph& graph, const Op& declaration);
 
-/// |a − b| ≤ tolerance · |a| in the Euclidean norm; where all of a cancels, but for what rounding leaves.
+/// |a − b| ≤ tolerance · |a| in the Euclidean norm, or within rounding errors if all of a cancels.
 [[nodiscard]] bool are_near(const Tensor& a, const Tensor& b, double tolerance);
 
 }  // namespace shunt::graph::test

@@ -1,4 +1,4 @@
-// Dense layers: what every token does by itself or with its sequence.
+// Dense layers, which process each token or sequence on its own.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -29,7 +29,7 @@ void Interpreter::rope(const Op& op) {
   const double sign = op.attributes.integer("inverse") ? -1 : 1;
   pointwise(op, 0, [&](Index& i) {
     const std::int64_t feature = i.at(over);
-    if (feature >= 2 * half) return at(in(op, 0), i);  // without a partner
+    if (feature >= 2 * half) return at(in(op, 0), i);  // not rotated
     const std::int64_t pair = feature % half;
     const auto position = static_cast<double>(i.at(sequence) + begin_of(sequence));
     const double angle =

@@ -1,4 +1,4 @@
-// The interpreter's parts: dense layers, routing, and what holds them together have files of their own.
+// The interpreter's class; dense layers, routing, and the rest are in separate source files.
 #pragma once
 
 #include <cmath>
@@ -9,7 +9,7 @@
 
 namespace shunt::graph::test {
 
-/// One rank. Ranks advance op by op, so that what an op reads of its peers is there.
+/// One rank. Ranks advance op by op, so that the peers' values that an op reads exist.
 class Interpreter {
  public:
   Interpreter(const Graph& graph, const Values& given, std::size_t rank, const std::vector<Interpreter>& ranks)
@@ -64,7 +64,7 @@ class Interpreter {
     return space;
   }
 
-  /// Where a part begins in its whole.
+  /// First index of a part in its whole.
   std::int64_t begin_of(DimId dim) const {
     const Dim& d = graph_.dims[dim];
     if (!d.whole.valid()) return 0;
@@ -98,7 +98,7 @@ class Interpreter {
   void matmul(const Op& op, const Tensor* plan);
   void softmax(const Op& op);
   void softmax_dx(const Op& op);
-  /// exp(scores) of every (query, key) that the mask leaves, from pairs of queries and keys beginning at operand
+  /// exp(scores) of every (query, key) that the mask keeps, from pairs of queries and keys that start at operand
   /// `first`.
   double score(const Op& op, std::size_t first, std::size_t v, const Index& i) const;
   std::int64_t keys_seen(const Op& op, const Index& i) const;
@@ -133,9 +133,9 @@ class Interpreter {
   void balance_loss(const Op& op);
   void balance_loss_dx(const Op& op);
   void plan(const Op& op);
-  /// Where a plan's row comes from.
+  /// The source token of a plan's row.
   Index token_of(const Tensor& plan, const Row& row) const;
-  /// A plan's rows that are copies of this rank's tokens, on any rank: visit(peer, row, token).
+  /// Visits a plan's rows, on any rank, that are copies of this rank's tokens: visit(peer, row, token).
   template <class Visit>
   void for_each_own_row(const Op& op, std::size_t plan, const Visit& visit) const {
     for (const Interpreter& peer : ranks_)
@@ -149,7 +149,7 @@ class Interpreter {
   void cross_entropy(const Op& op);
   void adam(const Op& op);
   void bias_update(const Op& op);
-  /// Something that depends on every operand, part by part.
+  /// Computes a function that depends on every operand, part by part.
   void opaque(const Op& op);
   const Graph& graph_;
   const Values& given_;

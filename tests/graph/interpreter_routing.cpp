@@ -1,4 +1,4 @@
-// Routing: which experts a token goes to, and its way there and back.
+// Routing: the choice of a token's experts, dispatch and combine.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -25,7 +25,7 @@ void Interpreter::topk(const Op& op) {
       });
       return order;
     };
-    // A group is as good as its two best experts (DeepSeek-V3).
+    // The score of a group is that of its two best experts (DeepSeek-V3).
     std::vector<double> group_scores;
     for (std::int64_t g = 0; g < groups; ++g) {
       std::vector<double> members(scores.begin() + g * size, scores.begin() + (g + 1) * size);
@@ -118,7 +118,7 @@ void Interpreter::plan(const Op& op) {
   const Tensor& own = in(op, 0);
   const std::int64_t choices = graph_.dims[of_role(own, DimRole::choice)].size;
   const std::int64_t count = graph_.dims[graph_.dims[rows].groups].size;
-  // Choices are the last of a token's dimensions, so entries stand token by token.
+  // Choices are the last of a token's dimensions, so a token's entries are adjacent.
   for (std::int64_t local = 0; local < count; ++local)
     for (const Interpreter& peer : ranks_) {
       const std::vector<double>& experts = peer.in(op, 0).data;

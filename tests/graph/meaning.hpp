@@ -1,4 +1,4 @@
-// Whether two graphs compute the same on every rank: the loss and every updated parameter and state.
+// Compares the results of two graphs on every rank: the loss and every updated parameter and state.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -60,7 +60,7 @@ TEST(Passes, InterleaveMicroBatchesOnlyWhereTheModelAsks) {
     std::vector<PassReport> reports;
     const Graph changed = run_passes(
         graph, context, [](std::string_view name) { return name == "interleave"; }, reports);
-    // Some forward op of the second micro-batch stands behind a backward op of the first.
+    // Some forward op of the second micro-batch follows a backward op of the first.
     bool backward_has_begun = false, is_interleaved = false;
     for (const Op& op : changed.ops()) {
       if (lane_of(op) == Lane::none) continue;
@@ -82,7 +82,7 @@ TEST(Passes, AreSwitchedOffByName) {
   EXPECT_TRUE(reports.empty());
 }
 
-TEST(Passes, ObeyTheMemoryCapOrSayThatTheyCant) {
+TEST(Passes, ObeyTheMemoryCapOrThrow) {
   const Graph graph = build_training_step(Model::load("gpt2-s-moe", "v100"), 64);
   const CostModel cost(Cluster::load("v100x64"));
   const Outcome before = evaluate(graph, cost);

@@ -32,8 +32,8 @@ class Generator {
  private:
   struct Known {
     ValueId id;
-    bool has_param;         // a gradient reaches a parameter from here
-    bool is_smooth = true;  // and all that the value depends on
+    bool has_param;         // depends on a parameter through differentiable ops
+    bool is_smooth = true;  // it and everything it depends on
   };
   using Step = void (Generator::*)();
 
@@ -41,7 +41,7 @@ class Generator {
     return graph_.dims.add({name, size, role, groups, {}, 0, 1});
   }
 
-  // Tokens' dimensions before choices, as the interpreter expects.
+  // Declares tokens' dimensions before choices, as the interpreter requires.
   void declare_dims() {
     if (!dice_.one_in(6)) batch_ = dim("B", dice_.pick({1, 2, 3, 4, 6}), DimRole::batch);
     S_ = dim("S", dice_.between(1, 3), DimRole::sequence);
@@ -83,7 +83,7 @@ class Generator {
   [[nodiscard]] bool has_rows(ValueId value) const {
     return std::any_of(dims_of(value).begin(), dims_of(value).end(), [&](DimId dim) { return is_rows(dim); });
   }
-  /// All but rows: what is summed over rows alone has a gradient that doesn't know how many there are.
+  /// All dimensions but rows: sums over rows only have a gradient that lacks their number.
   std::vector<DimId> regular_dims(ValueId value) const {
     std::vector<DimId> dims = dims_of(value);
     std::erase_if(dims, [&](DimId dim) { return is_rows(dim); });
@@ -112,7 +112,7 @@ class Generator {
         std::all_of(from.begin(), from.end(), [](const Known& k) { return k.is_smooth; }));
   }
 
-  /// Rather a late one, so that graphs grow deep.
+  /// Prefers late values, so that graphs are deep.
   Known any() {
     const auto last = static_cast<std::int32_t>(known_.size()) - 1;
     return known_[static_cast<std::size_t>(std::max(dice_.between(0, last), dice_.between(0, last)))];
@@ -152,7 +152,7 @@ class Generator {
     if (over.empty()) return;
     std::vector<ValueId> operands = {x.id, new_param(over).id};
     if (dice_.one_in(2)) operands.push_back(new_param(over).id);
-    // A large eps: differences must see a smooth function.
+    // A large eps keeps the function smooth enough for finite differences.
     add(append(OpKind::norm, operands,
                {{"eps", 0.5}, {"kind", dice_.pick<std::string>({"layer", "rms"})}, {"over", over}}),
         true, x.is_smooth);
@@ -218,7 +218,7 @@ class Generator {
           {*x});
   }
 
-  /// Queries and keys from one value, values from another.
+  /// Queries and keys are computed from one value, values from another.
   void attention() {
     const auto fits = [&](const Known& k) {
       return graph_.type(k.id).has(S_) && !graph_.type(k.id).has(Z_) && graph_.type(k.id).has(M_);
@@ -243,7 +243,7 @@ class Generator {
   }
 
   void opaque() {
-    if (dice_.one_in(2)) return;  // what follows has no gradient
+    if (dice_.one_in(2)) return;  // the ops below have no gradient
     const Known a = any(), b = any();
     std::vector<DimId> dims = united(dims_of(a.id), dims_of(b.id));
     if (!is_small(dims)) return;
@@ -305,7 +305,7 @@ class Generator {
   ValueId plan_for(ValueId experts, const std::vector<DimId>& tokens) {
     const std::string name = fmt::format("R{}", plans_left_);
     const std::int64_t all = graph_.dims.count(tokens) * graph_.dims[K_].size;
-    const std::int64_t mean = dice_.one_in(4) ? (all + 1) / 2 : all;  // as if some were dropped
+    const std::int64_t mean = dice_.one_in(4) ? (all + 1) / 2 : all;  // as if some choices were dropped
     const DimId rows = dim(name.c_str(), mean, DimRole::rows, X_);
     return append(OpKind::plan, {experts}, {{"expert", std::vector{E_}}, {"rows", std::vector{rows}}});
   }
@@ -331,7 +331,7 @@ class Generator {
                          return !has_rows(k.id) && without(gate.tokens, dims_of(k.id)).empty();
                        }).value_or(x);
     const ValueId rows = append(OpKind::dispatch, {sent.id, gate.plan}, {});
-    if (dice_.one_in(4)) return;  // nobody reads them
+    if (dice_.one_in(4)) return;  // rows without users
     Known out = {rows, sent.has_param, sent.is_smooth};
     add(out.id, {out});
     const DimId row_dim = rows_of(rows);
@@ -345,7 +345,7 @@ class Generator {
              true, out.is_smooth};
       add(out.id, {out});
     }
-    // What stands beside experts may have made more of rows.
+    // Another value with the same rows, if there is one.
     if (const auto other = any_that([&](const Known& k) {
           return graph_.type(k.id).has(row_dim) && regular_dims(k.id).size() + 1 == dims_of(k.id).size() &&
                  shared(regular_dims(k.id), gate.tokens).empty();

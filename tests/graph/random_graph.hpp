@@ -1,4 +1,4 @@
-// Graphs that no model description gives: random ops of the table on whatever fits.
+// Random graphs of table ops on fitting operands, beyond what model descriptions can express.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace shunt::graph::test {
 
-/// A forward pass. The first output is the loss; the others are what opaque ops make, through which no gradient flows.
-/// Some have no batch, no plan, two plans of the same tokens, or a plan whose rows nobody reads.
+/// A forward pass. The first output is the loss; the others are results of opaque ops, through which no gradient flows.
+/// Some graphs have no batch, no plan, two plans of the same tokens, or a plan whose rows have no users.
 Graph random_forward(std::uint64_t seed);
 
 struct RandomStep {

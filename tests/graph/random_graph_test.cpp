@@ -1,4 +1,4 @@
-// What holds of models must hold of any graph.
+// Properties of models that must hold for any graph.
 #include "graph/random_graph.hpp"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ namespace {
 constexpr std::uint64_t kSeeds = 300;
 constexpr double kSplitTolerance = 1e-10;
 
-/// The first that fails names its seed, also where it throws.
+/// Failures name the seed, also those by exceptions.
 void for_each_step(const std::function<void(const test::RandomStep&, std::uint64_t)>& claim) {
   for (std::uint64_t seed = 0; seed < kSeeds && !testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -37,8 +37,8 @@ void for_each_step(const std::function<void(const test::RandomStep&, std::uint64
   }
 }
 
-// Else the claims below would say less than they seem to.
-TEST(RandomGraph, TakesEveryOpThatIsNotMadeBySplitting) {
+// Ensures that the tests below cover all ops.
+TEST(RandomGraph, UsesEveryOpThatIsNotMadeBySplitting) {
   std::set<OpKind> seen;
   for_each_step([&](const test::RandomStep& made, std::uint64_t) {
     for (const Op& op : made.step.ops()) seen.insert(op.kind);
@@ -85,7 +85,7 @@ TEST(RandomGraph, HasGradientsThatAgreeWithFiniteDifferences) {
   });
 }
 
-/// Ops that touch rows are cut alike, all others as it comes.
+/// Equal numbers of parts for ops that touch rows, random ones for all others.
 std::vector<std::int32_t> random_parts(const Graph& graph, DimId batch, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   shunt::test::Dice dice(random);

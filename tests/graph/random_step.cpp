@@ -1,11 +1,11 @@
 #include "graph/autodiff.hpp"
-#include "graph/program_order.hpp"
+#include "graph/program.hpp"
 #include "graph/random_graph.hpp"
 
 namespace shunt::graph::test {
 namespace {
 
-/// What clips gradients stands between the all-reduce and the update.
+/// Ops that clip gradients are between the all-reduce and the update.
 std::vector<std::pair<ValueId, ValueId>> updated_by_hand(Graph& graph,
                                                          std::vector<std::pair<ValueId, ValueId>> gradients) {
   const Origin origin = {Phase::backward, -1};

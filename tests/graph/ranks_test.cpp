@@ -1,4 +1,4 @@
-// What ranks compute together.
+// Collective results of several ranks.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 constexpr double kTolerance = 1e-10;
 constexpr std::uint64_t kSeeds = 24;
 
-/// A batch and experts that 1, 2 and 4 ranks can share evenly.
+/// The batch and the experts are divisible by 1, 2 and 4 ranks.
 Model drop_free_model(std::uint64_t seed) {
   Model model = test::model_of(test::random_model(seed));
   model.sequences_per_rank = seed % 2 == 0 ? 4 : 8;
@@ -69,16 +69,16 @@ TEST_P(Spread, StepGivesTheLossAndParametersOfOneRankWithTheWholeBatch) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Spread, testing::Values(1, 2, 4));
 
-/// By rank, what the only gate of the model keeps.
+/// By rank, the choices that the model's only gate keeps.
 std::vector<std::vector<double>> kept_experts(const Graph& graph, const test::RankValues& given) {
   std::vector<std::vector<double>> kept;
   for (const test::Values& values : test::interpret(graph, given)) kept.push_back(values.at("l0.experts.kept").data);
   return kept;
 }
 
-// `limit` sees its own rank's tokens and communicates nothing: capacity is what one rank may send to one expert, so
-// that an expert receives at most ranks × capacity rows.
-TEST(Capacity, IsOfOneRanksTokens) {
+// `limit` counts its own rank's tokens without communication: capacity is the number of rows that one rank may send to
+// one expert, so that an expert receives at most ranks × capacity rows.
+TEST(Capacity, CountsTheTokensOfOneRank) {
   const Graph graph = build_training_step(test::model_of(test::small_models()[1]), 2);
   test::RankValues given = test::random_declarations(graph, 5);
   const auto before = kept_experts(graph, given);

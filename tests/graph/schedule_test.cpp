@@ -1,4 +1,4 @@
-// What the schedules of the presets must achieve.
+// Required properties of the presets' schedules.
 #include "graph/schedule.hpp"
 
 #include <gmock/gmock.h>
@@ -10,8 +10,8 @@
 namespace shunt::graph {
 namespace {
 
-/// A row of docs/schedule.md: by how many per cent of before and of tutel less all-to-all is exposed, and how many
-/// times as fast as before the step is.
+/// A row of docs/schedule.md: by how many per cent the exposed all-to-all time is lower than in before and in tutel,
+/// and how many times as fast as before the step is.
 struct Documented {
   double less_than_before, less_than_tutel, speedup;
 };
@@ -43,7 +43,7 @@ TEST_P(Presets, HideAsMuchOfTheShuffleAsTheDocsSay) {
   EXPECT_GE(schedule.after.step_gap(), 0);
   EXPECT_LE(schedule.dw_gap, 0.01);
   if (cluster.device == "v100") {
-    // The paper reports 38 to 45 %; docs/schedule.md says why the large model stays below.
+    // The paper reports 38 to 45 %; docs/schedule.md explains why the large model is below that.
     EXPECT_GE(schedule.step_share, GetParam().model == "gpt2-s-moe" ? 0.38 : 0.36);
     EXPECT_LE(schedule.step_share, 0.45);
   }

@@ -12,7 +12,7 @@
 namespace shunt::graph {
 namespace {
 
-/// One node of two ranks where a byte takes a nanosecond on the near link and there is nothing else to wait for.
+/// One node of two ranks; a byte takes a nanosecond on the near link, and nothing else takes time.
 Cluster plain_cluster() {
   Cluster cluster = Cluster::load("v100x2");
   cluster.near_bytes_per_s = 1e9;

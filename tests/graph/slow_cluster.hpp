@@ -1,4 +1,4 @@
-// A cluster on which small graphs have something to hide.
+// A cluster on which small graphs have exposed communication.
 #pragma once
 
 #include "core/cluster.hpp"

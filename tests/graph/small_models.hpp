@@ -1,4 +1,4 @@
-// Models that the interpreter can run, one for each way of building a layer.
+// Models that are small enough for the interpreter, one for each kind of layer.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ struct SmallModel {
 inline void PrintTo(const SmallModel& model, std::ostream* out) { *out << model.name; }
 
 std::vector<SmallModel> small_models();
-/// Any mixture of what descriptions offer; the same for the same seed.
+/// A random combination of what descriptions offer; equal seeds give equal models.
 SmallModel random_model(std::uint64_t seed);
 Model model_of(const SmallModel& model);
 

@@ -61,7 +61,7 @@ TEST(Split, CutsWeightGradientsByColumnsBitForBit) {
   }
 }
 
-TEST(Split, HandsCapacityFromPartToPart) {
+TEST(Split, PassesCapacityFromPartToPart) {
   const Graph graph = build_training_step(test::model_of(test::small_models()[1]), 2);
   const Blocks blocks = find_blocks(graph);
   const SplitGraph cut = split(graph, parts_of_ops(graph, blocks, {{0, blocks.count, 4, BackwardReach::range}}));
@@ -92,7 +92,7 @@ TEST(Split, AddsUpBatchWideTermsBeforeTheirUse) {
   EXPECT_EQ(losses, 1);
 }
 
-/// Every op that can be cut, in two.
+/// Splits every op that can be split in two.
 Graph halved(const Graph& graph) {
   std::vector<std::int32_t> parts;
   for (const Op& op : graph.ops()) parts.push_back(is_cut_by_batch(graph, op, batch_of(graph)) ? 2 : 1);

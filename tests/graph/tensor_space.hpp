@@ -11,7 +11,7 @@
 
 namespace shunt::graph::test {
 
-/// A set of dimensions with their sizes here, to walk over.
+/// An iteration space: a set of dimensions with their sizes.
 struct Space {
   std::vector<DimId> dims;
   std::vector<std::int64_t> sizes;

@@ -57,7 +57,7 @@ TEST(Text, ReadsPartsProductsCommentsAndMicroBatches) {
   EXPECT_EQ(print(parse(print(graph))), print(graph));
 }
 
-TEST(Text, SaysWhereAndWhatWasExpected) {
+TEST(Text, ReportsThePositionAndWhatWasExpected) {
   EXPECT_THAT(error_of(""), testing::HasSubstr("here:1:1: expected 'graph NAME ranks N'"));
   EXPECT_THAT(error_of("graph g ranks 0\n"), testing::HasSubstr("here:1:15: expected 1 to"));
   EXPECT_THAT(error_of(kHead), testing::HasSubstr("expected an op or 'return' but found the end"));
@@ -103,7 +103,7 @@ TEST(Verify, RefusesAReadOfWhatAnAllReduceHasOverwritten) {
   EXPECT_THAT(error_of(kHead + reduced + reduce + "return %y\n"), testing::HasSubstr("return reads %y"));
 }
 
-TEST(Verify, KnowsThatViewsAreOverwrittenWithWhatTheyShow) {
+TEST(Verify, TreatsViewsAsOverwrittenWithTheirBase) {
   const std::string renamed =
       "dim C = 4 batch\n%y = scale(%x) {by=2.0} : f32[B,M] @forward\n"
       "%v = rename(%y) {from=[B], to=[C]} : f32[C,M] @forward\n";

@@ -1,4 +1,4 @@
-// Runs a claim on each SIMD target that this machine supports.
+// Runs a test on each SIMD target that this machine supports.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 
 namespace shunt::test {
 
-/// Kernels called during its life run on one target.
+/// During its lifetime, kernels run on one target.
 class OnTarget {
  public:
   explicit OnTarget(std::int64_t target) { hwy::SetSupportedTargetsForTest(target); }
@@ -18,7 +18,7 @@ class OnTarget {
   OnTarget& operator=(const OnTarget&) = delete;
 };
 
-/// The names of the targets that ran become a property of the test.
+/// Records the names of the targets as a property of the test.
 template <class Claim>
 void on_every_target(const Claim& claim) {
   std::string names;

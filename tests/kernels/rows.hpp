@@ -31,12 +31,12 @@ inline float element(const std::byte* row, DType dtype, std::size_t i) {
   return widened({row + i * size_of(dtype), size_of(dtype)}, dtype).front();
 }
 
-/// The same bits, or both NaN: which NaN an addition returns is the processor's choice.
+/// The same bits, or both NaN: the processor chooses the NaN that an addition returns.
 inline bool same(float a, float b) {
   return (std::isnan(a) && std::isnan(b)) || std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b);
 }
 
-/// Bytes at a chosen offset from a cache line, between guards that must stay as they are.
+/// Bytes at a chosen offset from a cache line, between guard bytes that must not change.
 class GuardedBytes {
  public:
   GuardedBytes(std::size_t bytes, std::size_t misalignment) : storage_(bytes + 4 * kGuard, kUntouched), bytes_(bytes) {
@@ -64,7 +64,7 @@ class GuardedBytes {
 
 inline float moderate(std::mt19937& random) { return std::normal_distribution<float>()(random); }
 
-/// One of the values that conversions and sums treat apart, or any bits at all.
+/// A value that conversions and sums treat specially, or random bits.
 inline float odd_value(std::mt19937& random) {
   constexpr std::array kOdd = {0.0f,     -0.0f,    INFINITY, -INFINITY, NAN,    -NAN,      0x1p-149f,  -0x1p-126f,
                                0x1p-25f, 65504.0f, 65520.0f, 0x1p-133f, 448.0f, -3.39e38f, 0x1.8p-24f, 0x1.01p-14f};
@@ -72,7 +72,7 @@ inline float odd_value(std::mt19937& random) {
   return choice < kOdd.size() ? kOdd[choice] : std::bit_cast<float>(static_cast<std::uint32_t>(random()));
 }
 
-/// Elements of ordinary size; every `odd_every`-th, on average, is an odd one (0: none).
+/// Elements of ordinary size; on average, one in `odd_every` is an odd_value() (0: none).
 inline GuardedBytes random_row(std::mt19937& random, DType dtype, std::size_t hidden, unsigned odd_every) {
   GuardedBytes row(hidden * size_of(dtype), random());
   for (std::size_t i = 0; i < hidden; ++i) {
@@ -94,8 +94,8 @@ inline GuardedBytes every_16_bit_pattern() {
   return row;
 }
 
-/// A value for each sign, exponent and first ten mantissa bits, with what follows exactly at, below and above a tie of
-/// bf16, f16 and e4m3.
+/// A value for each sign, exponent and first ten mantissa bits, whose remaining bits are exactly at, below and above a
+/// tie of bf16, f16 and e4m3.
 inline std::vector<float> every_narrowing_case() {
   std::vector<float> values;
   for (std::uint32_t high = 0; high < 0x8'0000; ++high)

@@ -1,4 +1,4 @@
-// What Experts promise beside the right result: the order of sums, and what is not stored.
+// Guarantees of Experts besides the correct result: the order of sums, and what is not stored.
 #include "layer/experts.hpp"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ Plan plan_unique(Engine& engine, const LayerCase& each, RankId rank) {
   return engine.plan(each.routing.routing(rank), each.routing.map, {.layout = Layout::token_unique});
 }
 
-/// The sum of one unique row from the experts' stored outputs, along the tree.
+/// The sum of one unique row, from the experts' stored outputs, along the tree.
 std::vector<float> tree_sum(const Plan& plan, std::int64_t unique, const HostRows& outputs) {
   const auto topk = static_cast<std::size_t>(plan.topk());
   std::vector<float> sum;
@@ -51,7 +51,7 @@ TEST_F(ExpertsTest, SumsOfUniqueRowsFollowTheReductionTreeBitForBit) {
       Engine engine(world, {.hidden = each.hidden, .dtype = each.dtype});
       const Plan plan = plan_unique(engine, each, rank);
       const Rows rows = engine.dispatch(plan, each.x[rank.index()].tensor()).wait();
-      // The same blocks in both layouts, so that products are the same to the bit.
+      // The same blocks in both layouts, so that products have the same bits.
       Experts experts(each.weights_of(rank), {.block_rows = 16, .rows_per_expert = 1 << 20});
 
       HostRows copies(each.dtype, plan.num_expert_rows(), each.hidden);

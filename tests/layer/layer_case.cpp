@@ -32,7 +32,8 @@ LayerCase random_layer_case(std::uint64_t seed, const Topology& topology, DType 
                   .hidden = dice.between(1, 70),
                   .ffn = dice.between(1, 50)};
   for (RankRouting& rank : layer.routing.ranks)
-    for (float& weight : rank.weights) weight = std::abs(weight);  // sums that cancel have no relative error
+    for (float& weight : rank.weights)
+      weight = std::abs(weight);  // avoids sums that cancel, which have no relative error
   for (std::int32_t expert = 0; expert < layer.routing.map.num_experts(); ++expert) {
     const auto scale = [](std::int64_t inputs) { return std::sqrt(3.0f / static_cast<float>(inputs)); };
     layer.gate_up.push_back(random_matrix(dice, dtype, 2 * layer.ffn, layer.hidden, scale(layer.hidden)));
@@ -74,8 +75,8 @@ double LayerCase::error_of(RankId rank, std::int64_t token, const ConstTensor& r
     distance += std::pow(static_cast<double>(actual[i]) - static_cast<double>(wanted[i]), 2);
     norm += std::pow(static_cast<double>(wanted[i]), 2);
   }
-  // A short row may come out near zero by chance, though its terms were not; and a single element's roundings do not
-  // average out.
+  // A short row may be near zero by chance although its terms are not, and the rounding errors of a single element do
+  // not average out.
   return std::sqrt(distance) / (std::sqrt(norm) + std::sqrt(static_cast<double>(hidden)) + 4);
 }
 

@@ -1,4 +1,4 @@
-// Every way to compute a layer against plain loops, over every transport.
+// Compares every implementation of a layer with plain loops, over every transport.
 #include "layer/moe_layer.hpp"
 
 #include <fmt/format.h>
@@ -22,10 +22,10 @@ class MoeLayerTest : public ::testing::TestWithParam<std::int32_t> {
   }
 };
 
-/// Copies what a layer returned, as the next call overwrites it.
+/// Copies a layer's result, because the next call overwrites it.
 std::vector<std::byte> bytes_of(const ConstTensor& tensor) { return {tensor.data, tensor.data + tensor.bytes()}; }
 
-/// Throws what differs, so that a rank in a process of its own can tell.
+/// Throws an exception with the difference, which reports from ranks in other processes too.
 void expect_as_reference(World& world, const LayerCase& each, LayerWay way, const ExpertsOptions& options = {}) {
   const RankId rank = world.rank();
   const auto layer = make_moe_layer(world, way, each.weights_of(rank), options);
@@ -91,7 +91,7 @@ TEST_P(MoeLayerTest, RepeatsAndASecondLayerGiveTheSameBits) {
       for (int i = 0; i < 3; ++i) {
         EXPECT_EQ(bytes_of(layer->run(each.routing.routing(rank), each.routing.map, x)), first) << to_string(way);
         EXPECT_EQ(bytes_of(second->run(each.routing.routing(rank), each.routing.map, x)), first) << to_string(way);
-        expect_as_reference(world, other, way);  // something else in between
+        expect_as_reference(world, other, way);  // another case in between
       }
     }
   });
@@ -123,7 +123,7 @@ TEST_P(MoeLayerTest, TokenUniqueSendsNoMoreThanExpertMajorAndTheConventionalWay)
 }
 INSTANTIATE_TEST_SUITE_P(Ranks, MoeLayerTest, ::testing::Values(1, 2, 4, 7));
 
-TEST(MoeLayerErrors, AMapForOtherExpertsOrRanksIsNamed) {
+TEST(MoeLayerErrors, AMapForOtherExpertsOrRanksIsRefused) {
   if (Gemm::library().empty()) GTEST_SKIP() << "this build has neither oneDNN nor OpenBLAS";
   World::spawn(1, [](World& world) {
     const std::vector<float> matrix(2);

@@ -21,7 +21,7 @@ class OneThreadTest : public ::testing::Test {
   void (*set_)(int) = reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
 };
 
-TEST_F(OneThreadTest, CountsForThisThreadAloneAndOnlyWhileItLives) {
+TEST_F(OneThreadTest, AffectsOnlyThisThreadAndOnlyDuringItsLifetime) {
   set_(3);
   {
     const OneThread one_thread;

@@ -26,7 +26,7 @@ TEST(OccultGreedy, FollowsThePaperStepByStep) {
   EXPECT_EQ(placement::occult_greedy(together, 6, 3), (std::vector<std::int32_t>{2, 2, 1, 1, 0, 0}));
 }
 
-TEST(OccultRepaired, MeetsTheLimitOrSaysThatItCannot) {
+TEST(OccultRepaired, MeetsTheLimitOrReturnsNone) {
   int met = 0;
   for (std::uint64_t seed = 1; seed <= 30; ++seed) {
     const RoutedTokens tokens = test::random_tokens(seed, 16, 4, 300, 4);
@@ -46,7 +46,7 @@ TEST(OccultRepaired, MeetsTheLimitOrSaysThatItCannot) {
 
 TEST(LoadOnly, SpreadsLoadAndCopiesTheHeaviest) {
   const Topology topology = Topology::single_node(2);
-  // One expert has half of the rows: without copies its rank has 60 %.
+  // One expert has half of the rows: without copies, its rank has 60 %.
   const std::vector<std::int64_t> rows = {50, 10, 10, 10, 10, 10};
   const ExpertMap plain = placement::load_only(rows, topology, 6);
   EXPECT_EQ(plain.num_physical(), 6);

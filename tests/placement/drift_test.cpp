@@ -58,7 +58,7 @@ TEST(Drift, GainsNearlyWhatPlacingAnewWouldWithAThirdOfItsMoves) {
   EXPECT_GT(moves, 0);
 }
 
-TEST(Drift, SharesMovesAmongLayersAsIsWorthMost) {
+TEST(Drift, DistributesMovesAmongLayersByWorth) {
   DriftOptions options;
   const ExpertMap map = ExpertMap::contiguous(4, 2);
   placement::Random random(5);
@@ -119,7 +119,7 @@ TEST(Drift, JudgesLongWindowsBySendersFromAllRanks) {
   EXPECT_NEAR(placement::drift_choices(tokens, map, options).stay.stale_ms, whole, 0.03 * whole);
 }
 
-TEST(Drift, KeepsToALimitThatWasAskedFor) {
+TEST(Drift, KeepsARequestedLimit) {
   DriftOptions options = two_nodes();
   options.place.load_limit = 1.1;
   const RoutedTokens tokens = test::generated("drift", options.place, 64, 40'000, 1);
@@ -152,7 +152,7 @@ TEST(Drift, RelabelsForFewestMoves) {
   for (int round = 0; round < 50; ++round) {
     const ExpertMap current = random_map(), fresh = random_map();
     const auto moves = placement::moves_between(current, placement::relabelled(fresh, current, topology)).size();
-    // All names that keep nodes together: nodes swapped or not, ranks of each node swapped or not.
+    // All renumberings that keep nodes together: nodes swapped or not, ranks of each node swapped or not.
     std::size_t least = 8;
     for (int names = 0; names < 8; ++names) {
       std::vector<RankId> order = {RankId(0), RankId(1), RankId(2), RankId(3)};

@@ -41,7 +41,7 @@ TEST(Generate, GivesTheSameTokensForTheSameSeedAndLayer) {
   EXPECT_NE(draw(1, 0), draw(2, 0));
 }
 
-TEST(Generate, DriftsHalfWay) {
+TEST(Generate, DriftsAfterHalfOfTheTokens) {
   const RoutedTokens tokens = test::generated("drift", test::on_ranks(1, 4, placement::Goal::c_t), 64, 40'000, 5);
   const auto distance = [&](std::size_t a, std::size_t b) {
     const auto before = tokens.range(a, a + 10'000).rows_per_expert(),
@@ -54,7 +54,7 @@ TEST(Generate, DriftsHalfWay) {
   EXPECT_GT(distance(10'000, 20'000), 5 * distance(20'000, 30'000));
 }
 
-TEST(Generate, RefusesWhatMakesNoSense) {
+TEST(Generate, RefusesInvalidOptions) {
   EXPECT_THROW((void)make_generator("gaussian", {}, 0), Error);
   GenerateOptions options;
   options.topk = 65;

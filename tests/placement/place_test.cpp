@@ -36,13 +36,13 @@ void for_all_partitions(std::size_t experts, std::size_t ranks, const Use& use) 
         self(self, expert + 1);
         --held[rank];
       }
-      if (held[rank] == 0) break;  // ranks are alike: the first empty one stands for all
+      if (held[rank] == 0) break;  // ranks are equivalent: the first empty one represents all
     }
   };
   recurse(recurse, 0);
 }
 
-/// The least C_T times tokens of all maps within the limit.
+/// The minimum of C_T times tokens over all maps within the limit.
 std::int64_t exhaustive(const RoutedTokens& tokens, std::size_t ranks, double limit) {
   std::vector<std::int64_t> rows = tokens.rows_per_expert();
   std::int64_t all = 0;
@@ -100,7 +100,7 @@ TEST(Place, BeatsTheRepairedGreedyOnTopics) {
     std::int32_t experts, ranks;
     int seeds;
   };
-  // docs/performance.md has the figures of 50 seeds each.
+  // docs/performance.md has figures over 50 seeds each.
   for (const Case& each : {Case{64, 4, 6}, Case{64, 8, 6}, Case{256, 64, 1}}) {
     const PlaceOptions options = test::on_ranks(1, each.ranks, Goal::c_t);
     double ours = 0, theirs = 0;
@@ -168,7 +168,7 @@ TEST(Place, SpreadsExpertsEvenlyWhateverTheirNumber) {
 TEST(Place, GivesTheSameMapEveryTime) {
   const PlaceOptions options = test::on_ranks(2, 2, Goal::time);
   const RoutedTokens tokens = test::generated("topics", options, 32, 3000, 1);
-  // gcc 12 and clang 14 found this one; another compiler or machine that finds another breaks the promise.
+  // The result of gcc 12 and clang 14; every compiler and machine must find the same.
   EXPECT_EQ(place(Method::shunt, tokens, options).map.hash(), 10844621487792605415u);
   PlaceOptions with_copies = options;
   with_copies.replicas = 25;

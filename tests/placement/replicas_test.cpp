@@ -22,7 +22,7 @@ PlaceOptions with_copies(double per_cent, Goal goal) {
   return options;
 }
 
-TEST(Replicas, LowerWhatTheyAreFor) {
+TEST(Replicas, LowerTheObjective) {
   const RoutedTokens tokens = test::real_layer(4, 4);
   const auto figures_with = [&](double per_cent, Goal goal) {
     const PlaceOptions options = with_copies(per_cent, goal);
@@ -41,7 +41,7 @@ TEST(Replicas, LowerWhatTheyAreFor) {
 }
 
 TEST(Replicas, TakeLoadFromWhatOneRankCannotCarry) {
-  // One expert has a third of all rows: without copies a rank has 4/3 of the mean at least.
+  // One expert has a third of all rows: without copies, some rank has at least 4/3 of the mean.
   RoutedTokens tokens{8, 1, {}, {}};
   for (int i = 0; i < 2100; ++i) {
     tokens.experts.push_back(static_cast<std::uint16_t>(i % 21 < 7 ? 0 : 1 + i % 7));
@@ -55,7 +55,7 @@ TEST(Replicas, TakeLoadFromWhatOneRankCannotCarry) {
 }
 
 TEST(Replicas, AreAddedWhereTheySpareTokensARank) {
-  // Expert 2 is the only reason why half of the tokens touch rank 1; what they need on rank 0 are two experts.
+  // Half of the tokens touch rank 1 only because of expert 2; their experts on rank 0 are two.
   RoutedTokens tokens{4, 3, {}, {}};
   for (int i = 0; i < 100; ++i) {
     if (i % 2 == 0)

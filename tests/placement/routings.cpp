@@ -22,7 +22,7 @@ RoutedTokens random_tokens(std::uint64_t seed, std::int32_t experts, std::int32_
     while (std::ssize(chosen) < topk) {
       auto expert = static_cast<std::uint16_t>(random.below(static_cast<std::size_t>(experts)));
       if (random.below(3) > 0 && expert % groups != group) continue;              // mostly from one group
-      if (random.below(2) == 0) expert = static_cast<std::uint16_t>(expert / 2);  // low ones are popular
+      if (random.below(2) == 0) expert = static_cast<std::uint16_t>(expert / 2);  // low ids are popular
       if (std::find(chosen.begin(), chosen.end(), expert) == chosen.end()) chosen.push_back(expert);
     }
     for (std::uint16_t& expert : chosen)

@@ -1,4 +1,4 @@
-// Routings for tests of placement, and slow counts of what maps make of them.
+// Routings for tests of placement, and simple, slow counts of what maps cost on them.
 #pragma once
 
 #include <cstdint>
@@ -10,25 +10,25 @@
 
 namespace shunt::test {
 
-/// Random tokens of which some choices are dropped; popularity and company of experts vary with the seed.
+/// Random tokens, some choices dropped; popularity and co-activation of experts vary with the seed.
 placement::RoutedTokens random_tokens(std::uint64_t seed, std::int32_t experts, std::int32_t topk, std::size_t tokens,
                                       std::int32_t ranks, bool drops = false);
 
-/// A layer that make_generator() draws.
+/// A layer drawn by make_generator().
 placement::RoutedTokens generated(const std::string& kind, const placement::PlaceOptions& options, std::int32_t experts,
                                   std::size_t tokens, std::uint64_t seed);
 
 /// A layer of tests/data's real trace.
 placement::RoutedTokens real_layer(std::int32_t layer, std::int32_t ranks);
 
-/// How many (token, rank) pairs there are; rank_of: [experts].
+/// Number of (token, rank) pairs; rank_of: [experts].
 std::int64_t touched_ranks(const placement::RoutedTokens& tokens, const std::vector<std::int32_t>& rank_of);
 
 /// Rows of the busiest rank over the mean.
 double busiest_load(const placement::RoutedTokens& tokens, const std::vector<std::int32_t>& rank_of,
                     std::int32_t ranks);
 
-/// [experts], of a map without copies.
+/// [experts], for a map without copies.
 std::vector<std::int32_t> ranks_of(const ExpertMap& map);
 
 placement::PlaceOptions on_ranks(std::int32_t nodes, std::int32_t ranks_per_node, placement::Goal goal);

@@ -31,7 +31,7 @@ RoutedTokens some_tokens() {
     tokens.experts.insert(tokens.experts.end(), {a, b});
   };
   add(0, 0, 1);                       // stays on its node: rank 0 sends one row to rank 1
-  add(1, 2, 3);                       // crosses once, then two ranks of node 1 need it
+  add(1, 2, 3);                       // crosses once, for two ranks of node 1
   add(2, 2, RoutedTokens::kDropped);  // stays on its rank
   add(3, 0, 2);                       // crosses to node 0, and goes from rank 3 to rank 2
   return tokens;
@@ -43,7 +43,7 @@ TEST(Score, EstimatesTheBusiestLink) {
   const auto time_of = [&](const ShuffleCost& cost) { return score(some_tokens(), map, topology, cost).estimated_ms; };
   // Each node sends one row to the other.
   EXPECT_DOUBLE_EQ(time_of({.near_s_per_row = 0, .far_s_per_row = 1, .latency_s = 0, .tokens_per_rank = 1}), 2e3);
-  // Rank 2 takes in a row from rank 3, and half of the far one: the forwarder is as often itself as rank 3.
+  // Rank 2 receives a row from rank 3, and half of the far one: the forwarder is either rank 2 or 3, equally often.
   EXPECT_DOUBLE_EQ(time_of({.near_s_per_row = 1, .far_s_per_row = 0, .latency_s = 0, .tokens_per_rank = 1}), 3e3);
   // Every source brings 10 tokens instead of one.
   EXPECT_DOUBLE_EQ(time_of({.near_s_per_row = 1, .far_s_per_row = 0, .latency_s = 0, .tokens_per_rank = 10}), 30e3);
@@ -53,7 +53,7 @@ TEST(Score, EstimatesTheBusiestLink) {
 TEST(Score, CountsCopiesAsThePlannerChoosesThem) {
   const Topology topology = Topology::single_node(2);
   RoutedTokens tokens{3, 2, {0, 1, 2, 1}, {0, 1}};
-  // Expert 1 has a copy on both ranks: each token finds it beside its other expert.
+  // Expert 1 has a copy on both ranks: each token uses the one beside its other expert.
   const ExpertMap map = ExpertMap::from_placement(3, {{0, 1}, {1, 2}});
   EXPECT_DOUBLE_EQ(score(tokens, map, topology, {}).c_t, 1);
   EXPECT_DOUBLE_EQ(score(tokens, ExpertMap::from_placement(3, {{0, 1}, {2}}), topology, {}).c_t, 1.5);

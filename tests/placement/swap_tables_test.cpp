@@ -19,7 +19,7 @@ std::vector<std::int32_t> start() {
   return group_of;
 }
 
-TEST(SwapTables, KnowWhatEverySwapWouldChange) {
+TEST(SwapTables, GiveTheChangeOfEverySwap) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     const auto tokens = test::random_tokens(seed, kExperts, 4, 80, 1, true);
     SwapTables tables(tokens, kItems, kGroups);

@@ -21,7 +21,7 @@ struct Bring {
   Topology topology = Topology::single_node(2);
 };
 
-// What rank 0, which brings the default, says when rank 1 brings something else.
+// Rank 0's error if rank 1 differs from the default.
 std::string complaint(const Bring& theirs) {
   const Bring ours;
   const std::vector<std::int32_t> experts{0, 1};

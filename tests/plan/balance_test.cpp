@@ -11,7 +11,7 @@ namespace {
 
 struct Case {
   Topology topology;
-  Wiring wiring;                               // one host per node
+  Wiring wiring;                               // one machine per node
   std::vector<std::uint32_t> tokens_per_node;  // [ranks, nodes]
 
   [[nodiscard]] std::uint32_t flow(RankId source, NodeId node) const {
@@ -20,7 +20,7 @@ struct Case {
   }
 };
 
-/// `tokens(source, node)` is what each rank has for each node.
+/// tokens(source, node): the number of tokens that each rank has for each node.
 template <class Tokens>
 Case make_case(
     const Topology& topology, const Tokens& tokens,
@@ -81,7 +81,7 @@ TEST(Balance, SplitsWhatRotationCantSplit) {
   EXPECT_EQ(shares.at(RankId(2), RankId(1)), 500u);
 }
 
-TEST(Balance, NicsTakeInEquallyMuchHoweverManyRanksShareThem) {
+TEST(Balance, NicsReceiveEquallyMuchHoweverManyRanksShareThem) {
   const Case shared = make_case(
       Topology::from_nodes({NodeId(0), NodeId(1), NodeId(1), NodeId(1)}),
       [](RankId source, NodeId node) { return source == RankId(0) && node == NodeId(1) ? 1000u : 0u; },
@@ -92,15 +92,15 @@ TEST(Balance, NicsTakeInEquallyMuchHoweverManyRanksShareThem) {
   EXPECT_EQ(shares.at(RankId(0), RankId(3)), 250u);
 }
 
-TEST(Balance, NodesOfOneHostNeedNoForwarder) {
+TEST(Balance, NodesOfOneMachineNeedNoForwarder) {
   Case two_nodes = make_case(Topology::virtual_nodes(4, 2), [](RankId, NodeId) { return 10u; });
   two_nodes.wiring.hosts.assign(4, HostId(0));
   const FlowShares shares = balance_flows(two_nodes.tokens_per_node, two_nodes.topology, two_nodes.wiring);
   EXPECT_EQ(heaviest_link(shares, two_nodes.wiring), 0u);
 }
 
-// Host 0 has nodes 0 and 1 and one NIC, which takes in what both get.
-TEST(Balance, NodesThatShareANicAreBoundTogether) {
+// Machine 0 has nodes 0 and 1 and one NIC, which receives for both.
+TEST(Balance, NodesThatShareANicShareItsBound) {
   Case shared = make_case(Topology::virtual_nodes(4, 4),
                           [](RankId source, NodeId node) { return source.value >= 2 && node.value < 2 ? 10u : 0u; });
   shared.wiring.hosts = {HostId(0), HostId(0), HostId(1), HostId(2)};

@@ -1,4 +1,4 @@
-// What a far rank tells besides its counts is checked too.
+// Validation of what a far rank sends besides its counts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,13 +12,13 @@ namespace {
 constexpr std::int32_t kMaxTokens = 3;
 const PlanOptions kPadded = {.layout = Layout::padded, .max_tokens = kMaxTokens};
 
-/// Two ranks on two hosts, with two experts each and a token that goes nowhere.
+/// Two ranks on two machines, with two experts each and a token without experts.
 class FarLists : public ::testing::Test {
  protected:
   [[nodiscard]] Planner planner(std::int32_t rank) const {
     return {routing_, map_, topology_, RankId(rank), kPadded, {.hidden = 8}, wiring_};
   }
-  /// What rank 1 tells rank 0; the last words are its rows for each of rank 0's experts.
+  /// The far list from rank 1 to rank 0; the last words are its rows for each of rank 0's experts.
   [[nodiscard]] std::vector<std::uint32_t> far_list() const { return planner(1).far_lists().front().words; }
   static void accept(Planner& planner, const std::vector<std::uint32_t>& words) {
     planner.accept_far_list(RankId(1), std::as_bytes(std::span(words)));

@@ -14,7 +14,7 @@ TEST(Layout, NamesRoundTrip) {
 
 TEST(Layout, UnknownNameIsRefused) { EXPECT_THROW(parse_layout("row_major"), Error); }
 
-TEST(Plan, EmptyHandleSaysSoInsteadOfCrashing) { EXPECT_THROW((void)Plan().num_rows(), Error); }
+TEST(Plan, EmptyHandleThrowsInsteadOfCrashing) { EXPECT_THROW((void)Plan().num_rows(), Error); }
 
 }  // namespace
 }  // namespace shunt

@@ -57,7 +57,7 @@ TEST(ShufflePlan, EqualsTheReferenceWhateverTheSizes) {
   }));
 }
 
-// Beyond what fits into a word of bits.
+// More ranks than bits in a word.
 TEST(ShufflePlan, EqualsTheReferenceOnManyRanks) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     std::mt19937_64 generator(seed);
@@ -68,7 +68,7 @@ TEST(ShufflePlan, EqualsTheReferenceOnManyRanks) {
   }
 }
 
-// More than are chosen for at a time.
+// More tokens than a batch of copy choices.
 TEST(ShufflePlan, EqualsTheReferenceOnManyTokens) {
   for (std::uint64_t seed = 0; seed < 10; ++seed) {
     std::mt19937_64 generator(seed);
@@ -113,7 +113,7 @@ TEST(ShufflePlan, ABatchInTwoGivesTheSameCopies) {
 
 TEST(ShufflePlan, SlotsOfAnExpertAscendBySourceThenToken) {
   const auto plans = test::plan_ranks(two_ranks());
-  // Expert 0 lives on rank 0: tokens 0 and 1 of rank 0, then tokens 0 and 1 of rank 1.
+  // Expert 0 is on rank 0: tokens 0 and 1 of rank 0, then tokens 0 and 1 of rank 1.
   EXPECT_EQ(plans[0]->targets_of(0)[0].slot, Slot(0));
   EXPECT_EQ(plans[0]->targets_of(1)[0].slot, Slot(1));
   EXPECT_EQ(plans[1]->targets_of(0)[0].slot, Slot(2));
@@ -166,7 +166,7 @@ TEST(ShufflePlan, PaddedNeedsNoRound) {
   EXPECT_EQ(plans[1]->padded_send_counts, (std::vector<std::int32_t>{2, 1, 1, 0}));
 }
 
-/// Nodes are hosts, on which ranks share two NICs.
+/// Each node is a machine, on which ranks share two NICs.
 Wiring one_host_per_node(const Topology& topology) {
   Wiring wiring;
   for (std::int32_t rank = 0; rank < topology.num_ranks(); ++rank) {
@@ -176,7 +176,7 @@ Wiring one_host_per_node(const Topology& topology) {
   return wiring;
 }
 
-/// What the plans' forwarders must hand out: each source's flow as the source's own targets say, once per far node.
+/// What the plans' forwarders must distribute: each source's flow, with the source's own targets, once per far node.
 std::vector<InFlow> expected_in_flows(const std::vector<std::shared_ptr<PlanData>>& plans, RankId self) {
   std::vector<InFlow> expected;
   for (const auto& source : plans) {
@@ -199,7 +199,7 @@ std::vector<InFlow> expected_in_flows(const std::vector<std::shared_ptr<PlanData
   return expected;
 }
 
-TEST(PlanBetweenHosts, IsThatOfOneHostAndItsForwardersHandOutWhatSourcesSend) {
+TEST(PlanBetweenMachines, EqualsThatOfOneMachineAndItsForwardersDistributeWhatSourcesSend) {
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     std::mt19937_64 generator(seed);
     RandomCase all = test::random_case(generator);
@@ -234,7 +234,7 @@ TEST(PlanBetweenHosts, IsThatOfOneHostAndItsForwardersHandOutWhatSourcesSend) {
     auto expected = reference_plans(all.routings(), all.map, all.topology, all.options);
     for (std::size_t rank = 0; rank < plans.size(); ++rank) {
       expected[rank].in_flows = expected_in_flows(plans, RankId(rank));
-      expected[rank].out_flows = plans[rank]->out_flows;  // which forwarder is balance_test's affair
+      expected[rank].out_flows = plans[rank]->out_flows;  // balance_test covers the choice of forwarders
       expected[rank].traffic.heaviest_link = plans[rank]->traffic.heaviest_link;
       expected[rank].traffic.least_heaviest_link = plans[rank]->traffic.least_heaviest_link;
       ASSERT_EQ(difference(*plans[rank], expected[rank]), "") << "on rank " << rank << ", seed " << seed;
@@ -250,19 +250,19 @@ TEST(PlanBetweenHosts, IsThatOfOneHostAndItsForwardersHandOutWhatSourcesSend) {
   }
 }
 
-/// Live memory of the process; 0 where a sanitizer replaces malloc.
+/// Memory allocated by the process; 0 if a sanitizer replaces malloc.
 std::size_t allocated_bytes() {
   const auto info = mallinfo2();
   return info.uordblks + info.hblkhd;
 }
 
 // A word per pair of ranks would be 64 MiB.
-TEST(ShufflePlan, OfThousandsOfRanksHoldsNothingPerPair) {
+TEST(ShufflePlan, HoldsNothingPerPairOfRanks) {
   constexpr std::int32_t kRanks = 4096, kRanksPerNode = 8;
   constexpr RankId kSelf(kRanks / 2 + 3);
   const Topology topology = Topology::virtual_nodes(kRanks, kRanks / kRanksPerNode);
   const ExpertMap map = ExpertMap::contiguous(kRanks, kRanks);
-  std::vector<std::int32_t> experts;  // of every rank: the same
+  std::vector<std::int32_t> experts;  // the same on every rank
   for (std::int32_t entry = 0; entry < 64 * 8; ++entry) experts.push_back(entry * 37 % kRanks);
   Planner planner({experts, {}, 8}, map, topology, kSelf, {}, {.hidden = 16}, one_host_per_node(topology));
 
@@ -270,16 +270,16 @@ TEST(ShufflePlan, OfThousandsOfRanksHoldsNothingPerPair) {
   const auto own = planner.proposal();
   for (std::int32_t rank = 0; rank < kRanks; ++rank) {
     auto& bytes = proposals.emplace_back(own.begin(), own.end());
-    std::memcpy(bytes.data() + 3 * sizeof(std::uint32_t), &rank, sizeof(rank));  // who proposes it
+    std::memcpy(bytes.data() + 3 * sizeof(std::uint32_t), &rank, sizeof(rank));  // the header's source
   }
   test::accept(planner, proposals);
   proposals = {};
   std::shared_ptr<PlanData> plan = planner.finish();
-  planner = Planner({experts, {}, 8}, map, topology, kSelf, {}, {.hidden = 16});  // drops the other's state
+  planner = Planner({experts, {}, 8}, map, topology, kSelf, {}, {.hidden = 16});  // releases the other's state
 
   ASSERT_EQ(plan->targets.size(), experts.size());
   for (std::size_t entry = 0; entry < experts.size(); ++entry) {
-    // Expert e is on rank e, its rows ascend by source, and each source has as many for it.
+    // Expert e is on rank e, its rows ascend by source, and each source has the same number of rows for it.
     const Target& target = plan->targets[entry];
     const auto of_expert = std::ranges::count(experts, target.rank.value);
     EXPECT_EQ(target.slot.value / of_expert, kSelf.value);
@@ -298,7 +298,7 @@ TEST(PlanHash, IsEqualOnAllRanks) {
   }
 }
 
-TEST(PlanHash, TellsCountsAndConfigurationsApart) {
+TEST(PlanHash, DistinguishesCountsAndConfigurations) {
   const auto hash = [](const RandomCase& all, EngineShape shape = {.hidden = 16}) {
     return test::plan_ranks(all, shape)[0]->hash;
   };

@@ -18,7 +18,7 @@ using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using Proposals = std::vector<std::vector<std::byte>>;
 
-// Rank 0 of two reads what rank 1 sent; three tokens, four experts.
+// Rank 0 of two reads rank 1's proposals; three tokens, four experts.
 test::RandomCase small_case(Layout layout, std::int64_t capacity = PlanOptions::kUnlimited) {
   return {Topology::virtual_nodes(2, 2),
           ExpertMap::contiguous(4, 2),
@@ -27,7 +27,7 @@ test::RandomCase small_case(Layout layout, std::int64_t capacity = PlanOptions::
           {{{0, 1, 2, 3, 0, 2}, {}}, {{0, 1, 1, 2, 3, 0}, {}}}};
 }
 
-// What rank 0 says to the proposals of the first round.
+// Rank 0's error for the proposals of the first round.
 std::string answer(const test::RandomCase& all, const Proposals& proposals) {
   auto planners = test::make_planners(all);
   try {
@@ -51,7 +51,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, Proposal, ::testing::Values(Layout::expert_maj
 TEST_P(Proposal, TruncatedAnywhereIsRefused) {
   const auto whole = proposals_[1];
   for (std::size_t size = 0; size < whole.size(); ++size) {
-    // A vector of its own, so that a sanitizer sees a read past the end.
+    // A vector of its own, so that a sanitizer detects reads past the end.
     proposals_[1] = std::vector<std::byte>(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size));
     EXPECT_THAT(answer(all_, proposals_), HasSubstr("plan: rank 1 sent rank 0")) << size << " bytes";
   }
@@ -71,7 +71,7 @@ TEST_P(Proposal, ForeignBytesAreRefused) {
   EXPECT_THAT(answer(all_, proposals_), HasSubstr("that are no proposal"));
 }
 
-TEST_P(Proposal, IsBlamedOnWhoSentIt) {
+TEST_P(Proposal, ErrorsNameItsSender) {
   std::fill(proposals_[1].begin(), proposals_[1].end(), std::byte{0x5a});
   auto planners = test::make_planners(all_);
   try {
@@ -100,7 +100,7 @@ TEST_P(Proposal, AlteredByteIsRefusedOrGivesAPlanWithinItsBounds) {
           ASSERT_LT(target.slot.value, plan->rows_of_rank[target.rank.index()]);
       } catch (const PeerError& error) {
         EXPECT_EQ(error.culprit(), RankId(1)) << "byte " << at;
-      } catch (const Error& error) {  // other options than this rank's, which may as well be the wrong ones
+      } catch (const Error& error) {  // the damage may look like other options, and either rank's may be wrong
         EXPECT_THAT(error.what(), AllOf(HasSubstr("rank 1 has"), HasSubstr("rank 0 has"))) << "byte " << at;
       }
     }
@@ -118,7 +118,7 @@ TEST(ProposalCounts, ThatContradictEachOtherAreRefused) {
   EXPECT_THAT(answer(all, proposals), HasSubstr("rank 1 sent rank 0 counts that contradict each other"));
 }
 
-TEST(ProposalRound, SecondOneCarriesWhatTheFirstGranted) {
+TEST(ProposalRound, SecondRoundCarriesWhatTheFirstGranted) {
   const auto all = small_case(Layout::expert_major, 2);
   auto planners = test::make_planners(all);
   const auto first = test::proposals_of(planners);
@@ -138,7 +138,7 @@ TEST(ProposalRound, MoreRowsThanGrantedAreRefused) {
   auto planners = test::make_planners(limited);
   auto first = test::proposals_of(planners);
   test::accept(planners[0], first);
-  // Rank 1 hears of an idle rank 0 and therefore keeps its rows for expert 0.
+  // Rank 1 receives counts of an idle rank 0 and therefore keeps its rows for expert 0.
   auto idle = limited;
   idle.ranks[0].experts.assign(6, -1);
   const auto idle_planners = test::make_planners(idle);

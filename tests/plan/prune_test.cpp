@@ -26,12 +26,12 @@ using ::testing::HasSubstr;
 
 constexpr std::uint64_t kCases = 3000;
 
-// Weights may be NaN where an expert is dropped, and −0 is not 0.
+// Compares bits, because weights may be NaN where an expert is dropped, and −0 is not 0.
 bool are_same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
-TEST(Prune, DoesWhatTheReferenceDoes) {
+TEST(Prune, EqualsTheReference) {
   double share_changed = 0, c_t_after = 0;
   std::int64_t num_dropped = 0;
   for (std::uint64_t seed = 0; seed < kCases; ++seed) {
@@ -68,7 +68,7 @@ TEST(Prune, HandlesTheLargestTopKAndManyExperts) {
   }
 }
 
-/// The experts' places can be covered by `limit` of them. By trying all subsets, so for few places only.
+/// True if `limit` places cover the experts. Tries all subsets, so it is for few places only.
 bool fits(const PruneCase& made, std::span<const std::int32_t> experts) {
   const bool by_node = made.level == PruneLevel::nodes;
   const std::int32_t num_places = by_node ? made.topology.num_nodes() : made.topology.num_ranks();
@@ -150,7 +150,7 @@ TEST(Prune, KeepsWhatAPlanServesWithinTheLimitWhereTheSourceIsKnown) {
 }
 
 TEST(Prune, DropsTheLeastExpertOfTheLeastPlaceWhereCopiesLieApart) {
-  // From rank 0: 0 is served there, so that 1, whose copies are on ranks 1 and 2, needs another one. The walk admits
+  // From rank 0: 0 is served there, so that 1, whose copies are on ranks 1 and 2, needs another rank. The walk admits
   // rank 1, which has both.
   const ExpertMap map = ExpertMap::from_placement(4, {{0, 2}, {0, 1, 3}, {1}});
   const std::vector<std::int32_t> experts = {1, 0};
@@ -269,8 +269,8 @@ TEST(Prune, KeepsTheRoutersChoiceInRangeEvenIfOthersScoreBetter) {
   EXPECT_THAT(made.prune().experts, ElementsAre(0, 1)) << "1 alone is new, though it is the best";
 }
 
-TEST(Prune, BySimilarityTheMostSimilarExpertInRangeTakesOver) {
-  // Calibration: 4 is like 1, 2 is like 0 and a little like 1, 3 like none in range.
+TEST(Prune, BySimilarityTheMostSimilarExpertInRangeIsTheReplacement) {
+  // Calibration: 4 is similar to 1, 2 to 0 and a little to 1, 3 to none in range.
   const std::vector<float> calibration{0, 1, 0, 0, 1, 0,  //
                                        1, 0, 2, 0, 0, 0,  //
                                        0, 1, 1, 0, 0, 0,  //
@@ -310,7 +310,7 @@ TEST(Prune, ARankCountsIfItHoldsAnyCopy) {
   EXPECT_THAT(made.prune().experts, ElementsAre(0, 1, -1)) << "ranks that cover equally much: the lower";
 }
 
-TEST(Prune, NothingRoutedIsNothingPruned) {
+TEST(Prune, ARoutingWithoutExpertsIsUnchanged) {
   for (const PrunedRouting& pruned :
        {small_case({-1, -1}, {}, {}).prune(), small_case({-1, -1}, {}, std::vector<float>(6)).prune()}) {
     EXPECT_THAT(pruned.experts, ElementsAre(-1, -1));
@@ -333,7 +333,7 @@ std::string refusal(const PruneCase& made) {
   return "accepted";
 }
 
-TEST(Prune, RefusesSizesAndOptionsThatMakeNoSense) {
+TEST(Prune, RefusesInvalidSizesAndOptions) {
   const std::vector<float> scores(6, 0.5f);
   const auto sound = [&] { return small_case({0, 2}, {1, 1}, scores); };
   EXPECT_EQ(refusal(sound()), "accepted");
@@ -366,7 +366,7 @@ TEST(Prune, RefusesSizesAndOptionsThatMakeNoSense) {
   EXPECT_THAT(refusal(made), HasSubstr("the similarity is of 3 experts, the expert map has 6"));
 }
 
-TEST(Prune, RefusesTokensThatMakeNoSense) {
+TEST(Prune, RefusesInvalidTokens) {
   const float nan = std::nanf("");
   const float infinity = std::numeric_limits<float>::infinity();
   const std::vector<float> scores(6, 0.5f);
@@ -400,7 +400,7 @@ TEST(ExpertSimilarity, IsTheCosineOfScores) {
   EXPECT_THAT(ExpertSimilarity::from_scores({}, 0, 2).values(), Each(0.0f));
 }
 
-TEST(ExpertSimilarity, RefusesWhatMakesNoSense) {
+TEST(ExpertSimilarity, RefusesInvalidScores) {
   const auto refused = [](std::vector<float> scores, std::int64_t tokens, std::int32_t experts) -> std::string {
     try {
       (void)ExpertSimilarity::from_scores(scores, tokens, experts);

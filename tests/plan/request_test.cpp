@@ -36,14 +36,14 @@ std::string refusal(const Request& request) {
   return "accepted";
 }
 
-TEST(PlanRequest, SoundOneIsAccepted) { EXPECT_EQ(refusal({}), "accepted"); }
+TEST(PlanRequest, AcceptsAValidOne) { EXPECT_EQ(refusal({}), "accepted"); }
 
 TEST(PlanRequest, TopKIsBounded) {
   EXPECT_THAT(refusal({.topk = 0}), HasSubstr("topk is 0, expected 1 to 64"));
   EXPECT_THAT(refusal({.experts = std::vector<std::int32_t>(65, -1), .topk = 65}), HasSubstr("topk is 65"));
 }
 
-TEST(PlanRequest, OptionsMakeSenseEvenIfUnused) {
+TEST(PlanRequest, UnusedOptionsAreCheckedToo) {
   EXPECT_THAT(refusal({.options = {.layout = Layout(9)}}), HasSubstr("layout 9 does not exist"));
   EXPECT_THAT(refusal({.options = {.max_tokens = -1}}), HasSubstr("max_tokens is -1, expected 0 or more"));
 }

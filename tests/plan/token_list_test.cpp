@@ -38,7 +38,7 @@ std::string refusal(const Sent& sent) {
   return "accepted";
 }
 
-TEST(TokenList, SoundOneIsAccepted) { EXPECT_EQ(refusal({}), "accepted"); }
+TEST(TokenList, AcceptsAValidOne) { EXPECT_EQ(refusal({}), "accepted"); }
 
 TEST(TokenList, TokenHasOneToTopKEntries) {
   EXPECT_THAT(refusal({.topk = 2}), HasSubstr("entry 0 has an impossible length"));

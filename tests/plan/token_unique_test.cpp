@@ -25,14 +25,14 @@ TEST(TokenUnique, HasOneRowPerTokenAndRank) {
   EXPECT_EQ(plan.num_expert_rows(), 3);
 }
 
-TEST(TokenUnique, MapsLeadThereAndBack) {
+TEST(TokenUnique, MapsAreInverseToEachOther) {
   const Plan plan = plan_of_rank_1(1);
   // Expert rows: expert 2 of (rank 0, token 0), then expert 3 of the same and of (rank 1, token 0).
   EXPECT_THAT(plan.unique_of_expert_row(), ElementsAre(0, 0, 1));
   EXPECT_THAT(plan.expert_rows_of_unique(), ElementsAre(0, 1, 2, -1));
 }
 
-TEST(TokenUnique, RowsKnowTheirExpertsAndWeights) {
+TEST(TokenUnique, RowsHaveTheirExpertsAndWeights) {
   const Plan plan = plan_of_rank_1(1);
   EXPECT_THAT(plan.unique_experts(), ElementsAre(0, 1, 1, -1));
   EXPECT_THAT(plan.unique_weights(), ElementsAre(0.25f, 0.5f, 4.0f, 0.0f));

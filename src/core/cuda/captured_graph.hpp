@@ -1,4 +1,4 @@
-// Work of a stream, captured once and replayed.
+// A stream's work, captured once and replayed.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,7 +10,7 @@
 
 namespace shunt::device {
 
-/// What `work` puts on the stream. The stream is captured no more afterwards, even if the work throws.
+/// Captures the work that `work` puts on the stream. Capture ends even if `work` throws.
 template <class Work>
 std::shared_ptr<CUgraph_st> capture(cudaStream_t stream, const Work& work) {
   const auto end = [&] {
@@ -25,7 +25,7 @@ std::shared_ptr<CUgraph_st> capture(cudaStream_t stream, const Work& work) {
     work();
   } catch (...) {
     (void)end();
-    (void)cudaGetLastError();  // what broke the capture is thrown on
+    (void)cudaGetLastError();  // the original exception is rethrown
     throw;
   }
   const auto [status, graph] = end();

@@ -1,4 +1,4 @@
-// Turns a failed CUDA call into an Error. Without fmt, whose checked formats nvcc can't read.
+// Throws an Error for a failed CUDA call. Does not use fmt, whose checked formats nvcc can't compile.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,10 +9,10 @@
 
 namespace shunt::device {
 
-/// `what` says what was attempted.
+/// what: the attempted action, for the message.
 inline void check(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
-  (void)cudaGetLastError();  // errors that don't end the context are reported once
+  (void)cudaGetLastError();  // clears errors that don't end the context, so that they are reported once
   int driver = 0;
   const bool has_no_driver =
       status == cudaErrorInsufficientDriver && cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0;

@@ -10,7 +10,7 @@
 
 namespace shunt::device {
 
-/// Not while ranks wait for each other on the device: allocating may wait for them.
+/// Must not be called while ranks wait for each other on the device: allocating may wait for them.
 template <class T = std::byte>
 std::shared_ptr<T> allocate(std::size_t count) {
   void* data = nullptr;

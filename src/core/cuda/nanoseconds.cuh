@@ -1,4 +1,4 @@
-// The clock that all kernels of a device share.
+// A clock that all kernels of a device share.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Makes a device current for a scope, as streams and launches belong to the current one.
+// Makes a device current for a scope, because streams and launches belong to the current device.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,4 +1,4 @@
-// A stream that waits for no other.
+// A stream that does not synchronise with the default stream.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -5,7 +5,6 @@
 
 #include "plan/cuda/map_tables.hpp"
 #include "plan/cuda/plan_arrays.hpp"
-#include "plan/cuda/slot_rules.hpp"
 #include "transport/cuda/control.hpp"
 
 namespace shunt::device {

@@ -11,7 +11,7 @@
 #include "core/cuda/stream.hpp"
 #include "core/fail.hpp"
 #include "engine/cuda/library.hpp"
-#include "plan/cuda/tile_memory.hpp"
+#include "plan/cuda/plan_arrays.hpp"
 
 namespace shunt {
 namespace {

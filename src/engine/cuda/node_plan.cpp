@@ -11,11 +11,10 @@
 #include "engine/cuda/node_engine.hpp"
 #include "kernels/cuda/send_padded.hpp"
 #include "plan/cuda/choose.hpp"
-#include "plan/cuda/clamp.hpp"
 #include "plan/cuda/count.hpp"
-#include "plan/cuda/narrow.hpp"
 #include "plan/cuda/place.hpp"
-#include "plan/cuda/tile_memory.hpp"
+#include "plan/cuda/plan_arrays.hpp"
+#include "plan/cuda/routing_view.hpp"
 #include "plan/request.hpp"
 
 namespace shunt {

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "core/copy_tables.hpp"
+#include "core/copy_choice.hpp"
 #include "core/cuda/memory.hpp"
 #include "core/cuda/on_device.hpp"
 #include "core/cuda/stream.hpp"

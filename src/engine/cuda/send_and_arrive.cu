@@ -1,8 +1,8 @@
 #include "engine/cuda/send_and_arrive.hpp"
 
 #include "core/cuda/check.hpp"
+#include "kernels/cuda/element_types.hpp"
 #include "kernels/cuda/send_padded.cuh"
-#include "kernels/cuda/widths.hpp"
 #include "transport/cuda/barrier.cuh"
 
 namespace shunt::device {
@@ -13,7 +13,7 @@ __global__ void send_and_arrive_kernel(const __grid_constant__ SendAndArrive wor
   extern __shared__ std::int32_t of_experts[];
   const std::uint32_t stop = *work.send.stop;  // equal in all blocks, as only the last one can record a fault
   if (blockIdx.x == 0)                         // starts first, as it takes longest
-    tell_counts(work.send, of_experts, stop);
+    publish_counts(work.send, of_experts, stop);
   else
     send_token<Word>(work.send, static_cast<std::int32_t>(blockIdx.x) - 1, of_experts, num_words, stop);
   if (stop != 0 || !is_last_block(*work.control.state)) return;

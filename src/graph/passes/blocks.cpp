@@ -13,7 +13,7 @@ bool reads_residual_stream(const Graph& graph, const Op& op) {
   return source == OpKind::add || source == OpKind::embedding;
 }
 
-/// Whether this is the last dX that the block's first op gives.
+/// True if this is the last dX of the block's first op.
 bool ends_backward_of(const Op& op, const Op& first) {
   if (first.kind == OpKind::plan)
     return op.kind == OpKind::combine && op.operands.size() == 2 && op.operands[1] == first.results[0];

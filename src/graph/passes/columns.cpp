@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kMostPieces = 16;
 
-/// Invalid where there is none.
+/// Invalid if there is none.
 DimId widest_column(const Graph& graph, const Op& op) {
   DimId widest;
   for (const DimId dim : graph.type(op.results[0]).dims)
@@ -53,7 +53,7 @@ class ColumnCutter {
     for (std::size_t i = 0; i < op.results.size(); ++i) made_[op.results[i].index()] = to_.op(copied).results[i];
   }
 
-  /// A plan's dimensions are its tokens', even where a column has the same name.
+  /// The dimensions of a plan belong to its tokens, even if one has the same name as a column.
   bool has_column(ValueId operand, DimId column) const {
     return from_.type(operand).has(column) && from_.type(operand).element != Element::plan;
   }

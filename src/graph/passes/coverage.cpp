@@ -12,17 +12,17 @@ namespace {
 
 constexpr double kNothing = 1e-12;  // seconds
 constexpr double kMostOvershoot = 2;
-/// Time is counted in items and gaps that were looked at, as ranks of different speed must come to the same schedule. A
-/// Zen 4 core looks at so many per second.
+/// Time is counted in visited pairs of items and gaps, because ranks of different speed must compute the same schedule.
+/// A Zen 4 core visits this many per second.
 constexpr double kLooksPerSecond = 8.5e7;
-constexpr double kShareForBound = 0.5;  // of the time, where the flow does not prove the optimum
+constexpr double kShareForBound = 0.5;  // of the time, if the flow does not prove the optimum
 
 bool is_legal(const CoverageProblem& problem, std::size_t item, std::int32_t gap) {
   return std::binary_search(problem.legal[item].begin(), problem.legal[item].end(), gap);
 }
 
-/// Moves items one by one while that covers more, or as much with earlier gaps filled: more items are legal for later
-/// ones, so a hole is best late.
+/// Moves items one by one while that increases the coverage, or keeps it and fills earlier gaps: more items are legal
+/// for later gaps, so holes are better late.
 class Improvement {
  public:
   Improvement(const CoverageProblem& problem, Coverage& coverage)
@@ -82,7 +82,7 @@ class BranchAndBound {
                                                 static_cast<double>(problem.items.size() + problem.gaps.size() + 1))) {
     order_.resize(problem.items.size());
     std::iota(order_.begin(), order_.end(), 0);
-    // Long items first: they decide most. Equal ones stand side by side.
+    // Long items first, because they matter most; equal ones are adjacent.
     std::sort(order_.begin(), order_.end(), [&](std::size_t a, std::size_t b) {
       if (problem.items[a] != problem.items[b]) return problem.items[a] > problem.items[b];
       return problem.legal[a] != problem.legal[b] ? problem.legal[a] < problem.legal[b] : a < b;
@@ -114,7 +114,7 @@ class BranchAndBound {
     visit(depth + 1, covered);
   }
 
-  /// Where the item covers most; of equal items the second never goes before the first.
+  /// Gaps where the item covers most; of two equal items, the second never precedes the first.
   std::vector<std::int32_t> promising(std::size_t item, std::size_t depth) const {
     std::int32_t least = 0;
     if (depth > 0) {
@@ -134,7 +134,8 @@ class BranchAndBound {
     return gaps;
   }
 
-  /// An upper bound for the items from `depth` on: each may be cut and may fill any gap from its first legal one on.
+  /// Upper bound for the items from `depth` on, as if each could be divided and could fill any gap from its first legal
+  /// one on.
   double most_from(std::size_t depth) const {
     std::vector<double> arrives(left_.size());
     for (std::size_t i = depth; i < order_.size(); ++i)

@@ -1,24 +1,93 @@
 #include "graph/passes/coverage_bounds.hpp"
 
 #include <algorithm>
+#include <cstddef>
 #include <limits>
-
-#include "graph/passes/max_flow.hpp"
+#include <queue>
+#include <vector>
 
 namespace shunt::graph {
 namespace {
+
+constexpr double kNothing = 1e-15;
+
+/// The maximum flow through a network, by Dinic's algorithm.
+class MaxFlow {
+ public:
+  explicit MaxFlow(std::size_t vertices) : edges_of_(vertices) {}
+
+  void add_edge(std::size_t from, std::size_t to, double capacity);
+  double run(std::size_t source, std::size_t sink);
+
+ private:
+  struct Edge {
+    std::size_t to;
+    double left;
+  };
+  bool find_levels(std::size_t source, std::size_t sink);
+  double push(std::size_t vertex, std::size_t sink, double most);
+
+  std::vector<Edge> edges_;  // each edge is followed by its reverse
+  std::vector<std::vector<std::size_t>> edges_of_;
+  std::vector<int> level_;
+  std::vector<std::size_t> next_;
+};
+
+void MaxFlow::add_edge(std::size_t from, std::size_t to, double capacity) {
+  edges_of_[from].push_back(edges_.size());
+  edges_.push_back({to, capacity});
+  edges_of_[to].push_back(edges_.size());
+  edges_.push_back({from, 0});
+}
+
+bool MaxFlow::find_levels(std::size_t source, std::size_t sink) {
+  level_.assign(edges_of_.size(), -1);
+  level_[source] = 0;
+  std::queue<std::size_t> queue({source});
+  for (; !queue.empty(); queue.pop())
+    for (const std::size_t edge : edges_of_[queue.front()]) {
+      if (edges_[edge].left <= kNothing || level_[edges_[edge].to] >= 0) continue;
+      level_[edges_[edge].to] = level_[queue.front()] + 1;
+      queue.push(edges_[edge].to);
+    }
+  return level_[sink] >= 0;
+}
+
+double MaxFlow::push(std::size_t vertex, std::size_t sink, double most) {
+  if (vertex == sink) return most;
+  for (std::size_t& i = next_[vertex]; i < edges_of_[vertex].size(); ++i) {
+    const std::size_t edge = edges_of_[vertex][i];
+    if (edges_[edge].left <= kNothing || level_[edges_[edge].to] != level_[vertex] + 1) continue;
+    const double pushed = push(edges_[edge].to, sink, std::min(most, edges_[edge].left));
+    if (pushed <= 0) continue;
+    edges_[edge].left -= pushed;
+    edges_[edge ^ 1].left += pushed;
+    return pushed;
+  }
+  return 0;
+}
+
+double MaxFlow::run(std::size_t source, std::size_t sink) {
+  double total = 0;
+  while (find_levels(source, sink)) {
+    next_.assign(edges_of_.size(), 0);
+    for (double pushed = 1; pushed > 0; total += pushed)
+      pushed = push(source, sink, std::numeric_limits<double>::infinity());
+  }
+  return total;
+}
 
 constexpr double kNearEnough = 1e-3;  // of the bound
 constexpr double kFirstPrice = 0.5;
 constexpr std::uint64_t kMostSteps = 2000;
 
-/// Each gap sells its seconds at a price between 0 and 1; each item buys where the most is left to it.
+/// Each gap sells its seconds at a price between 0 and 1; each item buys from the gap that leaves it the most.
 struct Market {
   double bound_s = 0;
-  std::vector<double> unsold_s;  // by gap; negative: more was sold than there is
+  std::vector<double> unsold_s;  // by gap; negative: oversold
 };
 
-Market settle(const CoverageProblem& problem, const std::vector<double>& prices) {
+Market clear_market(const CoverageProblem& problem, const std::vector<double>& prices) {
   Market market{0, problem.gaps};
   for (std::size_t gap = 0; gap < prices.size(); ++gap) market.bound_s += prices[gap] * problem.gaps[gap];
   for (std::size_t item = 0; item < problem.items.size(); ++item) {
@@ -60,7 +129,7 @@ double dual_bound(const CoverageProblem& problem, double covered_s, std::uint64_
   std::vector<double> prices(problem.gaps.size(), kFirstPrice);
   double best = std::numeric_limits<double>::infinity();
   for (std::uint64_t step = 0; step < steps; ++step) {
-    const Market market = settle(problem, prices);
+    const Market market = clear_market(problem, prices);
     best = std::min(best, market.bound_s);
     double steepness = 0;
     for (const double unsold : market.unsold_s) steepness += unsold * unsold;

@@ -1,4 +1,4 @@
-#include "graph/passes/dw.hpp"
+#include "graph/passes/passes.hpp"
 
 #include <fmt/format.h>
 
@@ -8,18 +8,19 @@
 #include "graph/autodiff.hpp"
 #include "graph/list_schedule.hpp"
 #include "graph/passes/columns.hpp"
-#include "graph/passes/compact.hpp"
+#include "graph/passes/coverage.hpp"
+#include "graph/passes/pipeline.hpp"
 
 namespace shunt::graph {
 namespace {
 
-/// The step without weight gradients, in its order, and where each of them could stand.
+/// The step without weight gradients, in its order, and the legal positions of each weight gradient.
 class Placement {
  public:
   Placement(const Graph& graph, const CostModel& cost)
       : graph_(graph), program_(make_program(graph, cost)), cost_(cost) {
     const std::vector<bool> is_weight_gradient = weight_gradients(graph);
-    std::vector<std::size_t> ready(program_.tasks.size());  // position in rest_ after which a task's operands are there
+    std::vector<std::size_t> ready(program_.tasks.size());  // position in rest_ after which a task's operands exist
     for (TaskId task = 0; task < program_.tasks.size(); ++task) {
       for (const TaskId need : program_.tasks[task].needs) ready[task] = std::max(ready[task], end_of(need, ready));
       const Op& op = graph.op(program_.tasks[task].op);
@@ -62,7 +63,7 @@ class Placement {
     return problem;
   }
 
-  /// By layer: what was placed behind its all-to-alls.
+  /// By layer: the weight gradients placed behind its all-to-alls.
   [[nodiscard]] std::vector<LayerNote> notes(const CoverageProblem& problem, const Coverage& coverage) const {
     std::map<std::int32_t, std::pair<double, double>> by_layer;  // exposed before, placed
     std::vector<double> placed(problem.gaps.size());
@@ -81,7 +82,7 @@ class Placement {
     return notes;
   }
 
-  /// What hides nothing goes to the end, or where it becomes ready.
+  /// Weight gradients without a gap go to the end, or to where they become ready.
   [[nodiscard]] Ordered place(const std::vector<std::int32_t>& gap_of, bool at_end, const PassContext& context) const {
     return compacted(graph_, program_, order_with(gap_of, at_end), context);
   }
@@ -91,7 +92,7 @@ class Placement {
     return is_moved_[need] ? ready[need] : position_[need];
   }
 
-  /// By task: what an all-to-all exposes while every weight gradient waits until the end.
+  /// By task: the exposed time of an all-to-all while every weight gradient waits until the end.
   [[nodiscard]] std::vector<double> exposed_without_weight_gradients() const {
     const std::vector<TaskId> order = order_with(std::vector<std::int32_t>(moved_.size(), -1), true);
     const Timeline timeline = simulate(program_.reordered(order), cost_.cluster());
@@ -100,7 +101,7 @@ class Placement {
     return exposed;
   }
 
-  /// Sums of parts, reductions and updates follow what they need.
+  /// Sums of parts, reductions and updates follow their dependencies.
   std::vector<TaskId> order_with(const std::vector<std::int32_t>& gap_of, bool at_end) const {
     std::vector<std::vector<TaskId>> behind(rest_.size() + 1);  // by position in rest_
     for (std::size_t item = 0; item < moved_.size(); ++item) {
@@ -146,9 +147,9 @@ class Placement {
   const CostModel& cost_;
   std::vector<bool> is_moved_;
   std::vector<TaskId> rest_, moved_, followers_;
-  std::vector<std::size_t> position_;  // by task of rest_: 1 + its place there
+  std::vector<std::size_t> position_;  // by task of rest_: 1 + its position there
   std::vector<std::size_t> ready_;     // by moved task
-  std::vector<std::size_t> gaps_;      // places in rest_
+  std::vector<std::size_t> gaps_;      // positions in rest_
 };
 
 }  // namespace
@@ -176,7 +177,7 @@ Placed place_weight_gradients(const Graph& graph, const PassContext& context, do
 
 constexpr double kPiecesPerGap = 3;
 
-/// The middle one of the gaps that are no mere latency.
+/// The median of the gaps that are longer than a mere latency.
 double typical_gap(const Graph& graph, const PassContext& context) {
   std::vector<double> gaps = Placement(graph, context.cost).problem().gaps;
   std::erase_if(gaps, [&](double gap) { return gap <= 2 * context.cost.cluster().all_to_all_s; });
@@ -190,7 +191,7 @@ double typical_gap(const Graph& graph, const PassContext& context) {
 Graph schedule_weight_gradients(const Graph& graph, PassContext& context) {
   const double seconds = context.dw_seconds / 2;
   Placed best = place_weight_gradients(graph, context, seconds);
-  // A long weight gradient fills more than a gap; in pieces it fills several.
+  // A long weight gradient overfills one gap; in pieces it fills several.
   if (const double gap = typical_gap(graph, context); gap > 0) {
     const Graph pieces = cut_columns(graph, pieces_for(graph, context.cost, gap / kPiecesPerGap));
     Placed cut = place_weight_gradients(pieces, context, seconds);

@@ -1,4 +1,4 @@
-#include "graph/passes/interleave.hpp"
+#include "graph/passes/passes.hpp"
 
 #include <fmt/format.h>
 

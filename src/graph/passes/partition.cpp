@@ -1,4 +1,4 @@
-#include "graph/passes/partition.hpp"
+#include "graph/passes/passes.hpp"
 
 #include <fmt/format.h>
 
@@ -14,8 +14,7 @@ namespace shunt::graph {
 namespace {
 
 constexpr std::int32_t kParts[] = {2, 3, 4, 6, 8};
-constexpr std::int32_t kMostShufflesInRange =
-    3;  // longer ranges repeat themselves; the longest of all is tried as well
+constexpr std::int32_t kMostShufflesInRange = 3;  // longer ranges are repetitions; the longest of all is tried as well
 
 struct Best {
   double seconds = std::numeric_limits<double>::infinity();
@@ -56,7 +55,7 @@ struct Candidate {
   Ordered pipeline;
 };
 
-/// The layers whose ops a range of blocks holds, as people would say it.
+/// The layers whose ops a range of blocks contains, for human readers.
 std::string layers_of(const Graph& graph, const Blocks& blocks, const Cut& cut) {
   std::int32_t first = std::numeric_limits<std::int32_t>::max(), last = -1;
   for (std::size_t i = 0; i < graph.ops().size(); ++i) {

@@ -3,16 +3,13 @@
 #include <chrono>
 
 #include "core/fail.hpp"
-#include "graph/passes/dw.hpp"
-#include "graph/passes/interleave.hpp"
-#include "graph/passes/partition.hpp"
-#include "graph/passes/reduce_placement.hpp"
+#include "graph/passes/passes.hpp"
 #include "graph/verify.hpp"
 
 namespace shunt::graph {
 namespace {
 
-// Lancet's order, turned round: pipelines first, then weight gradients and reductions into the gaps that they leave.
+// Lancet's order reversed: pipelines first, then weight gradients and reductions into the gaps that they leave.
 constexpr Pass kPasses[] = {
     {"partition", "cut ranges of layers along the batch and pipeline their parts", partition},
     {"interleave", "or run one micro-batch's backward against the other's forward, where the model asks for it",

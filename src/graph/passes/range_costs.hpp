@@ -1,4 +1,4 @@
-// Simulated times of ranges of blocks, cut into parts. Ranges of equal blocks are simulated once.
+// Simulated times of ranges of blocks, split into parts. Ranges of equal blocks are simulated once.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,8 @@
 
 namespace shunt::graph {
 
-/// How far the parts of a range reach back: the shuffle and its experts are always cut as they are forward.
+/// How far the parts of a range extend in the backward pass: the shuffle and its experts are always split as in the
+/// forward pass.
 enum class BackwardReach : std::uint8_t { shuffle, range };
 
 /// A range of blocks [begin, end) in `parts` parts.
@@ -23,18 +24,18 @@ struct Cut {
   BackwardReach backward = BackwardReach::range;
 };
 
-/// By op: in how many parts these cuts make of it.
+/// By op: the number of parts that these cuts split it into.
 std::vector<std::int32_t> parts_of_ops(const Graph& graph, const Blocks& blocks, const std::vector<Cut>& cuts);
 
 class RangeCosts {
  public:
   RangeCosts(const Graph& graph, const Blocks& blocks, const CostModel& cost);
 
-  /// Forward and backward of the range, in no more parts than most_parts(graph).
+  /// Forward and backward time of the range; cut.parts is at most most_parts(graph).
   [[nodiscard]] double seconds(const Cut& cut);
 
  private:
-  /// The step with every block cut alike.
+  /// The step with every block split alike.
   struct Variant {
     Program program;
     std::vector<Priority> priorities;
@@ -49,7 +50,7 @@ class RangeCosts {
   const Blocks& blocks_;
   const CostModel& cost_;
   std::map<std::pair<std::int32_t, BackwardReach>, Variant> variants_;
-  std::vector<std::int32_t> block_type_;  // equal blocks have equal numbers
+  std::vector<std::int32_t> block_type_;  // equal for equal blocks
   std::map<std::string, double> known_;
 };
 

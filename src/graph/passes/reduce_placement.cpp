@@ -1,15 +1,15 @@
-#include "graph/passes/reduce_placement.hpp"
+#include "graph/passes/passes.hpp"
 
 #include <algorithm>
 
 #include "graph/list_schedule.hpp"
-#include "graph/passes/compact.hpp"
+#include "graph/passes/pipeline.hpp"
 
 namespace shunt::graph {
 namespace {
 
 struct Gap {
-  std::size_t before;  // the place in the order of the communication that ends the gap
+  std::size_t before;  // position of the communication that ends the gap
   double begin_s, left_s;
 };
 
@@ -56,7 +56,7 @@ class Reductions {
     for (const TaskId need : program_.tasks[task].needs) ready = std::max(ready, timeline_.spans[need].end_s);
     return ready;
   }
-  /// The place in rest_ behind everything that the reduction needs.
+  /// The position in rest_ after everything that the reduction depends on.
   [[nodiscard]] std::size_t ready_place(TaskId task) const {
     std::size_t place = 0;
     for (const TaskId need : program_.tasks[task].needs) {
@@ -66,7 +66,7 @@ class Reductions {
     return place;
   }
 
-  /// Of the links, between transfers that are no reductions.
+  /// Gaps of the links between transfers that are not reductions.
   [[nodiscard]] std::vector<Gap> find_gaps() const {
     std::vector<Gap> gaps;
     double idle_from = 0;
@@ -96,7 +96,7 @@ class Reductions {
   Program program_;
   Timeline timeline_;
   std::vector<TaskId> reductions_, rest_;
-  std::vector<TaskId> last_;  // updates, and what uses reduced gradients before them
+  std::vector<TaskId> last_;  // updates, and users of reduced gradients before them
 };
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include <tuple>
 
 #include "graph/passes/blocks.hpp"
-#include "graph/program_order.hpp"
+#include "graph/program.hpp"
 #include "graph/split.hpp"
 
 namespace shunt::graph {
@@ -16,7 +16,7 @@ namespace {
 constexpr std::int32_t kDegrees[] = {1, 2, 4, 8};
 constexpr double kForever = std::numeric_limits<double>::infinity();
 
-/// Ops that are cut: those that touch rows.
+/// Splits the ops that touch rows.
 std::vector<std::int32_t> parts_by_layer(const Graph& graph, const Blocks& blocks, std::int32_t degree) {
   const DimId batch = batch_of(graph);
   std::vector<std::int32_t> parts(graph.ops().size(), 1);
@@ -25,11 +25,11 @@ std::vector<std::int32_t> parts_by_layer(const Graph& graph, const Blocks& block
   return parts;
 }
 
-/// Inside a layer's shuffle: what starts it for all parts, then the rest part by part.
+/// Inside a layer's shuffle: first the ops that start it for all parts, then the rest part by part.
 Graph pipelined(const Graph& graph, const Blocks& blocks, std::int32_t degree) {
   const std::vector<std::int32_t> parts = parts_by_layer(graph, blocks, degree);
   const SplitGraph split = graph::split(graph, parts);
-  std::map<std::pair<std::int32_t, Phase>, std::int64_t> region;  // where a layer's first op that is cut stands
+  std::map<std::pair<std::int32_t, Phase>, std::int64_t> region;  // position of a layer's first split op
   std::map<std::pair<std::int32_t, Phase>, bool> has_computed;
   std::map<OpId, int> stage;  // by source op: 0 leading communication, 2 the rest of the shuffle
   for (std::size_t i = 0; i < graph.ops().size(); ++i) {

@@ -1,12 +1,12 @@
-// Loads and stores of up to 16 bytes, with what the cache should do about them.
+// Loads and stores of up to 16 bytes, with cache hints.
 #pragma once
 
 #include <cstdint>
 
 namespace shunt::device {
 
-/// Keeps a row in the L2 cache, as it will be read again for the token's other experts.
-__device__ inline uint4 load_to_keep(const uint4* from) {
+/// Loads with a hint to keep the line in the L2 cache: the row is read again for the token's other experts.
+__device__ inline uint4 load_evict_last(const uint4* from) {
   std::uint64_t policy;
   asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
   uint4 v;
@@ -16,8 +16,8 @@ __device__ inline uint4 load_to_keep(const uint4* from) {
   return v;
 }
 
-/// Leaves the cache to what is read again.
-__device__ inline void store_to_leave(uint4* to, uint4 v) {
+/// Stores with a hint to evict the line first, which leaves the cache to data that is read again.
+__device__ inline void store_evict_first(uint4* to, uint4 v) {
   std::uint64_t policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   asm volatile("st.global.L2::cache_hint.v4.u32 [%0], {%1, %2, %3, %4}, %5;" ::"l"(to), "r"(v.x), "r"(v.y), "r"(v.z),
@@ -26,15 +26,15 @@ __device__ inline void store_to_leave(uint4* to, uint4 v) {
 }
 
 template <class Word>
-__device__ inline Word load_to_keep(const Word* from) {
+__device__ inline Word load_evict_last(const Word* from) {
   return *from;
 }
 template <class Word>
-__device__ inline void store_to_leave(Word* to, Word v) {
+__device__ inline void store_evict_first(Word* to, Word v) {
   __stcs(to, v);
 }
 
-/// Of what nobody reads again.
+/// Loads data that is not read again.
 template <class Wide>
 __device__ inline Wide load_once(const Wide* from) {
   if constexpr (sizeof(Wide) == 16) {
@@ -45,7 +45,7 @@ __device__ inline Wide load_once(const Wide* from) {
   }
 }
 
-/// Of what is not read again soon.
+/// Stores data that is not read again soon.
 template <class Wide>
 __device__ inline void store_once(Wide* to, const Wide& v) {
   if constexpr (sizeof(Wide) == 16)
@@ -54,15 +54,15 @@ __device__ inline void store_once(Wide* to, const Wide& v) {
     *to = v;
 }
 
-/// Starts to copy what nobody reads again to an address in shared memory.
+/// Starts an asynchronous copy of 16 bytes, which are not read again, to an address in shared memory.
 __device__ inline void fetch_once(std::uint32_t to, const uint4* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
-/// Ends a group of fetches of this thread.
+/// Ends a group of this thread's fetches.
 __device__ inline void commit_fetches() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-/// Until all but the last so many groups of this thread are there.
+/// Waits until all but the last kGroups groups of this thread have arrived.
 template <int kGroups>
-__device__ inline void await_fetches() {
+__device__ inline void wait_for_fetches() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
 }
 

@@ -3,13 +3,13 @@
 #include <algorithm>
 
 #include "core/cuda/check.hpp"
-#include "kernels/cuda/bulk_geometry.hpp"
+#include "kernels/cuda/geometry.hpp"
 #include "kernels/cuda/piece_ring.cuh"
 
 namespace shunt::device {
 namespace {
 
-/// Each has a ring of its own and starts its own copies.
+/// Each warp has its own ring and starts its own copies.
 constexpr int kWarps = 4;
 constexpr std::size_t kRingBytes = 48 << 10;
 constexpr std::size_t kMostPieceBytes = 16 << 10;
@@ -52,17 +52,17 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
     next = load_term(job + stride);
     std::byte* to = nullptr;
     if (term.rank >= 0) to = copy.out[term.rank] + term.slot * copy.row_bytes + offset_of(job);
-    ring.await(here);
+    ring.wait(here);
     if (to) ring.send(here.slot, to, bytes_of(job));
     ::cuda::ptx::cp_async_bulk_commit_group();
-    // All but this job's have left shared memory, so the slot before is free.
+    // Waits until all copies but this job's have been read from shared memory, so the slot before is free.
     ::cuda::ptx::cp_async_bulk_wait_group_read(::cuda::ptx::n32_t<1>{});
     __syncwarp();
     fetch(ahead, free.slot);
     ring.advance(here);
     ring.advance(free);
   }
-  // That shared memory has been read would do (quantise_rows.cu says why), but a warp comes here only once.
+  // Waiting for the reads of shared memory would suffice (see quantise_rows.cu), but a warp gets here only once.
   ::cuda::ptx::cp_async_bulk_wait_group(::cuda::ptx::n32_t<0>{});
 #endif
 }

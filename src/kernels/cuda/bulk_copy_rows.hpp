@@ -10,8 +10,8 @@
 
 namespace shunt::device {
 
-/// As CopyRows, but token by token: a row is read once and written to all of its slots from shared memory. Few blocks
-/// of few threads, each as fast as its multiprocessor can store.
+/// Copies rows as CopyRows does, but token by token: a row is read once into shared memory, and written from there to
+/// all of its slots. Uses few blocks of few threads, each as fast as its multiprocessor can store.
 struct BulkCopyRows {
   const std::byte* x;     ///< [tokens, row_bytes], aligned to kBulkAlignment, as row_bytes is
   std::byte* const* out;  ///< [ranks], device: where each rank's rows begin, aligned to 256 bytes
@@ -19,18 +19,17 @@ struct BulkCopyRows {
   std::int64_t num_tokens;
   std::int32_t topk;  ///< at most kMostRowsOfWarp
   std::size_t row_bytes;
-  const std::uint32_t* stop;  ///< device: nothing is done where it is set
+  const std::uint32_t* stop;  ///< device; if the word is not 0, the kernel does nothing
 };
 
-/// Whether sizes and alignment allow it; else only the plain kernel will do.
+/// True if sizes and alignment permit bulk copies; otherwise use CopyRows.
 bool fits_bulk_copies(const BulkCopyRows& copy);
 
-/// Where fits_bulk_copies(), on at most so many multiprocessors: blocks are as many, and none shares one with another
-/// of the kernel.
+/// Requires fits_bulk_copies(). Runs on at most `sms` multiprocessors, with one block of the kernel on each.
 void launch(const BulkCopyRows& copy, std::int32_t sms, cudaStream_t stream);
 void preload_bulk_copy_rows();
 
-/// Whether the current device has bulk copies, and this build has code for them.
+/// True if the current device has bulk copies, and this build has code for them.
 bool has_bulk_copies();
 
 }  // namespace shunt::device

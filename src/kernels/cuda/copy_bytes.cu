@@ -1,9 +1,10 @@
+#include "kernels/cuda/copy_bytes.hpp"
+
 #include <algorithm>
 
 #include "core/cuda/check.hpp"
-#include "kernels/cuda/copy_bytes.hpp"
+#include "kernels/cuda/element_types.hpp"
 #include "kernels/cuda/geometry.hpp"
-#include "kernels/cuda/widths.hpp"
 
 namespace shunt::device {
 namespace {
@@ -11,7 +12,7 @@ namespace {
 constexpr int kThreads = 512;
 constexpr std::size_t kBlockWords = std::size_t{kThreads} * kAccessesPerThread;
 
-/// A block per row and kBlockWords of its words.
+/// One block for each row and each kBlockWords of its words.
 template <class Word>
 __global__ void copy_bytes_kernel(CopyBytes copy, std::uint32_t blocks_per_row) {
   const std::uint32_t row = blockIdx.x / blocks_per_row;
@@ -48,6 +49,35 @@ void preload_copy_bytes() {
     cudaFuncAttributes attributes;
     check(cudaFuncGetAttributes(&attributes, copy_bytes_kernel<decltype(word)>), "load the copy");
   });
+}
+
+namespace {
+
+constexpr std::size_t kAtOnce = 256;  // half of the arguments that a launch can carry
+
+struct Pointers {
+  std::byte* at[kAtOnce];
+};
+
+__global__ void write_pointers_kernel(std::byte** to, const __grid_constant__ Pointers pointers, unsigned count) {
+  if (threadIdx.x < count) to[threadIdx.x] = pointers.at[threadIdx.x];
+}
+
+}  // namespace
+
+void launch_write_pointers(std::byte** to, std::span<std::byte* const> pointers, cudaStream_t stream) {
+  for (std::size_t begin = 0; begin < pointers.size(); begin += kAtOnce) {
+    const std::size_t count = std::min(kAtOnce, pointers.size() - begin);
+    Pointers some{};
+    std::copy_n(pointers.begin() + static_cast<std::ptrdiff_t>(begin), count, some.at);
+    write_pointers_kernel<<<1, kAtOnce, 0, stream>>>(to + begin, some, static_cast<unsigned>(count));
+  }
+  check(cudaGetLastError(), "write pointers");
+}
+
+void preload_write_pointers() {
+  cudaFuncAttributes attributes;
+  check(cudaFuncGetAttributes(&attributes, write_pointers_kernel), "load the writing of pointers");
 }
 
 }  // namespace shunt::device

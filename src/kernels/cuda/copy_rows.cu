@@ -1,8 +1,9 @@
+#include "kernels/cuda/copy_rows.hpp"
+
 #include "core/cuda/check.hpp"
 #include "kernels/cuda/access.cuh"
-#include "kernels/cuda/copy_rows.hpp"
+#include "kernels/cuda/element_types.hpp"
 #include "kernels/cuda/geometry.hpp"
-#include "kernels/cuda/widths.hpp"
 
 namespace shunt::device {
 namespace {
@@ -15,10 +16,10 @@ __device__ void copy_row(const CopyRows& copy, const Segment& segment, std::int3
     Word words[kAccessesPerThread];
 #pragma unroll
     for (std::int32_t i = 0; i < kAccessesPerThread; ++i)
-      if (const std::int32_t word = begin + i * blockDim.x; word < num_words) words[i] = load_to_keep(from + word);
+      if (const std::int32_t word = begin + i * blockDim.x; word < num_words) words[i] = load_evict_last(from + word);
 #pragma unroll
     for (std::int32_t i = 0; i < kAccessesPerThread; ++i)
-      if (const std::int32_t word = begin + i * blockDim.x; word < num_words) store_to_leave(to + word, words[i]);
+      if (const std::int32_t word = begin + i * blockDim.x; word < num_words) store_evict_first(to + word, words[i]);
   }
 }
 
@@ -29,7 +30,7 @@ __global__ void copy_rows_kernel(CopyRows copy, std::int32_t num_words, std::uin
   std::int64_t i = first + blockIdx.x % blocks_per_list;
   const auto read = [&] { return i < end ? copy.segments[i] : Segment{.token = -1}; };
   Segment segment = read();
-  const std::uint32_t stop = *copy.stop;  // on its way together with the segment
+  const std::uint32_t stop = *copy.stop;  // loaded concurrently with the segment
   if (stop != 0) return;
   while (segment.token >= 0) {
     i += blocks_per_list;
@@ -58,6 +59,44 @@ void preload_copy_rows() {
   for_every_width([](auto word) {
     cudaFuncAttributes attributes;
     check(cudaFuncGetAttributes(&attributes, copy_rows_kernel<decltype(word)>), "load the copy of rows");
+  });
+}
+
+namespace {
+
+template <class Word>
+__global__ void gather_rows_kernel(GatherRows gather, std::int32_t num_words) {
+  const std::int64_t row = blockIdx.x;
+  const auto* from = reinterpret_cast<const Word*>(gather.x + gather.tokens[row] * gather.row_bytes);
+  auto* to = reinterpret_cast<Word*>(gather.out + row * gather.row_bytes);
+  for (std::int32_t begin = threadIdx.x; begin < num_words; begin += kAccessesPerThread * blockDim.x) {
+    Word words[kAccessesPerThread];
+#pragma unroll
+    for (std::int32_t i = 0; i < kAccessesPerThread; ++i)
+      if (const std::int32_t word = begin + i * blockDim.x; word < num_words) words[i] = from[word];
+#pragma unroll
+    for (std::int32_t i = 0; i < kAccessesPerThread; ++i)
+      if (const std::int32_t word = begin + i * blockDim.x; word < num_words) to[word] = words[i];
+  }
+}
+
+}  // namespace
+
+void launch(const GatherRows& gather, cudaStream_t stream) {
+  if (gather.num_rows == 0) return;
+  const auto addresses = reinterpret_cast<std::uintptr_t>(gather.x) | reinterpret_cast<std::uintptr_t>(gather.out);
+  const RowGeometry rows = row_geometry(gather.row_bytes, addresses);
+  for_width(rows.access_bytes, [&](auto word) {
+    gather_rows_kernel<decltype(word)>
+        <<<static_cast<unsigned>(gather.num_rows), rows.threads, 0, stream>>>(gather, rows.num_accesses);
+  });
+  check(cudaGetLastError(), "start to gather rows");
+}
+
+void preload_gather_rows() {
+  for_every_width([](auto word) {
+    cudaFuncAttributes attributes;
+    check(cudaFuncGetAttributes(&attributes, gather_rows_kernel<decltype(word)>), "load the gathering of rows");
   });
 }
 

@@ -9,7 +9,7 @@ namespace {
 constexpr int kWarps = 8;
 constexpr unsigned kAllLanes = 0xffff'ffffu;
 
-/// The term of a token's choice; its rank is −1 if there is none.
+/// The term for a token's choice; rank −1 if there is none.
 __device__ Term find_term(const DotRows& dot, std::int64_t token, std::int32_t choice) {
   for (std::int32_t i = 0; i < dot.topk; ++i) {
     const Term term = dot.terms[token * dot.topk + i];

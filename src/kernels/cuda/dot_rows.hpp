@@ -1,4 +1,4 @@
-// Gradient of routing weights: every token's gradient times each of its rows.
+// Gradient of routing weights: dot products of every token's gradient with its rows.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -23,7 +23,7 @@ struct DotRows {
   std::int64_t hidden;
   DType x_dtype;
   DType row_dtype;
-  const std::uint32_t* stop;  ///< device: nothing is done where it is set
+  const std::uint32_t* stop;  ///< device; if the word is not 0, the kernel does nothing
 };
 
 void launch(const DotRows& dot, cudaStream_t stream);

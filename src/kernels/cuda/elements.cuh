@@ -1,4 +1,4 @@
-// Elements of rows in fp32 and back, bit for bit as shunt/float_formats.hpp defines it.
+// Conversion of row elements to fp32 and back, with the bits that shunt/float_formats.hpp defines.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -22,7 +22,7 @@ template <>
 __device__ inline float narrow<float>(float value) {
   return value;
 }
-// The conversion of the hardware forgets a NaN's sign.
+// The hardware's conversion loses the sign of a NaN.
 template <>
 __device__ inline __nv_bfloat16 narrow<__nv_bfloat16>(float value) {
   if (!isnan(value)) return __float2bfloat16_rn(value);
@@ -40,13 +40,13 @@ __device__ inline float round_to(float value, DType dtype) {
   return value;
 }
 
-/// So many neighbouring elements, loaded and stored at once.
+/// kCount adjacent elements, loaded and stored at once.
 template <class Element, int kCount>
 struct alignas(sizeof(Element) * kCount > 16 ? 16 : sizeof(Element) * kCount) Elements {
   Element at[kCount];
 };
 
-/// Narrows neighbours two at a time, which the hardware does at once, where it need not look after a NaN's sign.
+/// Narrows adjacent elements in pairs, which is one hardware instruction, unless one is a NaN, whose sign must be kept.
 template <class Element, int kCount>
 __device__ inline Elements<Element, kCount> narrow_all(const float (&values)[kCount]) {
   Elements<Element, kCount> result;
@@ -68,7 +68,7 @@ __device__ inline Elements<Element, kCount> narrow_all(const float (&values)[kCo
   return result;
 }
 
-/// The same, kept as the words that were loaded: unpacked, half-width elements would take twice the registers.
+/// Adjacent elements as the loaded words: unpacked, half-width elements would take twice the registers.
 template <class Element, int kCount>
 struct PackedElements {
   static_assert(sizeof(Element) * kCount == 16);
@@ -80,7 +80,7 @@ struct PackedElements {
       return __uint_as_float(all[i]);
     } else {
       const std::uint32_t word = all[i / 2];
-      if constexpr (std::is_same_v<Element, __nv_bfloat16>)  // one instruction each; the general way takes two
+      if constexpr (std::is_same_v<Element, __nv_bfloat16>)  // one instruction instead of two
         return __uint_as_float(i % 2 == 0 ? word << 16 : word & 0xffff'0000u);
       const auto half = static_cast<unsigned short>(i % 2 == 0 ? word & 0xffffu : word >> 16);
       return widen(__builtin_bit_cast(Element, half));

@@ -1,15 +1,15 @@
 #include <algorithm>
 
 #include "core/cuda/check.hpp"
+#include "kernels/cuda/element_types.hpp"
 #include "kernels/cuda/geometry.hpp"
 #include "kernels/cuda/pack_rows.hpp"
-#include "kernels/cuda/widths.hpp"
 
 namespace shunt::device {
 namespace {
 
 constexpr int kShiftThreads = 256;
-/// Of a source's rows for an expert; each carries one row after the other.
+/// Upper bound on the blocks per source and expert; each copies one row after another.
 constexpr std::int32_t kMostBlocksPerRun = 16;
 
 template <class Word>
@@ -46,7 +46,7 @@ __global__ void pack_rows_kernel(const __grid_constant__ PackRows pack, std::int
 __global__ void shift_terms_kernel(const __grid_constant__ ShiftTerms shift) {
   const std::int64_t i = std::int64_t{blockIdx.x} * kShiftThreads + threadIdx.x;
   if (*shift.stop != 0 || i >= shift.num_tokens * shift.topk) return;
-  // Terms behind the end of a token's list are not to be read.
+  // Terms beyond the end of a token's list must not be read.
   for (std::int64_t before = i / shift.topk * shift.topk; before <= i; ++before)
     if (shift.terms[before].rank < 0) return;
   Term& term = shift.terms[i];

@@ -1,5 +1,5 @@
-// Rows on their way through shared memory by bulk copies: a thread starts them, and none carries them. So one
-// multiprocessor has as much under way as its shared memory holds. Compute capability 9.0 and later.
+// Moves rows through shared memory by bulk copies: a thread starts a copy, and none executes it. So a multiprocessor
+// can have as many bytes in flight as its shared memory holds. Compute capability 9.0 or later.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,9 @@ namespace shunt::device {
 
 #if __CUDA_ARCH__ >= 900
 
-/// Leaves the L2 cache to what is read again, such as the matrices of a GEMM beside.
-__device__ inline std::uint64_t policy_of_passers_by() {
+/// An L2 policy that evicts these bytes first, which leaves the cache to data that is read again, such as the matrices
+/// of a concurrent GEMM.
+__device__ inline std::uint64_t evict_first_policy() {
   std::uint64_t policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   return policy;
@@ -30,7 +31,7 @@ class PieceRing {
     __syncwarp();
   }
 
-  /// A slot, and in which round through all slots.
+  /// A slot, and the parity of the round through all slots.
   struct Place {
     std::int32_t slot = 0;
     std::uint32_t parity = 0;
@@ -44,7 +45,7 @@ class PieceRing {
   [[nodiscard]] __device__ std::int32_t num_slots() const { return num_slots_; }
   [[nodiscard]] __device__ std::byte* at(std::int32_t slot) const { return slots_ + slot * slot_bytes_; }
 
-  /// Called by one lane, when all lanes are done with what the slot held.
+  /// Starts a copy into the slot. Called by one lane, after all lanes have finished with the slot's previous contents.
   __device__ void fetch(std::int32_t slot, const std::byte* from, std::uint32_t bytes) const {
     const auto to = static_cast<std::uint32_t>(__cvta_generic_to_shared(at(slot)));
     const auto arrival = static_cast<std::uint32_t>(__cvta_generic_to_shared(arrivals_ + slot));
@@ -57,13 +58,13 @@ class PieceRing {
         : "memory");
   }
 
-  /// Called by all lanes: what was fetched into the slot is there.
-  __device__ void await(Place place) const {
+  /// Waits until the data fetched into the slot has arrived. Called by all lanes.
+  __device__ void wait(Place place) const {
     while (!::cuda::ptx::mbarrier_try_wait_parity(arrivals_ + place.slot, place.parity)) {
     }
   }
 
-  /// Called by any lane, which then commits, and waits before the slot is used again.
+  /// Starts a copy out of the slot. Called by any lane, which then commits, and waits before the slot is reused.
   __device__ void send(std::int32_t slot, std::byte* to, std::uint32_t bytes) const {
     const auto from = static_cast<std::uint32_t>(__cvta_generic_to_shared(at(slot)));
     asm volatile("cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint [%0], [%1], %2, %3;" ::"l"(to), "r"(from),
@@ -76,7 +77,7 @@ class PieceRing {
   std::uint64_t* arrivals_;
   std::int32_t slot_bytes_;
   std::int32_t num_slots_;
-  std::uint64_t policy_ = policy_of_passers_by();
+  std::uint64_t policy_ = evict_first_policy();
 };
 
 #endif

@@ -5,29 +5,29 @@
 #include "core/cuda/check.hpp"
 #include "kernels/cuda/access.cuh"
 #include "kernels/cuda/bulk_copy_rows.hpp"
-#include "kernels/cuda/bulk_geometry.hpp"
 #include "kernels/cuda/element_types.hpp"
 #include "kernels/cuda/elements.cuh"
+#include "kernels/cuda/geometry.hpp"
 #include "kernels/cuda/sum_tree.cuh"
 
 namespace shunt::device {
 namespace {
 
-/// With as many registers per thread as their sums need.
+/// As many warps as the registers for their sums permit.
 constexpr int kWarps = 12;
-/// A lane sums this many 16-byte vectors of a row at a time: a warp's piece of the row.
+/// A lane sums this many 16-byte vectors of a row at a time; together they are a warp's piece of the row.
 constexpr int kVectors = 4;
 constexpr int kPieceVectors = kVectors * 32;
-/// Rows whose pieces are fetched together: a stage. docs/performance.md has the figures for other shapes.
+/// Rows whose pieces are fetched together, as one stage. docs/performance.md has figures for other shapes.
 constexpr int kRowsAtOnce = 2;
 constexpr int kStageVectors = kRowsAtOnce * kPieceVectors;
-/// Fetched ahead: with all warps, 144 KiB on their way to a multiprocessor.
+/// Stages fetched ahead: over all warps, 144 KiB in flight per multiprocessor.
 constexpr int kStages = 3;
 
 template <class In>
 constexpr int kWide = 16 / sizeof(In);
 
-/// How rows are shared out: a warp takes runs of neighbouring pieces of a token.
+/// How rows are divided: a warp handles runs of adjacent pieces of a token.
 struct Cut {
   std::uint32_t num_vectors;  // per row
   std::uint32_t num_pieces;
@@ -47,7 +47,7 @@ struct Cut {
 __device__ std::uint32_t first_job() { return blockIdx.x * kWarps + threadIdx.x / 32; }
 __device__ std::uint32_t job_stride() { return gridDim.x * kWarps; }
 
-/// What a warp needs to know of a run's rows, in shared memory.
+/// What a warp needs of the rows of a run, in shared memory.
 struct Run {
   struct Row {
     const uint4* begin;
@@ -58,13 +58,13 @@ struct Run {
   std::int32_t num_rows;
 };
 
-/// Of a warp. While it sums a stage of one run, later stages may belong to as many runs more.
+/// The shared memory of one warp. While a stage of one run is summed, each later stage may belong to a further run.
 struct Shared {
   uint4 stages[kStages][kStageVectors];
   Run runs[kStages + 1];
 };
 
-/// Fetches a stage after the other, each lane what it will sum itself, into slots that only it reads: lanes need not
+/// Fetches the stages in order. Each lane fetches what it sums itself, into slots that only it reads, so lanes don't
 /// wait for each other.
 class Fetcher {
  public:
@@ -73,10 +73,10 @@ class Fetcher {
     if (job_ < cut_.num_jobs) start_run();
   }
 
-  /// One group of fetches, even if there is nothing left. `slots` is this lane's first in the stage.
+  /// Issues one group of fetches, possibly empty. slots: this lane's first slot in the stage.
   __device__ void fetch(std::uint32_t slots) {
     if (job_ < cut_.num_jobs) {
-      std::uint32_t offsets[kVectors];  // beyond the row's end its last vector stands in, and is not used
+      std::uint32_t offsets[kVectors];  // beyond the row's end, the last vector is fetched and not used
 #pragma unroll
       for (int v = 0; v < kVectors; ++v)
         offsets[v] = min(piece_ * kPieceVectors + v * 32 + threadIdx.x % 32, cut_.num_vectors - 1);
@@ -103,7 +103,7 @@ class Fetcher {
     if (job_ < cut_.num_jobs) start_run();
   }
 
-  /// Lane i is concerned with term i; those of the next run are on their way.
+  /// Loads term `lane` of the job's token; called one run ahead.
   [[nodiscard]] __device__ Term load(std::uint32_t job) const {
     const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
     if (job >= cut_.num_jobs || lane >= reduce_.topk) return Term{.rank = -1};
@@ -115,7 +115,7 @@ class Fetcher {
     piece_ = cut_.first_piece(job_);
     end_piece_ = cut_.end_piece(job_);
     num_rows_ = __popc(__ballot_sync(0xffff'ffffu, term.rank >= 0));
-    __syncwarp();  // all lanes are done with the run that was here
+    __syncwarp();  // all lanes have finished with the run that this one replaces
     if (term.rank >= 0)
       run_->rows[threadIdx.x % 32] = {
           reinterpret_cast<const uint4*>(reduce_.rows[term.rank]) + std::int64_t{term.slot} * cut_.num_vectors,
@@ -165,7 +165,7 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
   Fetcher ahead(reduce, cut, shared);
   for (int stage = 0; stage < kStages; ++stage) ahead.fetch(own_address + stage * kStageVectors * 16);
 
-  SparingSumTree<kCount * kVectors> sums;
+  SkippingSumTree<kCount * kVectors> sums;
   int stage = 0;
   int run_index = 0;
   for (std::uint32_t job = first_job(); job < cut.num_jobs; job += job_stride()) {
@@ -177,7 +177,7 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
     for (std::uint32_t piece = cut.first_piece(job); piece < end_piece; ++piece) {
       std::int32_t first = 0;
       do {
-        await_fetches<kStages - 1>();
+        wait_for_fetches<kStages - 1>();
         const std::int32_t count = min(num_rows - first, kRowsAtOnce);
 #pragma unroll 1
         for (std::int32_t i = 0; i < count; ++i) {
@@ -186,7 +186,7 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
 #pragma unroll
           for (int v = 0; v < kVectors; ++v)
             values.vectors[v].words = own[stage * kStageVectors + (i * kVectors + v) * 32];
-          if (row.weight == 1.0f)  // as all of token_unique's: a third of the instructions less, for the same bits
+          if (row.weight == 1.0f)  // always so in token_unique: a third fewer instructions for the same bits
             sums.add(values, row.closes, reduce.wire_dtype);
           else
             sums.add(Weighted<In>{values, row.weight}, row.closes, reduce.wire_dtype);
@@ -209,7 +209,7 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
   }
 }
 
-/// Long runs, as starting one costs a warp some time; but enough of them that all warps get about as many.
+/// Runs are long, because starting one costs a warp time, but numerous enough that warps get nearly equal numbers.
 Cut cut_rows(const ReduceRows& reduce, std::size_t element_bytes, std::int32_t sms) {
   constexpr std::int64_t kRunsPerWarp = 8;
   Cut cut{};
@@ -253,7 +253,7 @@ void launch_pipelined(const ReduceRows& reduce, std::int32_t sms, cudaStream_t s
 }
 
 void preload_pipelined_reduce_rows() {
-  if (!has_bulk_copies()) return;  // nor so much shared memory
+  if (!has_bulk_copies()) return;  // such devices don't have as much shared memory either
   for_every_pair_of_elements([](auto in, auto out) {
     check(cudaFuncSetAttribute(pipelined_reduce_rows_kernel<decltype(in), decltype(out)>,
                                cudaFuncAttributeMaxDynamicSharedMemorySize, kWarps * sizeof(Shared)),

@@ -15,10 +15,10 @@ constexpr float kSmallestAmax = 0x1p-100f;
 constexpr std::uint32_t kFourNans = 0x7f7f'7f7fu;
 
 constexpr int kUnit = kQuantisedUnit;
-/// Threads that share a scale, neighbours within a warp.
+/// Threads that share a scale: neighbours within a warp.
 constexpr int kTeam = kScaleBlock / kUnit;
 
-/// Loaded kVector elements at a time; zero beyond the row's end.
+/// The elements of a thread, loaded kVector at a time; zero beyond the row's end.
 template <class In, int kVector>
 struct Unit {
   Elements<In, kVector> vectors[kUnit / kVector];
@@ -32,7 +32,7 @@ struct Unit {
   __device__ In at(int i) const { return vectors[i / kVector].at[i % kVector]; }
 };
 
-/// Bits that order as magnitudes do, with infinity and NaN above all others.
+/// Bits that order like the magnitudes, with infinity and NaN on top.
 template <class In>
 __device__ std::uint32_t magnitude(In value) {
   if constexpr (sizeof(In) == 4)
@@ -48,7 +48,7 @@ __device__ float from_magnitude(std::uint32_t bits) {
     return widen(__builtin_bit_cast(In, static_cast<unsigned short>(bits)));
 }
 
-/// The largest magnitude of a team's elements, on all of its threads.
+/// The largest magnitude of a team's elements; the result is the same on all of its threads.
 template <class In, int kVector>
 __device__ float largest_of_team(const Unit<In, kVector>& unit) {
   std::uint32_t largest = 0;
@@ -72,7 +72,7 @@ struct Quantised {
 template <class In, int kVector>
 __device__ Quantised quantise(const Unit<In, kVector>& unit) {
   const float largest = largest_of_team(unit);
-  const float amax = largest < kSmallestAmax ? kSmallestAmax : largest;  // a NaN stays one
+  const float amax = largest < kSmallestAmax ? kSmallestAmax : largest;  // keeps NaN
   const bool is_finite = isfinite(amax);
   const float factor = __fdiv_rn(kLargestE4m3, amax);
   Quantised result;
@@ -89,7 +89,7 @@ __device__ Quantised quantise(const Unit<In, kVector>& unit) {
 }
 
 template <int kVector>
-__device__ Quantised pass_on(const Unit<std::uint8_t, kVector>& unit, float scale) {
+__device__ Quantised copy_quantised(const Unit<std::uint8_t, kVector>& unit, float scale) {
   Quantised result;
   result.scale = scale;
 #pragma unroll
@@ -101,7 +101,7 @@ __device__ Quantised pass_on(const Unit<std::uint8_t, kVector>& unit, float scal
   return result;
 }
 
-/// A piece of a row, ready to be sent, and where it goes.
+/// A quantised piece of a row, and the rows that receive it.
 struct Piece {
   alignas(16) std::uint8_t elements[kQuantisedPiece];
   float scales[kQuantisedPiece / kScaleBlock];
@@ -109,7 +109,7 @@ struct Piece {
   float* row_scales[Routing::kMaxTopK];
 };
 
-/// A thread per row; false on threads that have none.
+/// Each thread finds one of the token's rows; false on threads without one.
 __device__ bool find_row(const QuantiseRows& quantise, std::int64_t token, std::int64_t first, Piece& piece) {
   const auto i = static_cast<std::int32_t>(threadIdx.x);
   if (i >= quantise.topk) return false;
@@ -129,11 +129,11 @@ __device__ void store_elements(const Piece& piece, std::int32_t num_rows, std::i
   const auto num_words = static_cast<std::int32_t>(count / sizeof(Word));
   for (std::int32_t row = 0; row < num_rows; ++row)
     for (std::int32_t word = threadIdx.x; word < num_words; word += blockDim.x)
-      store_to_leave(reinterpret_cast<Word*>(piece.rows[row]) + word, words[word]);
+      store_evict_first(reinterpret_cast<Word*>(piece.rows[row]) + word, words[word]);
 }
 
-/// One thread per row hands it to the copy engine of the multiprocessor. What was written to shared memory before a
-/// barrier is there: each writer has called publish_to_copies() before it.
+/// One thread per row starts a bulk copy. Before the barrier that precedes this call, each writer of shared memory must
+/// have called publish_to_copies().
 __device__ void copy_elements(const Piece& piece, std::int32_t num_rows, std::int32_t count) {
 #if __CUDA_ARCH__ >= 900
   if (threadIdx.x >= num_rows) return;
@@ -141,7 +141,7 @@ __device__ void copy_elements(const Piece& piece, std::int32_t num_rows, std::in
                "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(piece.elements))), "r"(count)
                : "memory");
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-  // Shared memory ends with the block; what was read from it is written by the end of the kernel, as stores are.
+  // Shared memory must live until it has been read. The writes complete with the kernel, as stores do.
   asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 #else
   store_elements<uint4>(piece, num_rows, count);
@@ -162,7 +162,7 @@ __device__ void store_scales(const Piece& piece, std::int32_t num_rows, std::int
 template <class In, int kVector>
 __global__ void quantise_rows_kernel(const __grid_constant__ QuantiseRows quantise_rows) {
   __shared__ Piece piece;
-  const std::uint32_t stop = *quantise_rows.stop;  // on its way together with the elements
+  const std::uint32_t stop = *quantise_rows.stop;  // loaded concurrently with the elements
   const std::int64_t token = blockIdx.x;
   const std::int64_t first = std::int64_t{blockIdx.y} * kQuantisedPiece;
   const auto count = static_cast<std::int32_t>(min(quantise_rows.hidden - first, std::int64_t{kQuantisedPiece}));
@@ -177,7 +177,7 @@ __global__ void quantise_rows_kernel(const __grid_constant__ QuantiseRows quanti
   if constexpr (std::is_same_v<In, std::uint8_t>) {
     const std::int64_t per_row = scales_per_row(static_cast<std::size_t>(quantise_rows.hidden));
     const std::int64_t first_scale = token * per_row + first / std::int64_t{kScaleBlock};
-    result = pass_on(unit, at < count ? quantise_rows.scales[first_scale + scale] : 0.0f);
+    result = copy_quantised(unit, at < count ? quantise_rows.scales[first_scale + scale] : 0.0f);
   } else {
     result = quantise(unit);
   }
@@ -199,7 +199,7 @@ __global__ void quantise_rows_kernel(const __grid_constant__ QuantiseRows quanti
 
 constexpr int kWide = 8;
 
-/// Calls work(In{}) for what x may be.
+/// Calls work(In{}) for the type of x.
 template <class Work>
 void for_source(DType dtype, const Work& work) {
   if (dtype == fp8_e4m3) return work(std::uint8_t{});

@@ -1,4 +1,4 @@
-// Dispatch in fp8: every token is quantised once and goes, with its scales, into all of its slots.
+// Dispatch in fp8: quantises every token once and stores it, with its scales, in all of its slots.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -13,23 +13,22 @@
 
 namespace shunt::device {
 
-/// Scales and elements are bit for bit those of kernels/fp8.hpp. A block per token and kQuantisedPiece of its elements,
-/// which stores them to one slot after the other: docs/performance.md says why not a block per slot, as in CopyRows.
+/// Scales and elements have the bits of kernels/fp8.hpp. There is one block per token and kQuantisedPiece elements,
+/// which stores to one slot after another; docs/performance.md explains why not one block per slot, as in CopyRows.
 struct QuantiseRows {
-  const std::byte* x;            ///< [tokens, hidden]: f32, bf16, f16; or fp8, which goes as it is
+  const std::byte* x;            ///< [tokens, hidden]: f32, bf16, f16; or fp8, which is copied
   const float* scales;           ///< [tokens, scales_per_row(hidden)]: of fp8 x; else null
   std::byte* const* rows;        ///< [ranks], device: where each rank's rows begin, aligned to 256 bytes
-  std::byte* const* row_scales;  ///< [ranks], device: … and their scales
-  const Term* terms;  ///< [tokens, topk], device: where a token's rows go; null: its one row, to rank 0's slot
-                      ///< of the same number
+  std::byte* const* row_scales;  ///< [ranks], device: where the scales of each rank's rows begin
+  const Term* terms;  ///< [tokens, topk], device: the slots of a token; null: token i has one row, slot i of rank 0
   std::int64_t num_tokens;
   std::int32_t topk;
   std::int64_t hidden;
   DType x_dtype;
-  const std::uint32_t* stop;  ///< device: nothing is done where it is set
+  const std::uint32_t* stop;  ///< device; if the word is not 0, the kernel does nothing
 };
 
-/// Every token once, into the row of its number. `to`, device: where rows and their scales begin.
+/// Quantises token i to row i. to: device, the start of the rows and of their scales.
 inline QuantiseRows quantise_tokens(const ConstTensor& x, std::byte* const* to, const std::uint32_t* stop) {
   return {.x = x.data,
           .scales = nullptr,
@@ -46,16 +45,16 @@ inline QuantiseRows quantise_tokens(const ConstTensor& x, std::byte* const* to, 
 void launch(const QuantiseRows& quantise, cudaStream_t stream);
 void preload_quantise_rows();
 
-/// Elements that a block holds in shared memory; whole blocks of elements that share a scale.
+/// Elements that a block holds in shared memory; a multiple of the elements that share a scale.
 inline constexpr std::int32_t kQuantisedPiece = 8192;
 static_assert(kQuantisedPiece % kScaleBlock == 0);
 
-/// Elements of a thread, neighbours that become one word of 16 bytes.
+/// Elements of a thread; contiguous, 16 bytes once quantised.
 inline constexpr std::int32_t kQuantisedUnit = 16;
 
 struct QuantiseGeometry {
-  std::int32_t threads;  ///< of a block; also one per row at least
-  std::int32_t pieces;   ///< of a row
+  std::int32_t threads;  ///< of a block; at least one per row
+  std::int32_t pieces;   ///< per token
 };
 
 constexpr QuantiseGeometry quantise_geometry(std::int64_t hidden) {

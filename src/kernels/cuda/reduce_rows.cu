@@ -13,27 +13,27 @@
 namespace shunt::device {
 namespace {
 
-/// Rows in flight per thread: as many as most models' top-k.
+/// Rows in flight per thread; most models' top-k.
 constexpr int kRowsAtOnce = 8;
 
-/// Of a block; more rows' worth of elements are taken in turns.
+/// Upper bound on the threads of a block; longer rows are processed in several passes.
 constexpr int kMostThreads = 256;
 
-/// Blocks that fit on a multiprocessor: what a thread has in flight takes its registers.
+/// Blocks that fit on a multiprocessor, limited by the registers for the rows in flight.
 template <int kInFlight>
 constexpr int kBlocks = kInFlight <= 2 ? 8 : 4;
 
-/// Elements whose sums a thread holds at a time. Few, so that registers are left for rows in flight.
+/// Elements whose sums a thread holds at a time; few, to leave registers for rows in flight.
 template <int kCount>
 constexpr int kSumsAtOnce = kCount < 4 ? kCount : 4;
 
-/// A term and its row as a block keeps them; the row is null where the token has no such term.
+/// A term and its row, in shared memory; row is null if the token has no such term.
 template <class In, int kCount>
 struct Summand {
   Term term;
   const PackedElements<In, kCount>* row;
 
-  /// `stop` is on its way together with the term, which means nothing where it is set: the plan has failed.
+  /// stop: loaded concurrently with the term, which is invalid if it is not 0, because the plan has failed.
   __device__ void read(const ReduceRows& reduce, std::int64_t token, std::int32_t i, std::uint32_t stop) {
     row = nullptr;
     if (token >= reduce.num_tokens || i >= reduce.topk) return;
@@ -45,8 +45,8 @@ struct Summand {
   }
 };
 
-/// For top-k up to kRows. A block takes kTokens tokens at once, so that few rows per token keep as many loads in flight
-/// as many do, and the loads that lead to a row are paid once.
+/// For top-k up to kRows. A block handles kTokens tokens at once, so that few rows per token keep as many loads in
+/// flight as many do, and the dependent loads before a row's address are overlapped.
 template <class In, class Out, int kCount, int kRows, int kTokens>
 __global__ void __launch_bounds__(kMostThreads, kBlocks<kRows * kTokens>) reduce_rows_kernel(ReduceRows reduce) {
   using Input = PackedElements<In, kCount>;
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(kMostThreads, kBlocks<kRows * kTokens>) reduce
   }
 }
 
-/// For any top-k: a block per token, its rows a batch at a time.
+/// For any top-k: one block per token, in batches of its rows.
 template <class In, class Out, int kCount>
 __global__ void __launch_bounds__(kMostThreads, kBlocks<kRowsAtOnce>) reduce_many_rows_kernel(ReduceRows reduce) {
   using Input = PackedElements<In, kCount>;
@@ -128,11 +128,11 @@ __global__ void __launch_bounds__(kMostThreads, kBlocks<kRowsAtOnce>) reduce_man
   }
 }
 
-/// Elements per access: 16 bytes of the rows, or one where rows are not aligned to that.
+/// Elements per access: 16 bytes, or one element if rows are not aligned to that.
 template <class In>
 constexpr int kWide = 16 / sizeof(In);
 
-/// A kernel, how many rows of a token it sums, and how many tokens each of its blocks takes.
+/// A kernel, the rows per token that it can sum, and the tokens per block.
 struct Variant {
   void (*kernel)(ReduceRows);
   int rows;
@@ -141,7 +141,7 @@ struct Variant {
 
 template <class In, class Out>
 constexpr Variant kNarrow{reduce_many_rows_kernel<In, Out, 1>, Routing::kMaxTopK, 1};
-/// The first that has room for the top-k is the fastest; docs/performance.md has the figures.
+/// The first variant with enough rows for the top-k is the fastest; docs/performance.md has the figures.
 template <class In, class Out>
 constexpr std::array kVariants{Variant{reduce_rows_kernel<In, Out, kWide<In>, 1, 2>, 1, 2},
                                Variant{reduce_rows_kernel<In, Out, kWide<In>, 2, 2>, 2, 2},

@@ -1,4 +1,4 @@
-// Gradient of combine's rows: every token's gradient, times a weight, into a slot.
+// Gradient of combine's rows: multiplies every token's gradient by a weight and stores it in a slot.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,7 +11,7 @@
 
 namespace shunt::device {
 
-/// out[slot][i] = round(weight × x[token][i]). A block per segment; those whose token is −1 are passed over.
+/// out[slot][i] = round(weight × x[token][i]). One block per segment; those with token −1 are skipped.
 struct ScaleRows {
   const std::byte* x;       ///< [tokens, hidden]
   std::byte* const* out;    ///< [ranks], device: where each rank's rows begin, aligned to 256 bytes
@@ -20,7 +20,7 @@ struct ScaleRows {
   std::int64_t hidden;
   DType x_dtype;
   DType out_dtype;
-  const std::uint32_t* stop;  ///< device: nothing is done where it is set
+  const std::uint32_t* stop;  ///< device; if the word is not 0, the kernel does nothing
 };
 
 void launch(const ScaleRows& scale, cudaStream_t stream);

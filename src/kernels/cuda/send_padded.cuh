@@ -1,4 +1,4 @@
-// What the blocks of a dispatch without a plan do.
+// Device functions of a dispatch without a plan.
 #pragma once
 
 #include "kernels/cuda/access.cuh"
@@ -8,7 +8,7 @@
 
 namespace shunt::device {
 
-/// A copy of an expert, and where its rank takes rows in: null where there is no such expert or its rank is left out.
+/// A copy of an expert, and the address of its rank's rows: null if there is no such expert or its rank is left out.
 struct ExpertCopy {
   std::int32_t physical;
   std::int32_t rank;
@@ -17,8 +17,8 @@ struct ExpertCopy {
   __device__ explicit operator bool() const { return rows != nullptr; }
 };
 
-/// Whether no choice before names the same expert for the same token: else the entry is dropped, or there would be more
-/// rows than room. A token's entries are in the cache by now.
+/// True if no earlier choice of the token names the same expert; repeated entries are dropped, as there is no slot for
+/// them. The token's entries are in the cache by then.
 __device__ inline bool is_first_mention(const SendPadded& send, std::int32_t entry, std::int32_t expert) {
   bool is_first = true;
   for (std::int32_t other = entry / send.topk * send.topk; other < entry; ++other)
@@ -33,14 +33,14 @@ __device__ inline ExpertCopy copy_of(const SendPadded& send, std::int32_t expert
   return {physical, rank, send.rows[rank]};
 }
 
-/// A token's choices as its block keeps them in shared memory.
+/// A token's choices, in its block's shared memory.
 struct PaddedChoices {
   std::int32_t rank[Routing::kMaxTopK];
   std::int32_t key[Routing::kMaxTopK];  ///< −1: dropped
   std::int32_t slot[Routing::kMaxTopK];
   std::byte* rows[Routing::kMaxTopK];
 
-  /// Its slot is as if no token before had the same expert.
+  /// Sets the choice's slot to that of the first token with this expert.
   __device__ void set(const SendPadded& send, std::int32_t choice, std::int32_t expert) {
     const ExpertCopy copy = copy_of(send, expert);
     rank[choice] = copy.rank;
@@ -52,12 +52,12 @@ struct PaddedChoices {
         ((copy.physical - send.map.first_of_rank[copy.rank]) * send.map.num_ranks + send.self) * send.max_tokens;
   }
 
-  /// An earlier token names the same expert, so its row stands before.
-  __device__ void make_room(std::int32_t choice) {
+  /// Moves the slot by one, for an earlier token with the same expert.
+  __device__ void skip_row(std::int32_t choice) {
     if (key[choice] >= 0) atomicAdd(&slot[choice], 1);
   }
 
-  /// In the order in which rows are summed; choices that were dropped end the list.
+  /// Writes the choice's term in summation order; dropped choices end the list.
   __device__ void write_term(const SendPadded& send, std::int32_t token, std::int32_t choice) const {
     std::int32_t before = 0, all = 0, next = -1;
     for (std::int32_t other = 0; other < send.topk; ++other) {
@@ -82,8 +82,8 @@ struct PaddedChoices {
   }
 };
 
-/// Called by a whole block; `choice_of` has a word per expert. The row is read once, and on its way while slots are
-/// found. Nothing is written where `stop` is set, a value that may be on its way too.
+/// Executed by a whole block. choice_of: a word per expert. The row is read once, and is in flight while slots are
+/// computed. If `stop` is not 0, nothing is written; its value may be in flight too.
 template <class Word>
 __device__ void send_token(const SendPadded& send, std::int32_t token, std::int32_t* choice_of, std::int32_t num_words,
                            std::uint32_t stop) {
@@ -125,7 +125,7 @@ __device__ void send_token(const SendPadded& send, std::int32_t token, std::int3
     for (std::int32_t i = 0; i < kEntriesAtOnce; ++i) {
       const std::int32_t choice = is_expert(earlier[i]) ? choice_of[earlier[i]] : -1;
       const std::int32_t entry = begin + i * static_cast<std::int32_t>(blockDim.x);
-      if (choice >= 0 && is_first_mention(send, entry, earlier[i])) choices.make_room(choice);
+      if (choice >= 0 && is_first_mention(send, entry, earlier[i])) choices.skip_row(choice);
     }
   }
   __syncthreads();
@@ -137,7 +137,7 @@ __device__ void send_token(const SendPadded& send, std::int32_t token, std::int3
       auto* to = reinterpret_cast<Word*>(choices.rows[choice] + choices.slot[choice] * send.row_bytes);
 #pragma unroll
       for (std::int32_t i = 0; i < kAccessesPerThread; ++i)
-        if (const std::int32_t word = begin + i * blockDim.x; word < num_words) store_to_leave(to + word, words[i]);
+        if (const std::int32_t word = begin + i * blockDim.x; word < num_words) store_evict_first(to + word, words[i]);
     }
   }
   const float* const scales = send.scales + token * send.num_scales;
@@ -152,9 +152,9 @@ __device__ void send_token(const SendPadded& send, std::int32_t token, std::int3
     choices.write_term(send, token, choice);
 }
 
-/// Called by a whole block; `histogram` has a word per physical expert. Tells every rank that takes part; those that
-/// are left out have sent nothing to this one. `stop` as in send_token().
-__device__ inline void tell_counts(const SendPadded& send, std::int32_t* histogram, std::uint32_t stop) {
+/// Writes the counts to every rank that takes part, and zero counts for ranks that are left out, which have sent
+/// nothing. Executed by a whole block. histogram: a word per physical expert. stop: as in send_token().
+__device__ inline void publish_counts(const SendPadded& send, std::int32_t* histogram, std::uint32_t stop) {
   for (std::int32_t expert = threadIdx.x; expert < send.map.num_physical; expert += blockDim.x) histogram[expert] = 0;
   __syncthreads();
   for (std::int32_t entry = threadIdx.x; entry < send.num_tokens * send.topk; entry += blockDim.x) {

@@ -1,5 +1,5 @@
-// Dispatch of few tokens without a plan: a slot follows from (expert, source, how many tokens before). The kernel is
-// the engine's, as its last block meets the other ranks.
+// Dispatch of few tokens without a plan: a slot follows from expert, source and the number of earlier tokens. The
+// kernel itself is in the engine, because its last block takes part in the barrier with the other ranks.
 #pragma once
 
 #include <cstddef>
@@ -10,13 +10,13 @@
 
 namespace shunt::device {
 
-/// A block per token finds its slots by looking at the tokens before, while its row is on its way; one block more
-/// counts rows for the receivers. The counts of sources that are left out are set to 0.
+/// One block per token computes its slots from the preceding tokens, while its row is in flight; one more block counts
+/// rows for the receivers. The counts of sources that are left out are set to 0.
 struct SendPadded {
-  MapTables map;                ///< without copies: where experts have several, `experts` are those chosen
+  MapTables map;                ///< without copies: if experts have several, `experts` holds the chosen copies
   const std::byte* x;           ///< [tokens, row_bytes]
   const float* scales;          ///< [tokens, num_scales]: of fp8 x
-  const std::int32_t* experts;  ///< [tokens, topk]; dropped where out of range, or named before
+  const std::int32_t* experts;  ///< [tokens, topk]; entries that are out of range or repeated are dropped
   const float* weights;         ///< [tokens, topk]; null: all 1
   std::int32_t num_tokens;
   std::int32_t max_tokens;
@@ -26,17 +26,18 @@ struct SendPadded {
   std::int32_t num_scales;  ///< per row; 0: none
   bool flat;                ///< rows are summed without partial sums
 
-  /// [ranks], device: [local experts, ranks, max_tokens] rows, aligned to 256 bytes; null: what goes there is dropped
+  /// [ranks], device: [local experts, ranks, max_tokens] rows, aligned to 256 bytes; null: rows for the rank are
+  /// dropped
   std::byte* const* rows;
-  float* const* row_scales;     ///< [ranks], device: … and their scales
+  float* const* row_scales;     ///< [ranks], device: the scales of these rows
   std::int32_t* const* counts;  ///< [ranks], device: [local experts, ranks]
-  Term* terms;                  ///< [tokens, topk]: where the rows went, for combine
-  const std::uint32_t* stop;    ///< device: nothing is done where it is set
+  Term* terms;                  ///< [tokens, topk]: the slots of the rows, for combine
+  const std::uint32_t* stop;    ///< device; if the word is not 0, the kernel does nothing
 
   [[nodiscard]] constexpr std::int32_t num_blocks() const { return num_tokens + 1; }
 };
 
-/// Experts whose rows a block can count.
+/// Upper bound on the experts whose rows a block can count.
 inline constexpr std::int32_t kMostPaddedExperts = 8192;
 
 }  // namespace shunt::device

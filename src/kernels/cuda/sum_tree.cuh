@@ -7,8 +7,8 @@
 
 namespace shunt::device {
 
-/// Sums of one level of the tree. Starting from −0 is starting from the first term: −0 + x is x, bit for bit. Terms are
-/// anything with an index.
+/// Sums at one level of the tree. Starting from −0 is the same as starting from the first term: −0 + x is x, bit for
+/// bit. Terms are anything with an index operator.
 template <int kCount>
 struct Sum {
   float at[kCount];
@@ -34,7 +34,7 @@ template <int kCount>
 struct SumTree {
   Sum<kCount> rank, node, total;
 
-  /// Of a row that a thread has loaded, the elements from `first` on. The term is the same for all threads of a block.
+  /// Adds elements `first` and following of a loaded row. The term is the same for all threads of a block.
   template <class Row>
   __device__ void add(const Term& term, const Row& row, int first, DType wire) {
     float weighted[kCount];
@@ -46,7 +46,7 @@ struct SumTree {
     rank.restart();
   }
 
-  /// The sum of a rank is complete; `closes` says what else is.
+  /// Adds a completed rank sum; `closes` tells which other sums are complete.
   template <class Sums>
   __device__ void add_rank(const Sums& sums, std::int32_t closes, DType wire) {
     node.add(sums);
@@ -59,12 +59,12 @@ struct SumTree {
   }
 };
 
-/// The same sums with fewer instructions and more branches, for kernels that compute rather than wait: most ranks have
-/// one or two rows, and nothing is added to nothing.
+/// The same sums with fewer instructions and more branches, for kernels that are bound by instructions, not by memory:
+/// most ranks have one or two rows, and additions to empty sums are skipped.
 template <int kCount>
-struct SparingSumTree {
+struct SkippingSumTree {
   SumTree<kCount> tree;
-  bool is_rank_open = false;  // else its sum has no terms, and what it holds means nothing
+  bool is_rank_open = false;  // else the rank sum has no terms, and its value is unspecified
 
   /// `closes` is the same for all threads of a warp.
   template <class Terms>

@@ -1,6 +1,6 @@
 #include "core/cuda/check.hpp"
+#include "kernels/cuda/element_types.hpp"
 #include "kernels/cuda/geometry.hpp"
-#include "kernels/cuda/widths.hpp"
 #include "kernels/cuda/zero_padding.hpp"
 
 namespace shunt::device {

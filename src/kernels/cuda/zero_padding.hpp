@@ -1,4 +1,4 @@
-// Zeros between the blocks of aligned experts.
+// Zeroes the gaps between the aligned blocks of experts.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -14,7 +14,7 @@ struct ZeroPadding {
   const std::int32_t* counts;   ///< [experts], device: rows that are not padding
   std::int32_t num_experts;
   std::size_t row_bytes;
-  const std::uint32_t* stop;  ///< device: nothing is done where it is set
+  const std::uint32_t* stop;  ///< device; if the word is not 0, the kernel does nothing
 };
 
 void launch(const ZeroPadding& padding, cudaStream_t stream);

@@ -18,7 +18,7 @@ memory::data_type type_of(DType dtype) { return dtype == bf16 ? memory::data_typ
 }  // namespace
 
 struct Gemm::Impl {
-  /// oneDNN compiles its kernels for one number of rows, in a tenth of a millisecond.
+  /// A kernel for one number of rows, which oneDNN compiles in a tenth of a millisecond.
   struct Kernel {
     dnnl::matmul::primitive_desc description;
     dnnl::matmul matmul;
@@ -52,7 +52,7 @@ std::string Gemm::library() {
   return fmt::format("oneDNN {}.{}.{}", version->major, version->minor, version->patch);
 }
 
-// Without the instructions oneDNN emulates bf16, slower than f32.
+// Without the instructions, oneDNN emulates bf16, which is slower than f32.
 bool Gemm::has(DType dtype) {
   if (dtype == f32) return true;
   const int isa = static_cast<int>(dnnl::get_effective_cpu_isa());
@@ -68,7 +68,7 @@ Gemm::~Gemm() = default;
 Gemm::Gemm(Gemm&&) noexcept = default;
 
 void Gemm::run(const std::byte* x, const std::byte* w, std::byte* y, std::int64_t rows) {
-  const OneThread one_thread;  // a kernel keeps the number of threads it was made for
+  const OneThread one_thread;  // a kernel keeps the number of threads with which it was made
   try {
     const Impl::Kernel& kernel = impl_->kernel_for(rows);
     const auto memory_of = [&](const memory::desc& description, const std::byte* data) {

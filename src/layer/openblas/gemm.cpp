@@ -27,7 +27,7 @@ bool Gemm::has(DType dtype) { return dtype == f32; }
 
 Gemm::Gemm(DType dtype, std::int64_t inputs, std::int64_t outputs) {
   SHUNT_CHECK(has(dtype));
-  // OpenBLAS's threads are the process's, not the caller's; which variant is loaded is the system's choice.
+  // OpenBLAS's number of threads is per process, not per caller; the system selects the loaded variant.
   if (openblas_get_parallel() != OPENBLAS_SEQUENTIAL) openblas_set_num_threads(1);
   impl_ = std::make_unique<Impl>(Impl{static_cast<blasint>(inputs), static_cast<blasint>(outputs)});
 }
@@ -35,8 +35,8 @@ Gemm::~Gemm() = default;
 Gemm::Gemm(Gemm&&) noexcept = default;
 
 void Gemm::run(const std::byte* x, const std::byte* w, std::byte* y, std::int64_t rows) {
-  const OneThread one_thread;  // the OpenMP variant asks for the caller's number at every call
-  // The sequential variant shares buffers between threads: ranks that are threads compute one after the other there.
+  const OneThread one_thread;  // the OpenMP variant reads the caller's number at every call
+  // The sequential variant shares buffers between threads, so ranks that are threads compute one after another.
   static std::mutex one_caller;
   std::unique_lock lock(one_caller, std::defer_lock);
   if (openblas_get_parallel() == OPENBLAS_SEQUENTIAL) lock.lock();

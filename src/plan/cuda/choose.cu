@@ -9,12 +9,12 @@
 namespace shunt::device {
 namespace {
 
-constexpr int kThreads = 128;  // a warp per scheduler: small batches spread over multiprocessors
+constexpr int kThreads = 128;  // a warp per scheduler, so that small batches spread over multiprocessors
 constexpr int kWarp = 32;
 constexpr unsigned kAllLanes = 0xffff'ffffu;
 
-/// The copies of one expert. The first are in registers, all loaded at once: loads within a token's turns would follow
-/// each other, and a choice is all latency.
+/// The copies of one expert. The first few are loaded into registers at once: loads in the loop over a token's experts
+/// would be serialised, and the time of a choice is all latency.
 class LoadedCopies {
  public:
   __device__ LoadedCopies(const CopyTables::Copy* all, std::int32_t num) : all_(all), num_(num) {
@@ -22,14 +22,14 @@ class LoadedCopies {
 #pragma unroll
     for (int i = 0; i < kLoaded; ++i) {
       loaded_[i] = all[i < num ? i : 0];
-      if (i >= num) loaded_[i].share = 0;  // as good as the first, and never drawn
+      if (i >= num) loaded_[i].share = 0;  // a duplicate of the first copy, with no share, so never chosen
     }
   }
 
-  /// As choose_copy(), if there are several.
+  /// As choose_copy(), for two or more copies.
   __device__ CopyTables::Copy choose(std::uint32_t drawn, std::int32_t source, const NeededBits& needed) const {
     if (num_ > kLoaded) return choose_copy(all_, num_, drawn, source, needed);
-    // By its number: registers have no addresses.
+    // By index, because registers have no addresses.
     const auto index = &choose_copy(loaded_, kLoaded, drawn, source, needed) - loaded_;
     CopyTables::Copy chosen = loaded_[0];
 #pragma unroll
@@ -46,7 +46,7 @@ class LoadedCopies {
   CopyTables::Copy loaded_[kLoaded];
 };
 
-/// The value of the lane whose number differs in these bits.
+/// The value of the lane whose index differs in these bits.
 template <class T>
 __device__ T from_partner(T value, int bits) {
   struct Words {
@@ -58,10 +58,10 @@ __device__ T from_partner(T value, int bits) {
   return __builtin_bit_cast(T, words);
 }
 
-/// How the expert of a lane's choice compares with the others of its token.
+/// Comparison of a lane's expert with the other experts of its token.
 struct Comparison {
-  bool is_repeated = false;    ///< an earlier choice names it
-  unsigned smaller_lanes = 0;  ///< a bit per lane of the warp: those of the token with a smaller expert
+  bool is_repeated = false;    ///< an earlier choice of the token names the same expert
+  unsigned smaller_lanes = 0;  ///< bit mask of the warp's lanes that hold a smaller expert of this token
 };
 
 template <int kLanes>
@@ -76,8 +76,8 @@ __device__ Comparison compare_within_token(std::int32_t expert, int choice, int 
   return result;
 }
 
-/// choose_copies() with kLanes lanes per token, one per choice; at most NeededBits::kMaxRanks ranks. Lanes without a
-/// choice or a token stay to the end, as all lanes of a warp exchange values together.
+/// choose_copies() with kLanes lanes per token, one per choice, for at most NeededBits::kMaxRanks ranks. Lanes without
+/// a choice or a token stay active to the end, because all lanes of a warp take part in the shuffles.
 template <int kLanes>
 __global__ void __launch_bounds__(kThreads) choose_kernel(const __grid_constant__ RoutingView routing,
                                                           const __grid_constant__ MapTables map, std::int32_t* copies) {
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kThreads) choose_kernel(const __grid_constant_
 
   const int lane = threadIdx.x % kWarp;
   const int first_lane = lane - choice;
-  const Comparison compared = compare_within_token<kLanes>(expert, choice, first_lane);  // while its record is loaded
+  const Comparison compared = compare_within_token<kLanes>(expert, choice, first_lane);  // overlaps the loads above
   const bool is_served = is_known && !compared.is_repeated;
   const LoadedCopies loaded(map.copies.copies + begin, end - begin);
   std::uint32_t hash = is_served ? of_expert.hash : 0;
@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(kThreads) choose_kernel(const __grid_constant_
     needed.add(from_partner(needed, half));
   }
 
-  // Bits of all lanes of the warp, the same on each: tokens that are done wait for the others.
+  // Lanes that still need a copy; the same mask on all lanes, so that finished tokens wait for the others.
   unsigned pending = __ballot_sync(kAllLanes, is_served && chosen < 0);
   const unsigned lanes_of_token = kAllLanes >> (kWarp - kLanes) << first_lane;
   while (pending != 0) {
@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(kThreads) choose_kernel(const __grid_constant_
       rank = copy.rank;
       node = copy.node;
     }
-    // A token that is done has no next lane, takes what any other has, and needs it no more.
+    // A finished token has no next lane. It receives some other lane's value, which it no longer reads.
     const int next_lane = __ffs(next & lanes_of_token) - 1;
     rank = __shfl_sync(kAllLanes, rank, next_lane);
     node = __shfl_sync(kAllLanes, node, next_lane);
@@ -136,8 +136,8 @@ __global__ void __launch_bounds__(kThreads) choose_kernel(const __grid_constant_
 
 constexpr int kThreadsAlone = 32;
 
-/// A thread per token, for any number of ranks and choices. Lists are in shared memory: for local memory the first
-/// launch might wait for the whole device, where kernels of peers may wait for this one.
+/// One thread per token, for any number of ranks and choices. The lists are in shared memory: the first launch of a
+/// kernel with local memory can wait for the whole device, where kernels of peers may be waiting for this one.
 __global__ void __launch_bounds__(kThreadsAlone)
     choose_alone_kernel(const __grid_constant__ RoutingView routing, const __grid_constant__ MapTables map,
                         std::int32_t* copies) {
@@ -160,7 +160,7 @@ __global__ void __launch_bounds__(kThreadsAlone)
                 [&](std::int32_t choice, std::int32_t copy) { chosen[choice] = copy; });
 }
 
-/// A kernel, its threads per block, and how many of them it takes per token.
+/// A kernel, its lanes per token, and its threads per block.
 struct Variant {
   void (*kernel)(RoutingView, MapTables, std::int32_t*);
   int lanes;
@@ -168,7 +168,7 @@ struct Variant {
 };
 
 constexpr Variant kAlone{choose_alone_kernel, 1, kThreadsAlone};
-/// The first that has a lane for each choice leaves the fewest idle.
+/// Ascending; the first variant with a lane for each choice leaves the fewest lanes idle.
 constexpr std::array kVariants{Variant{choose_kernel<1>, 1},   Variant{choose_kernel<2>, 2},
                                Variant{choose_kernel<4>, 4},   Variant{choose_kernel<8>, 8},
                                Variant{choose_kernel<16>, 16}, Variant{choose_kernel<32>, 32}};

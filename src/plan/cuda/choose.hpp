@@ -1,4 +1,4 @@
-// Before tokens are counted or sent, where experts have several copies: which of them serve each token.
+// Chooses the copies of experts that serve each token; runs before counting if experts have several copies.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -8,7 +8,7 @@
 
 namespace shunt::device {
 
-/// copies: [tokens, topk], device: physical experts; −1 where the routing names none, or one that it named before.
+/// copies: [tokens, topk], device: physical experts; −1 where the routing drops an expert or repeats one.
 void launch_choose(const RoutingView& routing, const MapTables& map, std::int32_t* copies, cudaStream_t stream);
 
 void preload_choose();

@@ -1,5 +1,6 @@
-#include "core/cuda/check.hpp"
 #include "plan/cuda/count.hpp"
+
+#include "core/cuda/check.hpp"
 #include "plan/cuda/tile.cuh"
 
 namespace shunt::device {
@@ -38,6 +39,46 @@ void preload_count() {
   check(cudaFuncSetAttribute(count_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              static_cast<int>(most_tile_bytes())),
         "load the counting");
+}
+
+namespace {
+
+__global__ void __launch_bounds__(kThreads) clamp_kernel(const __grid_constant__ Clamp clamp) {
+  extern __shared__ std::uint32_t bits[];
+  if (*clamp.stop != 0) return;
+  Tile tile(clamp.routing, clamp.map, bits);
+  tile.clear();
+  __syncthreads();
+  tile.for_entries([&](const Tile::Entry& entry) {
+    if (entry.expert >= 0) tile.mark(entry);
+  });
+  __syncthreads();
+  const std::uint32_t* before_tile = clamp.plan.tile_counts + std::int64_t{blockIdx.x} * clamp.map.num_columns();
+  std::int32_t* experts = clamp.experts + tile.first_token() * clamp.routing.topk;
+  std::int32_t* copies = clamp.copies ? clamp.copies + tile.first_token() * clamp.routing.topk : nullptr;
+  tile.for_entries([&](const Tile::Entry& entry) {
+    const std::int32_t expert = entry.expert;
+    const bool is_kept =
+        expert >= 0 && static_cast<std::int32_t>(before_tile[expert]) + tile.rank_in_column(expert, entry.index) <
+                           clamp.plan.kept[expert];
+    experts[entry.index] = is_kept ? entry.named : -1;
+    if (copies && !is_kept) copies[entry.index] = -1;
+  });
+}
+
+}  // namespace
+
+void launch(const Clamp& clamp, cudaStream_t stream) {
+  const auto tiles = static_cast<unsigned>((clamp.routing.num_tokens + kTileTokens - 1) / kTileTokens);
+  if (tiles == 0) return;
+  clamp_kernel<<<tiles, kThreads, static_cast<unsigned>(clamp.map.num_columns()) * kTileWords * 4, stream>>>(clamp);
+  check(cudaGetLastError(), "start to clamp a routing");
+}
+
+void preload_clamp() {
+  check(cudaFuncSetAttribute(clamp_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(most_tile_bytes())),
+        "load the clamping");
 }
 
 }  // namespace shunt::device

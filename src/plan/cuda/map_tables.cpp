@@ -28,7 +28,7 @@ std::vector<std::int32_t> sum_order(const ExpertMap& map, const Topology& topolo
 template <class T>
 void MapWords::add(const std::vector<T>& table) {
   constexpr std::size_t kWords = sizeof(T) / sizeof(std::int32_t);
-  words_.resize((words_.size() + kWords - 1) / kWords * kWords);  // aligned to its elements
+  words_.resize((words_.size() + kWords - 1) / kWords * kWords);  // aligns the table to its elements
   begins_.push_back(words_.size());
   for (const T& element : table) {
     const auto words = std::bit_cast<std::array<std::int32_t, kWords>>(element);

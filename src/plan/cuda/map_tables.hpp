@@ -1,4 +1,4 @@
-// From an expert map to the tables that kernels read.
+// Converts an expert map to the tables that kernels read.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@ namespace shunt::device {
 
 class MapWords {
  public:
-  /// `flat`: rows are summed by ascending logical expert, else along the tree.
+  /// flat: rows are summed by ascending logical expert; otherwise along the reduction tree.
   MapWords(const ExpertMap& map, const Topology& topology, bool flat);
 
   [[nodiscard]] const std::vector<std::int32_t>& words() const { return words_; }
-  /// Where the words lie on the device, aligned to 16 bytes.
+  /// The tables, given the device address of a copy of words(), aligned to 16 bytes.
   [[nodiscard]] MapTables at(const std::int32_t* device) const;
 
  private:
@@ -27,7 +27,7 @@ class MapWords {
   std::int32_t num_physical_;
   std::int32_t num_ranks_;
   std::vector<std::int32_t> words_;
-  std::vector<std::size_t> begins_;  // of the tables
+  std::vector<std::size_t> begins_;  // first word of each table
 };
 
 }  // namespace shunt::device

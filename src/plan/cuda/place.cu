@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kThreads = 512;
 
-/// A tile's entries in shared memory, with what is known of their tokens' other entries.
+/// A tile's entries in shared memory, and the relations between the entries of each token.
 template <bool kUnique>
 class Placement {
  public:
@@ -22,7 +22,7 @@ class Placement {
         leaders_(reinterpret_cast<std::uint32_t*>(slot_) + kTileTokens * place.routing.topk),
         expert_(reinterpret_cast<std::uint16_t*>(leaders_ + kTileTokens * place.routing.topk / 32)) {}
 
-  /// Reads the entries and finds the place of each column's first row in the tile's list of segments.
+  /// Reads the entries and computes the index of each column's first row in the tile's list of segments.
   __device__ void read() {
     tile_.clear();
     __syncthreads();
@@ -47,13 +47,13 @@ class Placement {
     } else {
       write_terms();
     }
-    // What the tile's list could hold and does not.
+    // Marks the unused rest of the tile's segments.
     const std::int32_t most = tile_.num_tokens() * place_.shape.rows_per_token();
     for (std::int32_t i = num_rows_ + static_cast<std::int32_t>(threadIdx.x); i < most; i += kThreads)
       segments()[i] = kNothing;
   }
 
-  /// Padding of this rank's own map; a block of its own does it.
+  /// Fills the padding of this rank's own maps; executed by an extra block.
   __device__ void write_padding() const {
     std::int32_t* const maps = maps_of(place_.routing.self);
     for (std::int32_t local = 0; local < place_.shape.num_local; ++local)
@@ -66,7 +66,7 @@ class Placement {
   static constexpr std::uint32_t kDropped = 0xffff'ffffu;
   static constexpr Segment kNothing{-1, -1, -1, 0.0f};
 
-  /// The first of a token's entries on a rank stands for the row there.
+  /// Marks the first of a token's entries on each rank as the leader, which writes the unique row.
   __device__ void find_leaders() {
     const std::int32_t num_words = kTileTokens * place_.routing.topk / 32;
     for (std::int32_t i = threadIdx.x; i < num_words; i += kThreads) leaders_[i] = 0;
@@ -74,8 +74,8 @@ class Placement {
     for (std::int32_t entry = threadIdx.x; entry < tile_.num_entries(); entry += kThreads) {
       if (is_dropped(entry)) continue;
       const std::int32_t rank = rank_of(entry);
-      const Standing among = standing(entry, [&](std::int32_t other) { return rank_of(other) == rank; });
-      if (among.before == 0) atomicOr(&leaders_[entry / 32], 1u << (entry % 32));
+      const Position position = position_of(entry, [&](std::int32_t other) { return rank_of(other) == rank; });
+      if (position.before == 0) atomicOr(&leaders_[entry / 32], 1u << (entry % 32));
     }
     __syncthreads();
   }
@@ -103,7 +103,7 @@ class Placement {
         place_.plan.tile_counts[std::int64_t{blockIdx.x} * place_.map.num_columns() + column]);
   }
 
-  /// Slots in expert-major order and, unless rows are unique, the segments that lead there.
+  /// Computes slots in expert-major order and, unless rows are unique, writes the segments with these slots.
   __device__ void find_slots() {
     for (std::int32_t entry = threadIdx.x; entry < tile_.num_entries(); entry += kThreads) {
       if (is_dropped(entry)) continue;
@@ -128,7 +128,7 @@ class Placement {
     return entry - tile_.token_of(entry) * place_.routing.topk;
   }
   __device__ bool is_dropped(std::int32_t entry) const { return order_[entry] == kDropped; }
-  // Of entries that name an expert.
+  // Requires an entry that is not dropped.
   __device__ std::int32_t rank_of(std::int32_t entry) const {
     return static_cast<std::int32_t>(order_[entry] & 0xffffu);
   }
@@ -146,7 +146,7 @@ class Placement {
     return reinterpret_cast<std::int32_t*>(place_.unique_maps[rank]);
   }
 
-  /// What ends with a term whose successor in the token's sum has this rank; −1: it has none.
+  /// What a term closes, given its rank and the rank of the next term in the token's sum (−1: none).
   __device__ std::int16_t closes(std::int32_t rank, std::int32_t next_rank) const {
     const std::int32_t node = place_.map.node_of[rank];
     const bool is_home = place_.flat || node == place_.map.node_of[place_.routing.self];
@@ -158,18 +158,18 @@ class Placement {
     return static_cast<std::int16_t>(what);
   }
 
-  /// An entry among those of its token that were not dropped, in the order of sums.
-  struct Standing {
+  /// Position of an entry position the token's selected entries that were not dropped, in summation order.
+  struct Position {
     std::int32_t before = 0;
     std::int32_t all = 0;
     std::int32_t next_rank = -1;
   };
   template <class Counts>
-  __device__ Standing standing(std::int32_t entry, const Counts& counts) const {
+  __device__ Position position_of(std::int32_t entry, const Counts& counts) const {
     const std::uint32_t own = order_[entry];
     const std::int32_t first = entry - choice_of(entry);
     std::uint32_t next = kDropped;
-    Standing result;
+    Position result;
 #pragma unroll 4
     for (std::int32_t other = first; other < first + place_.routing.topk; ++other) {
       const std::uint32_t order = order_[other];
@@ -185,34 +185,34 @@ class Placement {
   __device__ void write_terms() const {
     for (std::int32_t entry = threadIdx.x; entry < tile_.num_entries(); entry += kThreads) {
       const std::int32_t choice = choice_of(entry);
-      const Standing among = standing(entry, [](std::int32_t) { return true; });
-      if (choice >= among.all) terms_of(entry)[choice].rank = -1;
+      const Position position = position_of(entry, [](std::int32_t) { return true; });
+      if (choice >= position.all) terms_of(entry)[choice].rank = -1;
       if (is_dropped(entry)) continue;
       const std::int32_t rank = rank_of(entry);
-      terms_of(entry)[among.before] = {rank, slot_[entry], weight_of(entry), static_cast<std::int16_t>(choice),
-                                       closes(rank, among.next_rank)};
+      terms_of(entry)[position.before] = {rank, slot_[entry], weight_of(entry), static_cast<std::int16_t>(choice),
+                                          closes(rank, position.next_rank)};
     }
   }
 
-  /// Of the token's row on the entry's rank.
+  /// Index of the token's row on the entry's rank.
   __device__ std::int32_t unique_of(std::int32_t entry) const {
     const std::int32_t column = place_.map.num_physical + rank_of(entry);
     return place_.plan.first_unique[rank_of(entry)] + before_tile(column) + tile_.rank_in_column(column, entry);
   }
 
-  /// The rows that leaders stand for, without entries.
+  /// Writes the unique rows of leaders, and empties their maps.
   __device__ void write_unique_rows() const {
     const std::int32_t topk = place_.routing.topk;
     const UniqueMaps maps = UniqueMaps::of(place_.shape);
     for (std::int32_t entry = threadIdx.x; entry < tile_.num_entries(); entry += kThreads) {
-      const Standing among = standing(entry, [&](std::int32_t other) { return is_leader(other); });
-      if (const std::int32_t choice = choice_of(entry); choice >= among.all) terms_of(entry)[choice].rank = -1;
+      const Position position = position_of(entry, [&](std::int32_t other) { return is_leader(other); });
+      if (const std::int32_t choice = choice_of(entry); choice >= position.all) terms_of(entry)[choice].rank = -1;
       if (is_dropped(entry) || !is_leader(entry)) continue;
       const std::int32_t rank = rank_of(entry);
       const std::int32_t unique = unique_of(entry);
       const std::int32_t column = place_.map.num_physical + rank;
       segments()[first_[column] + tile_.rank_in_column(column, entry)] = {token_of(entry), rank, unique, 1.0f};
-      terms_of(entry)[among.before] = {rank, unique, 1.0f, -1, closes(rank, among.next_rank)};
+      terms_of(entry)[position.before] = {rank, unique, 1.0f, -1, closes(rank, position.next_rank)};
       const auto fill = [&](std::int64_t map, std::int32_t value) {
         std::int32_t* const row = maps_of(rank) + map + std::int64_t{unique} * topk;
         if (topk % 4 == 0)
@@ -225,7 +225,7 @@ class Placement {
       fill(maps.unique_experts, -1);
       fill(maps.unique_weights, 0);  // the bits of 0.0f
     }
-    __syncthreads();  // a row is empty before its entries are written, by other threads
+    __syncthreads();  // a row is emptied before other threads write its entries
   }
 
   __device__ void write_unique_entries() const {
@@ -234,8 +234,8 @@ class Placement {
       if (is_dropped(entry)) continue;
       const std::int32_t rank = rank_of(entry);
       const std::int32_t unique = unique_of(entry);
-      const Standing among = standing(entry, [&](std::int32_t other) { return rank_of(other) == rank; });
-      const std::int64_t cell = std::int64_t{unique} * place_.routing.topk + among.before;
+      const Position position = position_of(entry, [&](std::int32_t other) { return rank_of(other) == rank; });
+      const std::int64_t cell = std::int64_t{unique} * place_.routing.topk + position.before;
       std::int32_t* const words = maps_of(rank);
       words[maps.unique_of_expert_row + slot_[entry]] = unique;
       words[maps.expert_rows_of_unique + cell] = slot_[entry];
@@ -246,11 +246,11 @@ class Placement {
 
   const Place& place_;
   Tile tile_;
-  std::int32_t* first_;     // [columns]: of a column's first row in the tile's list
-  std::uint32_t* order_;    // [entries]: the key of the expert, then its rank, in half a word each; or kDropped
-  std::int32_t* slot_;      // [entries]: in expert-major order, of those that are not dropped
+  std::int32_t* first_;     // [columns]: index of the column's first row in the tile's list
+  std::uint32_t* order_;    // [entries]: the expert's key and rank, half a word each; or kDropped
+  std::int32_t* slot_;      // [entries]: slot in expert-major order, unless dropped
   std::uint32_t* leaders_;  // a bit per entry
-  std::uint16_t* expert_;   // [entries]: physical
+  std::uint16_t* expert_;   // [entries]: physical expert
   std::int32_t num_rows_ = 0;
 };
 

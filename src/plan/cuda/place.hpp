@@ -1,4 +1,5 @@
-// The last step of a plan: each row's slot, the order in which rows are sent, the order in which they are summed.
+// The last step of a plan: computes each row's slot, the order in which rows are sent, and the order in which they are
+// summed.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -14,9 +15,9 @@ struct Place {
   MapTables map;
   PlanShape shape;
   PlanArrays plan;
-  std::byte* const* unique_maps;  ///< [ranks], device: `token_unique`: every rank's UniqueMaps
+  std::byte* const* unique_maps;  ///< [ranks], device; `token_unique` only: every rank's UniqueMaps
   bool flat;                      ///< rows are summed without partial sums
-  const std::uint32_t* stop;      ///< device: nothing is done where it is set
+  const std::uint32_t* stop;      ///< device; if the word is not 0, the kernel does nothing
 };
 
 /// Fills segments and terms and, in `token_unique`, this rank's part of all ranks' maps.

@@ -1,5 +1,9 @@
 #include "plan/cuda/plan_arrays.hpp"
 
+#include <cuda_runtime_api.h>
+
+#include "core/cuda/check.hpp"
+
 namespace shunt::device {
 
 template <class T>
@@ -23,6 +27,15 @@ PlanBlock::PlanBlock(const PlanShape& shape, std::byte* begin) : begin_(begin) {
   arrays_.sizes = take<PlanSizes>(1);
   arrays_.expert_offsets = take<std::int32_t>(shape.num_local + 1);
   arrays_.expert_counts = take<std::int32_t>(shape.num_local);
+}
+
+std::size_t most_tile_bytes() {
+  constexpr std::size_t kUsedBesides = 4 << 10;  // for the block-wide scans
+  int device = 0;
+  int bytes = 0;
+  check(cudaGetDevice(&device), "look up the current device");
+  check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "look at a device");
+  return static_cast<std::size_t>(bytes) - kUsedBesides;
 }
 
 }  // namespace shunt::device

@@ -5,8 +5,8 @@
 namespace shunt::device {
 namespace {
 
-// Small blocks: a decode batch still spreads over multiprocessors. A token takes some microseconds of latency, however
-// many there are.
+// Small blocks, so that a decode batch spreads over multiprocessors. The time per token is some microseconds of
+// latency, whatever the number of tokens.
 constexpr int kThreads = 32;
 
 __global__ void __launch_bounds__(kThreads) prune_kernel(const __grid_constant__ Prune prune) {
@@ -31,7 +31,7 @@ void launch(const Prune& prune, cudaStream_t stream) {
 }
 
 void preload_prune() {
-  // Started, not only loaded: the first start makes room for the kernel's local memory, for which it waits until the
+  // Launched, not only loaded: the first launch allocates the kernel's local memory, and for that waits until the
   // device is idle.
   const auto stream = make_stream();
   prune_kernel<<<1, kThreads, 0, stream.get()>>>(Prune{.arrays = {}, .num_tokens = 0, .tokens = nullptr});

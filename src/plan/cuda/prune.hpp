@@ -1,4 +1,4 @@
-// Pruning on a device: the same source as on the host, a thread per token, so the same bits.
+// Pruning on a device: the host's source with one thread per token, so the bits are the same.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -7,13 +7,13 @@
 
 namespace shunt::device {
 
-/// All pointers are of the device; plan/prune.hpp checks sizes and makes the tables of places and the report. A token
-/// that makes no sense (see PruneFault) passes unchanged: if it names experts that don't exist or one twice, the plan
-/// that is made of it says so. Scores of other experts may be anything; one that is not finite is never chosen.
+/// All pointers are device pointers. plan/prune.hpp checks sizes, and makes the tables of places and the report. A
+/// token with a PruneFault passes unchanged; if it names invalid or repeated experts, the plan made from it reports
+/// them. Scores of other experts may be anything; one that is not finite is never chosen.
 struct Prune {
   PruneArrays arrays;
   std::int64_t num_tokens;
-  PrunedToken* tokens;  ///< [tokens], for a report
+  PrunedToken* tokens;  ///< [tokens], input of the report
 };
 
 void launch(const Prune& prune, cudaStream_t stream);

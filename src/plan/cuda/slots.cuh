@@ -1,21 +1,21 @@
-// The second step of a plan, once all counts are here: where each rank's rows begin.
+// The second step of a plan, after the exchange of counts: computes where each rank's rows begin.
 #pragma once
 
 #include <cub/block/block_scan.cuh>
 
 #include "plan/cuda/map_tables.hpp"
 #include "plan/cuda/plan_arrays.hpp"
-#include "plan/cuda/slot_rules.hpp"
 
 namespace shunt::device {
 
-/// Turns the counts of tiles into what earlier tiles hold, and tells each column's sum. Called by one whole block.
-template <class Tell>
-__device__ inline void add_up_tiles(const PlanShape& shape, const PlanArrays& plan, const Tell& tell) {
+/// Replaces the counts of each tile by the sums over earlier tiles, and calls report(column, total). Executed by one
+/// whole block.
+template <class Report>
+__device__ inline void add_up_tiles(const PlanShape& shape, const PlanArrays& plan, const Report& report) {
   for (std::int32_t column = threadIdx.x; column < shape.num_columns(); column += blockDim.x) {
     std::uint32_t* cells = plan.tile_counts + column;
     std::uint32_t sum = 0;
-    constexpr int kAtOnce = 16;  // loads on their way
+    constexpr int kAtOnce = 16;  // loads in flight
     for (std::int32_t begin = 0; begin < shape.num_tiles(); begin += kAtOnce) {
       std::uint32_t here[kAtOnce];
 #pragma unroll
@@ -27,14 +27,14 @@ __device__ inline void add_up_tiles(const PlanShape& shape, const PlanArrays& pl
         sum += here[i];
       }
     }
-    tell(column, sum);
+    report(column, sum);
   }
 }
 
-/// Rows of a rank's experts, added up from the rank's first expert on.
+/// Rows of a rank's experts, summed from the rank's first expert on.
 struct RunningRows {
   long long rows = 0;
-  bool starts_rank = false;  ///< one of the experts in the sum is its rank's first
+  bool starts_rank = false;  ///< the sum includes its rank's first expert
 
   struct Add {
     __device__ RunningRows operator()(const RunningRows& a, const RunningRows& b) const {
@@ -43,20 +43,20 @@ struct RunningRows {
   };
 };
 
-/// Where a rank's rows begin, and what this rank receives. Called by one whole block of kThreads. `counts` is
-/// [ranks, columns], what every rank said; `stride` the distance of its rows.
+/// Computes where this rank's rows begin on every rank, and what this rank receives. Executed by one whole block of
+/// kThreads. counts: [ranks, columns], the counts of every rank; stride: elements between the rows of two ranks.
 template <int kThreads>
 __device__ PlanSizes derive_slots(const PlanShape& shape, const MapTables& map, const SlotRules& rules,
                                   std::int32_t self, const std::uint32_t* counts, std::int64_t stride,
                                   const PlanArrays& plan) {
   using Scan = cub::BlockScan<RunningRows, kThreads>;
   __shared__ typename Scan::TempStorage scan;
-  __shared__ long long expert_rows, unique_rows;     // of this rank
-  __shared__ long long most_rows, most_expert_rows;  // of any rank
+  __shared__ long long expert_rows, unique_rows;     // rows of this rank
+  __shared__ long long most_rows, most_expert_rows;  // maxima over all ranks
   if (threadIdx.x == 0) expert_rows = unique_rows = most_rows = most_expert_rows = 0;
   __syncthreads();
 
-  // How many rows a column has before this rank's, with them, and in all.
+  // Rows of a column: those of lower sources, those up to this rank, and all.
   struct Sums {
     long long before = 0, with_own = 0, all = 0;
   };
@@ -75,7 +75,7 @@ __device__ PlanSizes derive_slots(const PlanShape& shape, const MapTables& map, 
     return static_cast<std::int32_t>(min(rows, static_cast<long long>(rules.capacity)));
   };
 
-  // Ranks from the last thread down, as the first threads have experts.
+  // Ranks are assigned from the last thread down, because the first threads have experts.
   for (std::int32_t rank = kThreads - 1 - threadIdx.x; rank < map.num_ranks; rank += kThreads) {
     const Sums tokens = sums_of(shape.num_physical + rank);
     plan.first_unique[rank] = static_cast<std::int32_t>(tokens.before);
@@ -83,7 +83,7 @@ __device__ PlanSizes derive_slots(const PlanShape& shape, const MapTables& map, 
     if (shape.unique) atomicMax(&most_rows, tokens.all);
   }
 
-  // Each thread a run of experts, twice: to add their rows up, and to tell where they begin.
+  // Each thread handles a run of experts, twice: to sum their rows, and to compute where they begin.
   const std::int32_t per_thread = (shape.num_physical + kThreads - 1) / kThreads;
   const std::int32_t first = min(static_cast<std::int32_t>(threadIdx.x) * per_thread, shape.num_physical);
   const std::int32_t last = min(first + per_thread, shape.num_physical);

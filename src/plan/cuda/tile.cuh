@@ -1,5 +1,5 @@
-// A tile of tokens in shared memory: for each column (a physical expert, or a rank) one bit per token. Counting and
-// ranking become population counts, so that the order of tokens needs no sort and no atomics with an outcome.
+// A tile of tokens in shared memory: one bit per token for each column (a physical expert, or a rank). Counting and
+// ranking are population counts, so the order of tokens needs neither a sort nor order-dependent atomics.
 #pragma once
 
 #include <cstdint>
@@ -7,20 +7,20 @@
 #include "core/cuda/map_tables.hpp"
 #include "core/cuda/segment.hpp"
 #include "plan/cuda/map_tables.hpp"
+#include "plan/cuda/plan_arrays.hpp"
 #include "plan/cuda/routing_view.hpp"
-#include "plan/cuda/tile_memory.hpp"
 #include "shunt/routing.hpp"
 
 namespace shunt::device {
 
-/// The only copy of an expert; −1 where there are several, or no such expert.
+/// The only copy of an expert; −1 if there are several, or no such expert.
 __device__ inline std::int32_t only_copy_of(const MapTables& map, std::int32_t expert) {
   return expert >= 0 && expert < map.num_experts ? map.only_copy[expert] : -1;
 }
 
 class Tile {
  public:
-  /// `bits` is shared memory of [columns, kTileWords].
+  /// bits: shared memory of [columns, kTileWords] words.
   __device__ Tile(const RoutingView& routing, const MapTables& map, std::uint32_t* bits)
       : routing_(routing),
         map_(map),
@@ -34,22 +34,22 @@ class Tile {
   }
   __device__ std::int32_t num_entries() const { return num_tokens() * routing_.topk; }
 
-  /// Of an entry of the tile; divides by top-k without a division.
+  /// The token of an entry of the tile: a division by topk, computed as a multiplication.
   __device__ std::int32_t token_of(std::int32_t entry) const {
     return static_cast<std::int32_t>(static_cast<std::uint32_t>(entry) * tokens_per_entry_ >> kTokenShift);
   }
 
-  /// A token's choice, and what it leads to.
+  /// One choice of a token, and the table entries for it.
   struct Entry {
-    std::int32_t index;  ///< in the tile
-    std::int32_t named;  ///< the logical expert
-    std::int32_t expert;  ///< the copy that serves it; −1 where it is dropped or makes no sense, and has no rank or key
+    std::int32_t index;   ///< in the tile
+    std::int32_t named;   ///< the logical expert
+    std::int32_t expert;  ///< the copy that serves it; −1 if dropped or invalid, and then rank and key are −1 too
     std::int32_t rank;
     std::int32_t key;
   };
 
-  /// Calls use(entry) for all entries of this thread. What several lead to is looked up together: each look-up needs
-  /// the one before, and a plan's time is all latency.
+  /// Calls use(entry) for all entries of this thread. Several entries are looked up together, because each look-up
+  /// depends on the previous one, and a plan's time is all latency.
   template <class Use>
   __device__ void for_entries(const Use& use) const {
     constexpr int kAtOnce = 4;
@@ -79,12 +79,12 @@ class Tile {
     }
   }
 
-  /// Clears the bits. The caller synchronises the block before it marks.
+  /// Clears the bits. The caller synchronises the block before mark().
   __device__ void clear() {
     for (std::int32_t i = threadIdx.x; i < map_.num_columns() * kTileWords; i += blockDim.x) bits_[i] = 0;
   }
 
-  /// Of an entry that has an expert; false if its token has named the expert before.
+  /// Sets the entry's bits; it must have an expert. False if its token has already named the expert.
   __device__ bool mark(const Entry& entry) {
     const std::int32_t token = token_of(entry.index);
     const std::uint32_t bit = 1u << (token % 32);
@@ -99,7 +99,7 @@ class Tile {
     return sum;
   }
 
-  /// Tokens of the column before the entry's.
+  /// Number of tokens in the column before the entry's token.
   __device__ std::int32_t rank_in_column(std::int32_t column, std::int32_t entry) const {
     const std::int32_t token = token_of(entry);
     const std::uint32_t* words = bits_ + column * kTileWords;
@@ -112,7 +112,7 @@ class Tile {
 
  private:
   static constexpr int kTokenShift = 20;
-  static_assert(kTileTokens * Routing::kMaxTopK * Routing::kMaxTopK <= 1 << kTokenShift);  // so that it is exact
+  static_assert(kTileTokens * Routing::kMaxTopK * Routing::kMaxTopK <= 1 << kTokenShift);  // so the quotient is exact
 
   const RoutingView& routing_;
   const MapTables& map_;

@@ -1,4 +1,4 @@
-// Lists of segments that end early, shared out among few blocks.
+// Lists of segments with early ends, shared by few blocks.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -15,7 +15,7 @@ constexpr std::size_t kRowBytes = 4 * sizeof(std::int32_t);
 
 class CopyLists : public ::testing::TestWithParam<std::int32_t> {};
 
-/// Token t is a row of t, and goes to slot t. List l holds its first 5 × l rows, or as many as it has room for.
+/// Token t is a row of t's that goes to slot t. List l holds its first 5 × l rows, or as many as fit.
 TEST_P(CopyLists, CopyEveryRowUpToTheirEnds) {
   SHUNT_NEEDS_DEVICE();
   Arena arena(1 << 20);

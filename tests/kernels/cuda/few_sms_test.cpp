@@ -1,5 +1,5 @@
-// Kernels for few multiprocessors against the plain ones, on rows that no cache holds: rows that are still on their way
-// must be waited for, and small cases don't show whether they are.
+// Compares kernels for few multiprocessors with the plain ones, on rows that exceed any cache: kernels must wait for
+// rows in flight, and small cases don't show whether they do.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ constexpr std::int32_t kTopk = 8;
 constexpr std::int32_t kRanks = 4;
 constexpr std::int64_t kHidden = 7168;
 constexpr std::size_t kRowBytes = kHidden * 2;
-constexpr std::int32_t kSlots = kTokens * kTopk / kRanks;  // of a rank
+constexpr std::int32_t kSlots = kTokens * kTopk / kRanks;  // per rank
 
 class FewSmsTest : public ::testing::TestWithParam<std::int32_t> {
  protected:
@@ -34,7 +34,7 @@ class FewSmsTest : public ::testing::TestWithParam<std::int32_t> {
     draw_terms();
   }
 
-  /// Every slot of every rank belongs to some token; a sum's terms are in order of ranks.
+  /// Every slot of every rank belongs to a token; a sum's terms are in rank order.
   void draw_terms() {
     std::vector<std::int32_t> slots(kRanks * kSlots);
     std::iota(slots.begin(), slots.end(), 0);

@@ -1,4 +1,4 @@
-// fp8 rows that a device makes against those of the CPU's kernel: bit for bit.
+// Compares fp8 rows made on a device with those of the CPU's kernel, bit for bit.
 #include "kernels/cuda/quantise_rows.hpp"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ constexpr std::int32_t kRanks = 2;
 constexpr std::int32_t kTopk = 3;
 constexpr std::byte kPoison{0xa5};
 
-/// What every rank's rows and scales come to; those that no token is sent to stay poisoned.
+/// The rows and scales of every rank; those without a token stay poisoned.
 struct Delivered {
   std::vector<std::byte> rows;
   std::vector<std::byte> scales;
@@ -31,8 +31,8 @@ class QuantiseRowsTest : public ::testing::Test {
     return place;
   }
 
-  /// The first token goes nowhere, others to up to three slots of both ranks, between which others stay empty. `shift`:
-  /// of x, from an aligned address.
+  /// The first token has no slot, others have up to three slots on both ranks, between which other slots stay empty.
+  /// shift: offset of x from an aligned address.
   void expect_as_on_the_cpu(const std::vector<std::byte>& x, DType dtype, std::size_t hidden,
                             const std::vector<float>& scales = {}, std::size_t shift = 0) {
     arena().reset();
@@ -115,7 +115,7 @@ TEST_F(QuantiseRowsTest, AreThoseOfTheCpuForEverySizeAndType) {
       }
 }
 
-TEST_F(QuantiseRowsTest, ThatAreFp8AlreadyStayAsTheyAre) {
+TEST_F(QuantiseRowsTest, CopyRowsThatAreFp8Already) {
   std::mt19937 random(2);
   for (const std::size_t hidden : {1, 8, 24, 129, 2048, 8200}) {
     std::vector<std::byte> x(7 * hidden);
@@ -136,7 +136,7 @@ TEST_F(QuantiseRowsTest, NarrowEveryKindOfFloatAsTheScalarConversionDoes) {
     values.push_back(value);
   }
   constexpr std::size_t kHidden = 64 * kScaleBlock;
-  values.insert(values.begin(), kHidden, 0.0f);  // the first token goes nowhere
+  values.insert(values.begin(), kHidden, 0.0f);  // the first token has no slot
   values.resize((values.size() + kHidden - 1) / kHidden * kHidden);
   expect_as_on_the_cpu(bytes_of(values), f32, kHidden);
 }

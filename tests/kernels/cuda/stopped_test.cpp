@@ -1,4 +1,4 @@
-// Kernels behind a fault: what a plan that failed left behind is followed nowhere, and nothing is written.
+// Kernels after a fault: they follow no pointers of a failed plan, and write nothing.
 #include <gtest/gtest.h>
 
 #include "kernels/cuda/bulk_copy_rows.hpp"
@@ -18,7 +18,7 @@ constexpr std::int64_t kHidden = 256;
 constexpr std::size_t kBytes = kTokens * kHidden * 2;
 constexpr int kUntouched = 0x11;
 
-/// All memory of a list, of ranks' pointers too, holds one byte.
+/// All bytes of the lists, including the ranks' pointers, have one value.
 class StoppedKernels : public ::testing::TestWithParam<int> {
  protected:
   void SetUp() override {
@@ -130,7 +130,7 @@ TEST_P(StoppedKernels, SendNothing) {
   expect_untouched();
 }
 
-// As ranks, one is far too large and the other negative.
+// As rank indices, one pattern is far too large and the other negative.
 INSTANTIATE_TEST_SUITE_P(Patterns, StoppedKernels, ::testing::Values(0x3f, 0xa5));
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Copies that a device chooses against the reference: the same ones.
+// Compares the copies that a device chooses with the reference.
 #include "plan/cuda/choose.hpp"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 
 using Ids = std::vector<std::int32_t>;
 
-/// Names some experts again, and some that there are not, in choices of any token.
+/// Adds repeated and invalid experts to choices of any token.
 void add_nonsense(Dice& dice, std::int32_t topk, std::int32_t num_experts, Ids& experts) {
   for (std::size_t i = 0; i < experts.size(); ++i) {
     const std::size_t token = i - i % static_cast<std::size_t>(topk);
@@ -31,7 +31,7 @@ class DeviceChoose : public ::testing::Test {
  protected:
   void SetUp() override { SHUNT_NEEDS_DEVICE(); }
 
-  /// For the routing of each of these ranks.
+  /// Compares the routings of each of these ranks.
   void expect_reference(const RandomCase& all, const std::vector<std::int32_t>& sources) {
     arena().reset();
     const device::MapWords words(all.map, all.topology, false);
@@ -45,7 +45,7 @@ class DeviceChoose : public ::testing::Test {
   }
 
  private:
-  static constexpr std::size_t kBeyond = 64;  // entries behind the last token's, which stay as they are
+  static constexpr std::size_t kBeyond = 64;  // entries after the last token's, which must not change
   static constexpr std::int32_t kPoison = 0x5a5a5a5a;
 
   static Ids choose(const RandomCase& all, const device::MapTables& map, std::int32_t source, const Ids& experts) {

@@ -1,4 +1,4 @@
-// Expert maps and plans as words in device memory; nothing here needs a device.
+// Expert maps and plans as words in device memory; runs without a device.
 #include "plan/cuda/map_tables.hpp"
 
 #include <gtest/gtest.h>
@@ -6,13 +6,12 @@
 #include "bench/reference/copies.hpp"
 #include "core/copy_choice.hpp"
 #include "plan/cuda/plan_arrays.hpp"
-#include "plan/cuda/tile_memory.hpp"
 #include "support/random_case.hpp"
 
 namespace shunt::device {
 namespace {
 
-TEST(MapTables, SayWhatTheMapSays) {
+TEST(MapTables, MatchTheMap) {
   for (std::uint64_t seed = 0; seed < 50; ++seed) {
     std::mt19937_64 generator(seed);
     const test::RandomCase all = test::random_case(generator);
@@ -36,7 +35,7 @@ TEST(MapTables, SayWhatTheMapSays) {
   }
 }
 
-TEST(MapTables, LeadToTheCopiesThatTheReferenceChooses) {
+TEST(MapTables, GiveTheCopiesThatTheReferenceChooses) {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     std::mt19937_64 generator(seed);
     const test::RandomCase all = test::random_case(generator);
@@ -92,7 +91,7 @@ TEST(PlanBlock, KeepsArraysApart) {
 }
 
 TEST(TileMemory, HoldsTheLargestModelsThatAreKnown) {
-  // Less what kernels use besides, as most_tile_bytes() says on a device.
+  // Without the memory that kernels use otherwise, as most_tile_bytes() reports on a device.
   constexpr std::size_t kOfAnyDevice = 95 << 10;          // compute capability 8.6
   constexpr std::size_t kOfLargeDevices = 159 << 10;      // 8.0
   EXPECT_LE(tile_bytes(256 + 32 + 64, 8), kOfAnyDevice);  // DeepSeek-V3 with replicas on 64 ranks

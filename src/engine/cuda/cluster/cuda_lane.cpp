@@ -6,7 +6,7 @@
 #include "core/cuda/check.hpp"
 #include "core/fail.hpp"
 #include "engine/cuda/cluster/lane_scope.hpp"
-#include "kernels/cuda/write_pointers.hpp"
+#include "kernels/cuda/copy_bytes.hpp"
 
 namespace shunt::device {
 namespace {

@@ -12,7 +12,6 @@
 #include "kernels/cuda/copy_bytes.hpp"
 #include "kernels/cuda/copy_rows.hpp"
 #include "kernels/cuda/dot_rows.hpp"
-#include "kernels/cuda/gather_rows.hpp"
 #include "kernels/cuda/quantise_rows.hpp"
 #include "kernels/cuda/reduce_rows.hpp"
 #include "kernels/cuda/scale_rows.hpp"

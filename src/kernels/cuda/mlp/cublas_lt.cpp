@@ -9,7 +9,7 @@ namespace {
 
 Library load_library() {
   const std::string name = fmt::format("libcublasLt.so.{}", CUDART_VERSION / 1000);
-  void* const library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);  // never closed: kernels may be under way at exit
+  void* const library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);  // never closed: kernels may be running at exit
   if (!library) fail(ErrorCode::unsupported, "cuBLASLt can't be loaded ({}); is it on LD_LIBRARY_PATH?", dlerror());
   const auto find = [&]<class Function>(Function& function, const char* symbol) {
     function = reinterpret_cast<Function>(dlsym(library, symbol));

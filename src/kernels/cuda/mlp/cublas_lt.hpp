@@ -1,5 +1,5 @@
-// cuBLASLt as it is found when it is asked for: no header to build with, and half a gigabyte that no other part of
-// shunt wants. Values are those of cublasLt.h 13.
+// The part of cuBLASLt used here, loaded at run time: building needs no header of it, and only this part of shunt needs
+// the half gigabyte. Values are those of cublasLt.h 13.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,7 +10,7 @@
 
 namespace shunt::cublas_lt {
 
-/// What the functions return; there are more, which the library describes itself.
+/// Results of the functions; the library describes further values itself.
 enum Status : int { kSuccess = 0, kNotSupported = 15 };
 enum ComputeType : int { kFloat = 68 };
 enum Operation : std::int32_t { kTransposed = 1 };
@@ -45,7 +45,7 @@ struct Proposal {
 };
 
 struct Library {
-  /// Loaded once per process. Throws Error(unsupported) that says what is missing.
+  /// Loads the library once per process. Throws Error(unsupported) that names what is missing.
   static const Library& load();
 
   Status (*create)(Handle* handle);
@@ -68,7 +68,7 @@ struct Library {
   Status (*set_of_preference)(Preference preference, PreferenceAttribute attribute, const void* value,
                               std::size_t bytes);
 
-  /// Throws Error unless all went well. `what` says what was attempted.
+  /// Throws Error unless status is kSuccess. what: the attempted action, for the message.
   void check(Status status, const char* what) const;
 };
 

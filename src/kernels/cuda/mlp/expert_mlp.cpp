@@ -5,7 +5,7 @@
 
 #include "core/cuda/memory.hpp"
 #include "core/fail.hpp"
-#include "kernels/cuda/mlp/swiglu.hpp"
+#include "kernels/cuda/mlp/expert_mlp_kernels.hpp"
 #include "kernels/cuda/mlp/tiles.hpp"
 
 namespace shunt::device {

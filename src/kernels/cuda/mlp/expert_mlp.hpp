@@ -1,4 +1,4 @@
-// What experts make of their rows: y = (silu(x · gateᵀ) × (x · upᵀ)) · downᵀ, each expert with its own weights.
+// The experts' network: y = (silu(x · gateᵀ) × (x · upᵀ)) · downᵀ, each expert with its own weights.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "kernels/cuda/mlp/expert_mlp_kernels.hpp"
 #include "kernels/cuda/mlp/matmul.hpp"
-#include "kernels/cuda/mlp/tile_pointers.hpp"
 #include "shunt/dtype.hpp"
 
 namespace shunt::device {
@@ -24,26 +24,26 @@ struct ExpertMlpShape {
   std::int64_t hidden;  ///< a multiple of 8
   std::int64_t ffn;     ///< a multiple of 8
   std::int32_t num_experts;
-  std::int64_t num_tiles;  ///< of kTileRows rows: all are computed, whether an expert has rows there or not
+  std::int64_t num_tiles;  ///< of kTileRows rows; all are computed, whether or not they hold rows of an expert
 
   /// Throws Error(invalid_argument).
   void check() const;
 
-  [[nodiscard]] std::size_t gate_up_bytes() const;  ///< of an expert
-  [[nodiscard]] std::size_t down_bytes() const;     ///< of an expert
+  [[nodiscard]] std::size_t gate_up_bytes() const;  ///< per expert
+  [[nodiscard]] std::size_t down_bytes() const;     ///< per expert
   [[nodiscard]] std::size_t workspace_bytes() const;
 };
 
-/// Only the device knows how many rows each expert has; time and memory follow from num_tiles. So it can be captured
-/// and replayed with other routings. Sums are in fp32, rounded to the dtype after each product and the activation, and
-/// the same at every repeat. One run at a time, as its workspace is used again.
+/// The number of rows per expert stays on the device; time and memory depend on num_tiles only. So a run can be
+/// captured and replayed with other routings. Sums are in fp32, rounded to the dtype after each product and after the
+/// activation, and the same at every repeat. One run at a time, because all runs share one workspace.
 class ExpertMlp {
  public:
-  /// Allocates, and computes once, as what CUDA loads must be loaded before ranks wait for each other.
+  /// Allocates, and computes once, so that CUDA loads everything before ranks wait for each other.
   ExpertMlp(const ExpertMlpShape& shape, const ExpertWeights& weights, cudaStream_t stream);
 
-  /// expert_offsets: [experts + 1], device: first row of each expert, all multiples of kTileRows; what a plan with that
-  /// alignment gives. x, y: [num_tiles × kTileRows, hidden]; y may be x. Rows of no expert become anything.
+  /// expert_offsets: [experts + 1], device: first row of each expert, multiples of kTileRows, as in a plan with that
+  /// alignment. x, y: [num_tiles × kTileRows, hidden]; y may be x. Rows without an expert become unspecified.
   void run(const std::int32_t* expert_offsets, const std::byte* x, std::byte* y) const;
 
  private:

@@ -21,7 +21,7 @@ cudaDataType_t type_of(DType dtype) {
 
 }  // namespace
 
-/// In cuBLASLt's words, whose matrices are column after column: yᵀ [outputs, rows] = (wᵀ)ᵀ · xᵀ.
+/// In cuBLASLt's column-major terms: yᵀ [outputs, rows] = (wᵀ)ᵀ · xᵀ.
 struct Matmul::Parts {
   const cublas_lt::Library& lt = cublas_lt::Library::load();
   cublas_lt::Handle handle = nullptr;
@@ -30,7 +30,7 @@ struct Matmul::Parts {
   cublas_lt::Proposal found{};
   std::shared_ptr<std::byte> workspace;
 
-  /// Delegates, so that what was made before something fails is destroyed.
+  /// Delegates, so that the destructor runs if a later step throws.
   explicit Parts(const MatmulShape& shape) : Parts() {
     lt.check(lt.create(&handle), "begin");
     lt.check(lt.create_product(&product, cublas_lt::kFloat, CUDA_R_32F), "describe a product");
@@ -78,7 +78,7 @@ struct Matmul::Parts {
     }
   }
 
-  // Its first proposal is its best for batches of kTileRows (docs/performance.md).
+  // cuBLASLt's first proposal is its best for batches of kTileRows (docs/performance.md).
   void find_algorithm(std::uint32_t alignment) {
     cublas_lt::Preference preference = nullptr;
     lt.check(lt.create_preference(&preference), "prefer an algorithm");

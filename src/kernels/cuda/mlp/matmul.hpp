@@ -18,16 +18,16 @@ struct MatmulShape {
   std::int64_t inputs;
   std::int64_t outputs;
   std::int64_t x_stride;       ///< elements from row to row
-  std::int32_t batch;          ///< 0: one product; else so many, whose operands are found in arrays of pointers
+  std::int32_t batch;          ///< number of products, with operands in arrays of pointers; 0: one product
   std::size_t alignment = 16;  ///< of all operands, in bytes: a power of two up to 256
 };
 
-/// Never splits a sum over blocks, so that a row's result does not depend on how many rows there are. Can be captured.
+/// Never splits a sum over blocks, so a row's result does not depend on the number of rows. Can be captured.
 class Matmul {
  public:
   explicit Matmul(const MatmulShape& shape);
 
-  /// The operands, or device arrays of pointers to them.
+  /// w, x, y: the operands or, in a batch, device arrays of pointers to them.
   void run(const void* w, const void* x, void* y, cudaStream_t stream) const;
 
  private:
@@ -35,7 +35,7 @@ class Matmul {
   std::shared_ptr<const Parts> parts_;
 };
 
-/// Throws Error(unsupported) where there is no cuBLASLt to load.
+/// Throws Error(unsupported) if cuBLASLt can't be loaded.
 void load_matmul();
 
 }  // namespace shunt::device

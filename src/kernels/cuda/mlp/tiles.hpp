@@ -1,4 +1,5 @@
-// How rows of many experts become equal pieces of work; plain arithmetic, so that it is tested without a device.
+// How rows of many experts are divided into equal pieces of work; plain arithmetic, so that it is tested without a
+// device.
 #pragma once
 
 #include <algorithm>
@@ -6,19 +7,21 @@
 
 namespace shunt::device {
 
-/// Rows of a tile, all of one expert. The fewest at which cuBLASLt's batches are as fast as its other products on an
-/// H200; half as many cost 40 % (docs/performance.md).
+/// Rows of a tile, all of one expert: the smallest number at which cuBLASLt's batches are as fast as its other products
+/// on an H200; half as many cost 40 % (docs/performance.md).
 inline constexpr std::int32_t kTileRows = 128;
 
 constexpr std::int64_t tiles_of(std::int64_t rows) { return (rows + kTileRows - 1) / kTileRows; }
 
-/// However so many rows are spread over experts, they fill no more tiles: each expert's last one may hold a single row.
+/// Upper bound on the tiles of this many rows, for any distribution over experts: each expert's last tile may hold a
+/// single row.
 constexpr std::int64_t most_tiles(std::int64_t rows, std::int64_t num_experts) {
   return std::min(rows, (rows + num_experts * (kTileRows - 1)) / kTileRows);
 }
 
-/// Runs of unique rows that are computed one after the other in the same memory. A run ends with the unique row that
-/// brings the expert rows since the first run to a multiple of `rows`, so no run has more than most_rows().
+/// Unique rows are computed in runs, one after another, in the same memory. A run ends with the unique row that brings
+/// the number of expert rows since the first run to a multiple of `rows` or beyond, so no run has more than
+/// most_rows().
 struct ChunkShape {
   std::int32_t num_chunks;
   std::int32_t topk;
@@ -28,7 +31,7 @@ struct ChunkShape {
     // At least topk, so that no row ends two runs.
     return {num_chunks, topk, std::max<std::int64_t>((max_expert_rows + num_chunks - 1) / num_chunks, topk)};
   }
-  /// Also of unique rows, as each has an expert.
+  /// Also an upper bound on unique rows, as each has an expert.
   [[nodiscard]] constexpr std::int64_t most_rows() const { return rows + topk - 1; }
 };
 

@@ -2,7 +2,6 @@
 #include <limits>
 
 #include "core/cuda/check.hpp"
-#include "kernels/cuda/mlp/places.cuh"
 #include "kernels/cuda/mlp/unique_chunks.hpp"
 
 namespace shunt::device {
@@ -11,7 +10,14 @@ namespace {
 constexpr int kBeginThreads = 1024;
 constexpr int kPlaceThreads = 256;
 
-/// Run c begins with the first unique row before which there are at least c × shape.rows expert rows.
+__device__ std::int32_t num_experts_of(const UniqueView& unique, std::int32_t row) {
+  const std::int32_t* const rows = unique.expert_rows + std::int64_t{row} * unique.topk;
+  std::int32_t count = 0;
+  while (count < unique.topk && rows[count] >= 0) ++count;
+  return count;
+}
+
+/// Run c begins with the first unique row that is preceded by at least c × shape.rows expert rows.
 __global__ void find_begins_kernel(UniqueChunks chunks) {
   using Scan = cub::BlockScan<std::int32_t, kBeginThreads>;
   __shared__ typename Scan::TempStorage memory;
@@ -29,7 +35,7 @@ __global__ void find_begins_kernel(UniqueChunks chunks) {
     const std::int64_t next = before / rows_per_chunk + 1;
     if (next < chunks.shape.num_chunks && next * rows_per_chunk <= before + count) chunks.begins[next] = row + 1;
     before_tile += in_tile;
-    __syncthreads();  // the memory is used again
+    __syncthreads();  // the memory is reused
   }
   for (std::int32_t chunk = static_cast<std::int32_t>(threadIdx.x); chunk <= chunks.shape.num_chunks;
        chunk += kBeginThreads) {
@@ -41,7 +47,7 @@ __global__ void find_begins_kernel(UniqueChunks chunks) {
     atomicMax(chunks.most_tiles, std::numeric_limits<std::int32_t>::max());
 }
 
-/// First expert-major row of an expert whose unique row is not before this one.
+/// The first expert-major row of the expert whose unique row is not below `unique_row`.
 __device__ std::int32_t lower_bound(const UniqueView& unique, std::int32_t expert, std::int32_t unique_row) {
   std::int32_t begin = unique.expert_offsets[expert];
   std::int32_t end = begin + unique.expert_counts[expert];
@@ -55,7 +61,7 @@ __device__ std::int32_t lower_bound(const UniqueView& unique, std::int32_t exper
   return begin;
 }
 
-/// A block per run.
+/// One block per run.
 __global__ void place_experts_kernel(UniqueChunks chunks) {
   using Scan = cub::BlockScan<std::int32_t, kPlaceThreads>;
   __shared__ typename Scan::TempStorage memory;
@@ -81,7 +87,7 @@ __global__ void place_experts_kernel(UniqueChunks chunks) {
       offsets[expert] = (tiles_before + earlier) * kTileRows;
     }
     tiles_before += in_block;
-    __syncthreads();  // the memory is used again
+    __syncthreads();  // the memory is reused
   }
   if (threadIdx.x != 0) return;
   offsets[unique.num_experts] = tiles_before * kTileRows;

@@ -1,5 +1,5 @@
-// `token_unique` rows in runs whose expert rows fit a bounded buffer: which rows form a run, and where in the buffer
-// their experts' rows lie. Decided on the device.
+// Divides `token_unique` rows into runs whose expert rows fit a bounded buffer: finds, on the device, the rows of each
+// run and the places of their experts' rows in the buffer.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,7 +11,7 @@
 
 namespace shunt::device {
 
-/// What a plan says of this rank's unique rows; all device memory, as shunt/device_plan.hpp describes it.
+/// This rank's unique rows; all arrays are in device memory, as shunt::PlanArrays describes them.
 struct UniqueView {
   const std::int32_t* num_rows;              ///< one word
   const std::int32_t* expert_offsets;        ///< [experts + 1]
@@ -24,11 +24,11 @@ struct UniqueView {
   std::int32_t topk;
 };
 
-/// Of one run of unique rows, in a buffer in which every expert's rows begin with a tile. Device memory.
+/// One run of unique rows, in a buffer in which every expert's rows begin with a tile. Device memory.
 struct ChunkView {
-  const std::int32_t* begin;           ///< [2]: its first unique row, and the next run's
-  const std::int32_t* first_row;       ///< [experts]: its first expert-major row of each expert
-  const std::int32_t* expert_offsets;  ///< [experts + 1]: where that row lies in the buffer
+  const std::int32_t* begin;           ///< [2]: first unique row of this run and of the next
+  const std::int32_t* first_row;       ///< [experts]: the run's first expert-major row of each expert
+  const std::int32_t* expert_offsets;  ///< [experts + 1]: index of that row in the buffer
 };
 
 struct UniqueChunks {
@@ -37,8 +37,8 @@ struct UniqueChunks {
   std::int32_t* begins;          ///< [chunks + 1]
   std::int32_t* first_rows;      ///< [chunks, experts]
   std::int32_t* expert_offsets;  ///< [chunks, experts + 1]
-  /// One word: of any chunk since it was last set to 0; beyond all numbers if there were more rows than all have room
-  /// for.
+  /// One word: the maximum over all chunks since it was last set to 0; the largest integer if there were more rows than
+  /// fit into all chunks.
   std::int32_t* most_tiles;
 
   [[nodiscard]] ChunkView view(std::int32_t chunk) const {

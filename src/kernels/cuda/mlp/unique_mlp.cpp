@@ -2,8 +2,7 @@
 
 #include "core/cuda/memory.hpp"
 #include "core/fail.hpp"
-#include "kernels/cuda/mlp/spread_rows.hpp"
-#include "kernels/cuda/mlp/sum_places.hpp"
+#include "kernels/cuda/mlp/unique_rows.hpp"
 #include "shunt/routing.hpp"
 
 namespace shunt::device {

@@ -1,5 +1,5 @@
-// Experts that read `token_unique` rows and add what they make of them: the copy of every row per expert is never
-// stored, but for a run of rows at a time.
+// Experts that read `token_unique` rows and sum their results: a row's copies for its experts are stored for only one
+// run of rows at a time.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -21,9 +21,9 @@ struct UniqueMlpShape {
   std::int64_t ffn;
   std::int32_t num_experts;
   std::int32_t topk;
-  std::int64_t max_expert_rows;  ///< copies of this rank's rows, one per expert, at most
-  std::int32_t num_chunks;       ///< runs of unique rows that take turns in one buffer
-  /// Tiles that the buffer holds; 0: as many as any run can need. Fewer save time, as all are computed.
+  std::int64_t max_expert_rows;  ///< upper bound on this rank's expert-major rows
+  std::int32_t num_chunks;       ///< runs of unique rows, computed one after another in one buffer
+  /// Tiles of the buffer; 0: as many as any run can need. Fewer save time, because all are computed.
   std::int64_t tiles_per_chunk = 0;
 
   [[nodiscard]] ChunkShape chunks() const { return ChunkShape::of(max_expert_rows, num_chunks, topk); }
@@ -32,16 +32,17 @@ struct UniqueMlpShape {
   [[nodiscard]] std::size_t workspace_bytes() const;
 };
 
-/// A run has all expert rows of its unique rows, so their sum is formed at once, in fp32 and by ascending expert, and
-/// does not depend on where runs end. Runs are found on the device: it can be captured, as ExpertMlp.
+/// A run has all expert rows of its unique rows, so their sum is computed at once, in fp32 and by ascending expert, and
+/// does not depend on where runs end. The device determines the runs, so it can be captured, as ExpertMlp can.
 class UniqueMlp {
  public:
   UniqueMlp(const UniqueMlpShape& shape, const ExpertWeights& weights, cudaStream_t stream);
 
-  /// x, y: [unique rows, hidden]; y[row] = Σ weight × what the expert makes of x[row]. y may be x.
+  /// x, y: [unique rows, hidden]; y[row] = Σ weight × the expert's result for x[row]. y may be x.
   void run(const UniqueView& unique, const std::byte* x, std::byte* y) const;
 
-  /// Tiles that a run has needed at most, waiting for the stream. More than the buffer holds: some rows were left out.
+  /// The maximum number of tiles that a run has needed; waits for the stream. If more than the buffer holds, some rows
+  /// were omitted.
   [[nodiscard]] std::int64_t tiles_needed() const;
   [[nodiscard]] std::int64_t tiles_per_chunk() const { return shape_.mlp().num_tiles; }
 
@@ -53,7 +54,8 @@ class UniqueMlp {
   std::shared_ptr<std::int32_t> maps_;
 };
 
-/// Tiles that each run of these rows needs at most, found on the device without computing anything. Waits.
+/// The maximum number of tiles that a run of these rows needs, found on the device without computing the runs. Waits
+/// for the stream.
 std::int64_t count_tiles(const UniqueMlpShape& shape, const UniqueView& unique, cudaStream_t stream);
 
 }  // namespace shunt::device

@@ -1,4 +1,4 @@
-// Experts on a device against the same computed on the host.
+// Compares experts on a device with the same computed on the host.
 #include "kernels/cuda/mlp/expert_mlp.hpp"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace {
 
 using device::kTileRows;
 
-/// Rows of every expert, in blocks that begin with a tile.
+/// Rows of every expert, in blocks that start at a tile.
 struct Blocks {
   std::vector<std::int32_t> counts;
   std::vector<std::int32_t> offsets = {0};
@@ -28,7 +28,7 @@ struct Blocks {
 Blocks random_blocks(std::mt19937& random, std::int32_t num_experts) {
   std::vector<std::int32_t> counts(static_cast<std::size_t>(num_experts));
   for (std::int32_t& count : counts) count = random() % 3 == 0 ? 0 : static_cast<std::int32_t>(random() % 300);
-  counts[random() % counts.size()] = 1;  // never nothing at all
+  counts[random() % counts.size()] = 1;  // at least one row
   return Blocks(counts);
 }
 
@@ -54,7 +54,7 @@ TEST(ExpertMlp, GivesEveryRowToItsExpertWhateverTheSizes) {
       SmallExperts experts(random, dtype, multiple_of_8(), multiple_of_8(),
                            static_cast<std::int32_t>(1 + random() % 9));
       const Blocks blocks = random_blocks(random, experts.count());
-      const std::int64_t spare = random() % 3;  // a bound that is not reached
+      const std::int64_t spare = random() % 3;  // so that the bound is not reached
       const device::ExpertMlpShape shape{dtype, experts.hidden(), experts.ffn(), experts.count(),
                                          blocks.num_tiles() + spare};
       SCOPED_TRACE(::testing::Message() << to_string(dtype) << ", hidden " << shape.hidden << ", ffn " << shape.ffn

@@ -88,7 +88,7 @@ TEST(LayerGraph, GivesTheSameBitsAsItsPartsWithEveryRouting) {
     layer.draw_routing();
     layer.put_on_stream();
     std::vector<std::byte> last = layer.result();
-    Plan plan_of_graph;  // outlives it
+    Plan plan_of_graph;  // must outlive the graph
     const device::CapturedGraph graph(layer.stream(), [&] {
       layer.put_on_stream();
       plan_of_graph = layer.plan();

@@ -24,10 +24,10 @@ class SmallExperts {
   [[nodiscard]] device::ExpertWeights weights() const { return {gate_up_, down_}; }
   [[nodiscard]] std::size_t row_bytes() const { return static_cast<std::size_t>(hidden_) * size_of(dtype_); }
 
-  /// Of random values that the dtype can hold.
+  /// Random values that the dtype represents exactly.
   [[nodiscard]] std::vector<float> random_rows(std::mt19937& random, std::int64_t rows) const;
 
-  /// Device memory, given back with this.
+  /// Device memory, freed with this object.
   [[nodiscard]] std::byte* upload_values(std::span<const float> values);
   template <class T>
   [[nodiscard]] T* upload_as(std::span<const T> values) {
@@ -35,7 +35,7 @@ class SmallExperts {
     upload(data, std::as_bytes(values), nullptr);
     return reinterpret_cast<T*>(data);
   }
-  /// Not zero at first.
+  /// Device memory that is not zeroed.
   [[nodiscard]] std::byte* take_rows(std::int64_t rows);
   [[nodiscard]] std::vector<float> download_row(const std::byte* rows, std::int64_t row) const;
 

@@ -1,4 +1,4 @@
-// How rows of many experts become equal pieces of work.
+// How rows of many experts are divided into equal pieces of work.
 #include "kernels/cuda/mlp/tiles.hpp"
 
 #include <gtest/gtest.h>
@@ -27,9 +27,9 @@ TEST(Tiles, AreEnoughHoweverRowsAreSpreadOverExperts) {
 TEST(Tiles, AreNotMoreThanTheWorstSpreadNeeds) {
   EXPECT_EQ(most_tiles(0, 8), 0);
   EXPECT_EQ(most_tiles(3, 8), 3);
-  EXPECT_EQ(most_tiles(8, 8), 8);                              // a row each
+  EXPECT_EQ(most_tiles(8, 8), 8);                              // one row each
   EXPECT_EQ(most_tiles(8 * kTileRows, 8), 8 + 7);              // one expert has 8 × 128 − 7 rows, seven have one
-  EXPECT_EQ(most_tiles(std::int64_t{kTileRows} * 10, 1), 10);  // nothing to spread
+  EXPECT_EQ(most_tiles(std::int64_t{kTileRows} * 10, 1), 10);  // a single expert
 }
 
 TEST(Chunks, HaveRoomForAllRowsWhereverTheyEnd) {

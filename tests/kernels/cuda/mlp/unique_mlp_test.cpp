@@ -1,4 +1,4 @@
-// Experts that read unique rows and add to them, against the same computed on the host.
+// Compares experts that read unique rows and sum their results with the same computed on the host.
 #include "kernels/cuda/mlp/unique_mlp.hpp"
 
 #include <gtest/gtest.h>
@@ -98,7 +98,7 @@ class UniqueMlpCase {
   }
   [[nodiscard]] device::UniqueView view() const { return view_; }
 
-  /// All rows, in bytes.
+  /// The results for all rows, as bytes.
   std::vector<std::byte> run(const device::UniqueMlpShape& shape) {
     const device::UniqueMlp mlp(shape, experts_.weights(), nullptr);
     std::byte* const y = experts_.take_rows(rows_.num_rows());
@@ -124,7 +124,7 @@ class UniqueMlpCase {
   device::UniqueView view_;
 };
 
-TEST(UniqueMlp, SumsWhatExpertsMakeOfEveryRow) {
+TEST(UniqueMlp, SumsTheExpertsResultsForEveryRow) {
   SHUNT_NEEDS_DEVICE();
   for (const DType dtype : {f32, bf16, f16})
     for (std::uint32_t seed = 0; seed < 5; ++seed) {
@@ -157,7 +157,7 @@ TEST(UniqueMlp, NeedsNoMoreTilesThanWereCounted) {
   }
 }
 
-TEST(UniqueMlp, SaysThatThereWereMoreRowsThanItHasRoomFor) {
+TEST(UniqueMlp, ReportsMoreRowsThanFit) {
   SHUNT_NEEDS_DEVICE();
   UniqueMlpCase each(9, bf16);
   device::UniqueMlpShape shape = each.shape(2);

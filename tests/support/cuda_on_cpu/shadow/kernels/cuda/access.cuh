@@ -7,11 +7,11 @@
 namespace shunt::device {
 
 template <class Word>
-Word load_to_keep(const Word* from) {
+Word load_evict_last(const Word* from) {
   return *from;
 }
 template <class Word>
-void store_to_leave(Word* to, Word v) {
+void store_evict_first(Word* to, Word v) {
   *to = v;
 }
 template <class Wide>
@@ -26,7 +26,7 @@ void store_once(Wide* to, const Wide& v) {
 inline void fetch_once(std::uint32_t, const uint4*) { std::abort(); }
 inline void commit_fetches() { std::abort(); }
 template <int kGroups>
-void await_fetches() {
+void wait_for_fetches() {
   std::abort();
 }
 

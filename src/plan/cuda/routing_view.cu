@@ -1,7 +1,7 @@
 #include <climits>
 
 #include "core/cuda/check.hpp"
-#include "plan/cuda/narrow.hpp"
+#include "plan/cuda/routing_view.hpp"
 
 namespace shunt::device {
 namespace {

@@ -1,4 +1,4 @@
-#include "plan/capacity.hpp"
+#include "plan/counts.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -45,8 +45,8 @@ TEST(Capacity, CountsTokensAfterTheDrop) {
   EXPECT_THAT(plans[1]->traffic.sent_rows, ElementsAre(0, 1));
 }
 
-// Expert 0 has a copy on each rank, expert 1 is on rank 1 alone. The third token's row for expert 1 is dropped, but
-// its row for expert 0 stays on rank 1, though nothing else takes it there and its own rank has a copy.
+// Expert 0 has a copy on each rank, expert 1 is on rank 1 only. The third token's row for expert 1 is dropped, but its
+// row for expert 0 stays on rank 1, although without expert 1 its own rank would have been chosen.
 TEST(Capacity, DropsAfterCopiesAreChosen) {
   const auto plans = test::plan_ranks({Topology::single_node(2),
                                        ExpertMap::from_placement(3, {{0, 2}, {0, 1}}),
