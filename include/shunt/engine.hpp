@@ -58,7 +58,8 @@ struct DeviceOptions {
   /// of this rank share; then all ranks call the operations of all these engines in the same order.
   /// - Ranks of one process never share a stream, so CUDA's default stream can't be used.
   /// - On each device, at most CUDA_DEVICE_MAX_CONNECTIONS streams of a process may run operations: more could wait for
-  ///   each other until the deadline, and are Error(unsupported).
+  ///   each other until the deadline, and are Error(unsupported). Other streams of the process share these connections:
+  ///   where engines have streams of their own, call their operations in the same order on all ranks.
   /// - The stream outlives the engine, its plans and its tickets.
   /// - If the stream is confined to few multiprocessors (a green context), these must have room for one waiting block
   ///   of 512 threads (`padded`: 1024) of each rank that shares them, and for one block that does not wait.
@@ -117,8 +118,8 @@ struct DispatchOptions {
   /// [plan.num_rows(), scales_per_row(hidden)] f32: receives the scales of fp8 rows, under the same rules as `out`.
   /// Forbidden for other rows.
   Tensor out_scales = {};
-  /// Devices only. The operation starts after the work already on this stream; null: it is ordered by the engine's
-  /// stream alone.
+  /// Devices only. The operation starts after the work already on this stream, which is of the engine's device; null:
+  /// it is ordered by the engine's stream alone.
   Stream stream = nullptr;
 };
 
@@ -173,9 +174,11 @@ struct CombineOptions {
 ///   written; its ticket's wait_on() waits for their signals and sums.
 /// - Dispatch and combine alternate, with one pair in flight per engine. A combine takes the plan of the last dispatch,
 ///   or one like it.
-/// - Rows, counts and expert_out(plan) belong to the engine. They are the same for all its plans with a map, and valid
-///   until the next dispatch. Leave expert_out(plan) unchanged until then, as other ranks may still read it when a
-///   combine is complete here; after the last combine, ranks end together (World::barrier()).
+/// - Rows, counts and expert_out(plan) belong to the engine. They are the same for all its plans with a map. Rows and
+///   counts are valid until combine is called, packed ones until the next dispatch: after combine's signal a faster
+///   rank may send its next rows. Leave expert_out(plan) unchanged until the ticket of the next dispatch was waited
+///   for, as other ranks may still read it when a combine is complete here; after the last combine all ranks wait for
+///   their streams and call World::barrier() before one of them ends its engine.
 /// - In a CUDA graph, tickets are waited for or dropped while the call is captured.
 /// - An expert that is out of range, or that the token named before, is dropped as if it were −1, because rows are sent
 ///   before a fault could be signalled.
