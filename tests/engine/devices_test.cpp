@@ -68,5 +68,17 @@ TEST(DeviceConnections, NeedBeNoMoreThanOneForARankPerProcess) {
   ASSERT_NO_THROW(World::spawn(3, run, options));
 }
 
+TEST(DeviceFewSms, AreAtMostThoseOfTheDeviceAndNeedBulkCopies) {
+  SHUNT_NEEDS(kDeviceThreads);
+  const std::string why = kDeviceFewSms.why_not();
+  EXPECT_TRUE(why.empty() || why.find("has no bulk copies") != std::string::npos) << why;
+  Place too_many = kDeviceFewSms;
+  too_many.sms = 100'000;
+  ASSERT_NO_THROW(kDeviceThreads.run(1, [&](World& world) {
+    require_error([&] { const Engine engine(world, too_many.options({.hidden = 8})); }, ErrorCode::invalid_argument,
+                  "device.sms is 100000, expected 0 to");
+  }));
+}
+
 }  // namespace
 }  // namespace shunt::test

@@ -13,7 +13,7 @@
 namespace shunt::test {
 namespace {
 
-using Settle = PaddedRank::Settle;
+using Settle = StepRank::Settle;
 
 constexpr std::int32_t kRanks = 4;
 constexpr RankId kLost(2);
@@ -24,9 +24,9 @@ const StepShape kShape = shape_with_copies_on(kLost);
 Step step_of(std::uint64_t seed) { return draw_step(seed, kShape, kTokens); }
 Step rest_of(std::uint64_t seed) { return without_rank(step_of(seed), kShape, kLost); }
 
-void on_ranks(std::chrono::milliseconds deadline, const std::function<void(World&, PaddedRank&)>& body) {
+void on_ranks(std::chrono::milliseconds deadline, const std::function<void(World&, StepRank&)>& body) {
   ASSERT_NO_THROW(kDeviceThreads.run(kRanks, [&](World& world) {
-    PaddedRank rank(world, kDeviceThreads, kShape, deadline);
+    StepRank rank(world, kDeviceThreads, kShape, deadline);
     for (std::uint64_t seed = 0; seed < 3; ++seed) rank.take(step_of(seed));
     body(world, rank);
     world.barrier();
@@ -42,7 +42,7 @@ class LeaveOut : public ::testing::Test {
 };
 
 TEST_F(LeaveOut, ResultsAreThoseOfTheRest) {
-  on_ranks(kLong, [](World& world, PaddedRank& rank) {
+  on_ranks(kLong, [](World& world, StepRank& rank) {
     if (world.rank() == kLost) return;
     rank.engine().leave_out(std::span(&kLost, 1));
     for (std::uint64_t seed = 3; seed < 7; ++seed)
@@ -51,7 +51,7 @@ TEST_F(LeaveOut, ResultsAreThoseOfTheRest) {
 }
 
 TEST_F(LeaveOut, ALostRankIsNamedByAllOthersWhichGoOnWithoutIt) {
-  on_ranks(kShort, [](World& world, PaddedRank& rank) {
+  on_ranks(kShort, [](World& world, StepRank& rank) {
     if (world.rank() == kLost) return;
     EXPECT_EQ(rank.engine().missing(), std::nullopt);
     require_error([&] { rank.take(step_of(3)); }, ErrorCode::deadline, "rank 2 did not come");
@@ -65,7 +65,7 @@ TEST_F(LeaveOut, ALostRankIsNamedByAllOthersWhichGoOnWithoutIt) {
 }
 
 TEST_F(LeaveOut, RanksThatStandAtDifferentMeetingsGoOnTogether) {
-  on_ranks(kShort, [](World& world, PaddedRank& rank) {
+  on_ranks(kShort, [](World& world, StepRank& rank) {
     rank.dispatch(step_of(3));
     if (world.rank() == kLost) return;
     if (world.rank().value == 0) require_error([&] { rank.combine(step_of(3)); }, ErrorCode::deadline, "did not come");
@@ -75,7 +75,7 @@ TEST_F(LeaveOut, RanksThatStandAtDifferentMeetingsGoOnTogether) {
 }
 
 TEST_F(LeaveOut, WhoeverIsMissingIsNamedAndMayComeLater) {
-  on_ranks(kShort, [](World& world, PaddedRank& rank) {
+  on_ranks(kShort, [](World& world, StepRank& rank) {
     const auto leave_out = [&] { rank.engine().leave_out(std::span(&kLost, 1)); };
     if (world.rank() != kLost && world.rank().value != 3) {
       require_error(leave_out, ErrorCode::deadline, "leave_out: rank 3 did not come");
@@ -90,7 +90,7 @@ TEST_F(LeaveOut, WhoeverIsMissingIsNamedAndMayComeLater) {
 
 // What rank 1 said at its first try is still there when rank 0 tries again.
 TEST_F(LeaveOut, TheNextTryMayLeaveOutMore) {
-  on_ranks(kShort, [](World& world, PaddedRank& rank) {
+  on_ranks(kShort, [](World& world, StepRank& rank) {
     const RankId also_lost(3);
     const bool stays = world.rank() != kLost && world.rank() != also_lost;
     if (stays)
@@ -108,7 +108,7 @@ TEST_F(LeaveOut, TheNextTryMayLeaveOutMore) {
 
 // Rank 1 gives up before rank 3 comes. Rank 0, which came in between, goes on with rank 3 and what rank 1 had said.
 TEST_F(LeaveOut, WhoGaveUpTooEarlyCatchesUp) {
-  on_ranks(kShort, [](World& world, PaddedRank& rank) {
+  on_ranks(kShort, [](World& world, StepRank& rank) {
     const auto leave_out = [&] { rank.engine().leave_out(std::span(&kLost, 1)); };
     std::this_thread::sleep_for(kShort * std::vector{4, 0, 0, 8}[world.rank().index()] / 3);
     if (world.rank().value == 1)
@@ -134,7 +134,7 @@ TEST_F(LeaveOut, WhoGaveUpTooEarlyCatchesUp) {
 }
 
 TEST_F(LeaveOut, RanksThatLeaveOutOthersAreTold) {
-  on_ranks(kShort, [](World& world, PaddedRank& rank) {
+  on_ranks(kShort, [](World& world, StepRank& rank) {
     if (world.rank() == kLost) return;
     const RankId other(3);
     const RankId& lost = world.rank().value == 0 ? other : kLost;
@@ -147,7 +147,7 @@ TEST_F(LeaveOut, RanksThatLeaveOutOthersAreTold) {
 TEST_F(LeaveOut, WhoComesLaterWritesNoMemoryOfOthers) {
   ASSERT_NO_THROW(kDeviceThreads.run(kRanks, [&](World& world) {
     const Engine lender(world, kDeviceThreads.options({.hidden = 1}));
-    std::optional<PaddedRank> rank(std::in_place, world, kDeviceThreads, kShape, kShort);
+    std::optional<StepRank> rank(std::in_place, world, kDeviceThreads, kShape, kShort);
     rank->take(step_of(0));
     world.barrier();
     if (world.rank() == kLost) {
@@ -174,7 +174,7 @@ TEST_F(LeaveOut, WhoComesLaterWritesNoMemoryOfOthers) {
 }
 
 TEST_F(LeaveOut, RefusesItselfAndStrangers) {
-  on_ranks(kLong, [](World& world, PaddedRank& rank) {
+  on_ranks(kLong, [](World& world, StepRank& rank) {
     const RankId self = world.rank(), stranger(kRanks);
     require_error([&] { rank.engine().leave_out(std::span(&self, 1)); }, ErrorCode::invalid_argument, "leave_out");
     require_error([&] { rank.engine().leave_out(std::span(&stranger, 1)); }, ErrorCode::invalid_argument, "rank 4");
@@ -183,7 +183,7 @@ TEST_F(LeaveOut, RefusesItselfAndStrangers) {
 }
 
 TEST_F(LeaveOut, WhatWritesToAllRanksIsRefusedAfterwards) {
-  on_ranks(kLong, [](World& world, PaddedRank& rank) {
+  on_ranks(kLong, [](World& world, StepRank& rank) {
     Engine& engine = rank.engine();
     const ExpertMap map = step_of(3).routing.map;
     const Plan before = engine.plan({}, map, {.layout = Layout::expert_major, .max_rows = 8});
@@ -204,7 +204,7 @@ TEST_F(LeaveOut, WhatWritesToAllRanksIsRefusedAfterwards) {
 }
 
 TEST_F(LeaveOut, AFaultIsForgottenWithoutLeavingAnyoneOut) {
-  on_ranks(kShort, [](World& world, PaddedRank& rank) {
+  on_ranks(kShort, [](World& world, StepRank& rank) {
     if (world.rank() != kLost) require_error([&] { rank.take(step_of(3)); }, ErrorCode::deadline, "rank 2");
     world.barrier();
     rank.engine().leave_out({});

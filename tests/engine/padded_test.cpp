@@ -10,7 +10,7 @@
 namespace shunt::test {
 namespace {
 
-using Settle = PaddedRank::Settle;
+using Settle = StepRank::Settle;
 
 using PaddedAt = AtPlace;
 INSTANTIATE_TEST_SUITE_P(At, PaddedAt, ::testing::Values(kHostThreads, kDeviceThreads), kNameOfPlace);
@@ -32,7 +32,7 @@ TEST_P(PaddedAt, ServesEveryNumberOfTokens) {
   }
   ASSERT_NO_THROW(place().run(4, [&](World& world) {
     for (const auto& [shape, step] : steps) {
-      PaddedRank rank(world, place(), shape);
+      StepRank rank(world, place(), shape);
       for (const Settle settle : {Settle::by_waiting, Settle::by_asking}) rank.take(step, settle);
       world.barrier();
     }
@@ -43,7 +43,7 @@ TEST_P(PaddedAt, ServesEveryNumberOfTokens) {
 TEST_P(PaddedAt, RowsCanBePacked) {
   const StepShape shape{.map = map_with_replicas(), .is_packed = true};
   ASSERT_NO_THROW(place().run(4, [&](World& world) {
-    PaddedRank rank(world, place(), shape);
+    StepRank rank(world, place(), shape);
     for (std::uint64_t seed = 0; seed < 6; ++seed) rank.take(draw_step(seed, shape, {16, 3, 0, 11}));
     world.barrier();
   }));
@@ -52,7 +52,7 @@ TEST_P(PaddedAt, RowsCanBePacked) {
 TEST_P(PaddedAt, EachRankSettlesItsTicketsAsItLikes) {
   const StepShape shape{.map = map_with_replicas()};
   ASSERT_NO_THROW(place().run(4, [&](World& world) {
-    PaddedRank rank(world, place(), shape);
+    StepRank rank(world, place(), shape);
     for (std::uint64_t seed = 0; seed < 10; ++seed)
       rank.take(draw_step(seed, shape, {16, 3, 0, 11}),
                 (seed + world.rank().index()) % 3 == 0 ? Settle::by_asking : Settle::by_waiting);
@@ -65,7 +65,7 @@ TEST_P(PaddedAt, CallsWaitForNobody) {
   const StepShape shape{.map = ExpertMap::contiguous(4, 2)};
   const Step step = draw_step(1, shape, {16, 5});
   ASSERT_NO_THROW(place().run(2, [&](World& world) {
-    PaddedRank rank(world, place(), shape, std::chrono::seconds(2));
+    StepRank rank(world, place(), shape, std::chrono::seconds(2));
     rank.take(step);
     const auto one_after_the_other = [&](const std::function<void()>& call) {
       if (world.rank().value == 0) {
@@ -93,7 +93,7 @@ TEST_F(DevicePadded, AnExpertThatATokenNamesTwiceIsDroppedOnce) {
   for (const std::int32_t topk : {2, 5, 8}) {
     const StepShape shape{.map = map_with_replicas(), .topk = topk, .max_tokens = 70};
     ASSERT_NO_THROW(kDeviceThreads.run(4, [&](World& world) {
-      PaddedRank rank(world, kDeviceThreads, shape);
+      StepRank rank(world, kDeviceThreads, shape);
       for (std::uint64_t seed = 0; seed < 5; ++seed)
         rank.take(naming_twice(draw_step(seed, shape, {70, 33, 0, 69}), shape));
       world.barrier();

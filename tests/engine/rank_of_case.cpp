@@ -63,7 +63,10 @@ RankOfCase::RankOfCase(World& world, Engine& engine, const ShuffleCase& all, Cal
       expected_rows_(all.expected.dispatch[world.rank().index()]),
       expert_out_(all.expert_out[world.rank().index()]),
       plan_options_(all.routing.options) {
-  if (all.paths.is_packed && all.routing.options.layout == Layout::padded) pack();
+  if (all.paths.is_packed && all.routing.options.layout == Layout::padded) {
+    plan_options_.packed = true;
+    pack(expected_rows_, expert_out_, static_cast<std::size_t>(plan_options_.max_tokens * world.size()));
+  }
   plan_options_.stream = caller_.stream;
   if (all.paths.spare_rows && can(Feature::bounds) && all.routing.options.layout != Layout::padded) {
     for (const PlanData& plan : all.expected.plans)
@@ -88,26 +91,6 @@ bool RankOfCase::takes_turns() const {
 std::vector<Check (RankOfCase::*)()> RankOfCase::operations() const {
   if (takes_turns()) return {&RankOfCase::dispatch, &RankOfCase::combine};
   return {&RankOfCase::dispatch, &RankOfCase::combine, &RankOfCase::dispatch_backward, &RankOfCase::combine_backward};
-}
-
-void RankOfCase::pack() {
-  plan_options_.packed = true;
-  const ReferenceRows padded = expected_rows_;
-  const HostRows expert_out = expert_out_;
-  const std::size_t block_rows = static_cast<std::size_t>(plan_options_.max_tokens * world_.size());
-  std::fill(expected_rows_.defined.begin(), expected_rows_.defined.end(), false);
-  std::size_t place = 0;
-  for (std::size_t row = 0; row < padded.defined.size(); ++row) {
-    if (row % block_rows == 0) place = row;
-    if (!padded.defined[row]) continue;
-    const auto from = static_cast<std::int64_t>(row), to = static_cast<std::int64_t>(place);
-    expected_rows_.rows.copy_row(to, padded.rows, from);
-    if (has_scales()) expected_rows_.scales.copy_row(to, padded.scales, from);
-    expected_rows_.origins[place] = padded.origins[row];
-    expected_rows_.weights[place] = padded.weights[row];
-    expected_rows_.defined[place++] = true;
-    expert_out_.copy_row(to, expert_out, from);
-  }
 }
 
 Routing RankOfCase::bring_routing() {

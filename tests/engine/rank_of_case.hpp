@@ -47,8 +47,6 @@ class RankOfCase {
   [[nodiscard]] bool has_scales() const { return case_.options.dtype == fp8_e4m3; }
   [[nodiscard]] bool has_rows_with_plan() const { return plan_options_.rows.data != nullptr; }
 
-  /// Moves what is expected, and given for it, to the front of each expert's block.
-  void pack();
   [[nodiscard]] Routing bring_routing();
   void check_plan() const;
   void check_rows(const Rows& actual) const;

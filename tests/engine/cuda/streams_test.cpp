@@ -16,7 +16,8 @@ namespace shunt::test {
 namespace {
 
 class DeviceStreams : public AtPlace {};
-INSTANTIATE_TEST_SUITE_P(At, DeviceStreams, ::testing::Values(kDeviceThreads, kDeviceIslands), kNameOfPlace);
+INSTANTIATE_TEST_SUITE_P(At, DeviceStreams, ::testing::Values(kDeviceThreads, kDeviceIslands, kDeviceNccl),
+                         kNameOfPlace);
 
 TEST_P(DeviceStreams, OperationsStartWhenWhatWasPutThereBeforeIsDone) {
   const Topology topology = place().topology(4);

@@ -1,19 +1,21 @@
 #include "engine/cuda/cluster/cluster_engine.hpp"
 
 #include <algorithm>
+#include <string_view>
 #include <vector>
 
 #include "core/cuda/on_device.hpp"
 #include "engine/copy_rows.hpp"
 #include "engine/cuda/cluster/combine.hpp"
 #include "engine/cuda/cluster/combine_backward.hpp"
-#include "engine/cuda/cluster/cuda_lane.hpp"
+#include "engine/cuda/cluster/dispatch.hpp"
+#include "engine/host_driven_engine.hpp"
 #include "shunt/routing.hpp"
 
 namespace shunt {
 namespace {
 
-/// For whoever has an Error to tell already.
+/// Where an Error is under way already.
 void finish_or_fail(device::Lane& lane) noexcept {
   try {
     lane.finish();
@@ -54,23 +56,43 @@ class PendingOnLane final : public Pending {
   Announcement announcement_;
 };
 
-}  // namespace
+class ClusterEngine final : public HostDrivenEngine {
+ public:
+  /// `nccl`: null where far ranks are reached by the world's own network.
+  ClusterEngine(World& world, const EngineOptions& options, Memory memory, std::shared_ptr<device::Lane> lane,
+                std::shared_ptr<device::NcclNetwork> nccl);
 
-std::shared_ptr<Engine::Impl> make_cluster_engine(World& world, const EngineOptions& options,
-                                                  std::shared_ptr<DeviceHeap> heap) {
-  const Memory memory = Memory::on_device(heap->memory.device());
-  const device::OnDevice scope(memory.device);  // NCCL's communicators are of the current one
-  const DeviceOptions& of_device = *options.device;
-  auto lane = std::make_shared<device::CudaLane>(
-      world.impl()->fabric->transport(), *world.impl()->group, std::move(heap),
-      device::BufferLimits{std::max(of_device.batch_bytes, ClusterEngine::most_segment_bytes(options)),
-                           of_device.num_batches});
-  std::shared_ptr<device::NcclNetwork> nccl;
-  if (of_device.network == DeviceNetwork::nccl)
-    nccl = device::NcclNetwork::join(world, lane->buffer_bytes(),
-                                     [&](std::size_t bytes) { return lane->allocate(bytes); });
-  return std::make_shared<ClusterEngine>(world, options, memory, std::move(lane), std::move(nccl));
-}
+  [[nodiscard]] Memory memory() const override { return memory_; }
+  [[nodiscard]] Stream stream() const override { return options.device->stream; }
+  [[nodiscard]] Tensor allocate(DType dtype, std::int64_t rows, std::int64_t cols) const override;
+  void copy(const ConstTensor& from, const Tensor& to) const override;
+  [[nodiscard]] Plan plan(const Routing& routing, const ExpertMap& map, const PlanOptions& plan_options) override;
+  [[nodiscard]] Ticket<Rows> dispatch(const Plan& plan, const ConstTensor& x,
+                                      const DispatchOptions& dispatch_options) override;
+  [[nodiscard]] std::shared_ptr<Pending> start(const Pull& pull) override;
+  [[nodiscard]] std::shared_ptr<Pending> start(const Backward& backward) override;
+
+ private:
+  /// The stream after whose work an operation starts: the caller's, or the engine's.
+  [[nodiscard]] Stream before(Stream callers) const { return callers ? callers : options.device->stream; }
+  void require_here(Memory where, std::string_view operation) const;
+  [[nodiscard]] device::SumOrder sum_order() const;
+  /// The tensor itself where kernels can read it, else a copy, for which the host waits.
+  [[nodiscard]] ConstTensor readable(const ConstTensor& tensor, Stream callers) const;
+  /// Where peers can address it: the tensor itself, or a block of the same size.
+  [[nodiscard]] Tensor for_peers(const ConstTensor& tensor) const;
+  [[nodiscard]] std::uint64_t offset_of(const Tensor& tensor) const;
+  /// How dispatch delivers to `out`.
+  [[nodiscard]] device::ClusterDispatch::Output delivery(const Tensor& out) const;
+  [[nodiscard]] device::ClusterShuffle::Place place(const Plan& plan, Stream callers) const;
+  template <class Op>
+  [[nodiscard]] std::shared_ptr<Pending> launch(const Plan& plan, const Announcement& announcement,
+                                                typename Op::Inputs inputs);
+
+  Memory memory_;
+  std::shared_ptr<device::Lane> lane_;
+  std::shared_ptr<device::NcclNetwork> nccl_;  // ends before the lane, which waits for what is on it
+};
 
 ClusterEngine::ClusterEngine(World& engine_world, const EngineOptions& engine_options, Memory memory,
                              std::shared_ptr<device::Lane> lane, std::shared_ptr<device::NcclNetwork> nccl)
@@ -80,12 +102,6 @@ ClusterEngine::ClusterEngine(World& engine_world, const EngineOptions& engine_op
       nccl_(std::move(nccl)) {
   options.device->index = memory_.device;
   if (!options.device->stream) options.device->stream = lane_->stream();
-}
-
-std::size_t ClusterEngine::most_segment_bytes(const EngineOptions& options) {
-  // Every dtype's row is at most f32's; and the gradients of one token's weights.
-  return std::max(static_cast<std::size_t>(options.hidden), static_cast<std::size_t>(Routing::kMaxTopK)) *
-         sizeof(float);
 }
 
 device::SumOrder ClusterEngine::sum_order() const {
@@ -245,6 +261,24 @@ std::shared_ptr<Pending> ClusterEngine::start(const Backward& backward) {
   return launch<device::ClusterCombineBackward>(
       backward.plan, announcement,
       {place(backward.plan, backward.stream), grad_out, expert_out, published, rows, weights});
+}
+
+}  // namespace
+
+std::shared_ptr<Engine::Impl> make_cluster_engine(World& world, const EngineOptions& options,
+                                                  std::shared_ptr<DeviceHeap> heap) {
+  const Memory memory = Memory::on_device(heap->memory.device());
+  const device::OnDevice scope(memory.device);  // NCCL's communicators are of the current one
+  // The largest segment: every dtype's row is at most f32's; and the gradients of one token's weights.
+  const auto most_elements = std::max<std::int64_t>(options.hidden, Routing::kMaxTopK);
+  auto lane = std::make_shared<device::Lane>(
+      world.impl()->fabric->transport(), *world.impl()->group, std::move(heap),
+      device::BufferLimits{
+          std::max(options.device->batch_bytes, static_cast<std::size_t>(most_elements) * sizeof(float)),
+          options.device->num_batches});
+  std::shared_ptr<device::NcclNetwork> nccl;
+  if (options.device->network == DeviceNetwork::nccl) nccl = device::NcclNetwork::join(world, *lane);
+  return std::make_shared<ClusterEngine>(world, options, memory, std::move(lane), std::move(nccl));
 }
 
 PlanArrays ClusterPlan::device_arrays() const {

@@ -25,16 +25,9 @@ std::size_t ClusterCombine::part_bytes() const {
          size_of(in_.order == SumOrder::flat ? in_.format.terms : in_.format.wire);
 }
 
-bool ClusterCombine::prepare() {
-  if (in_.published.data == in_.rows.data) return false;
-  lane().launch(CopyBytes{in_.rows.data, in_.published.data, in_.rows.bytes()});
-  return true;
-}
-
 std::vector<std::byte*> ClusterCombine::rows_by_rank(std::span<const Announcement> peers) {
   std::vector<std::byte*> rows;
-  for (std::size_t rank = 0; rank < peers.size(); ++rank)
-    rows.push_back(announced(RankId(rank), peers[rank], peers[rank].offset, in_.rows.row_bytes()));
+  append_rows(rows, peers, &Announcement::offset, in_.rows.row_bytes());
   rows.insert(rows.end(), parts_of_flow_.begin(), parts_of_flow_.end());
   rows.push_back(widened_.get());
   return rows;
@@ -70,19 +63,16 @@ Run ClusterCombine::sums_for(const InFlowLists& flow) {
           }};
 }
 
-std::vector<PeerTraffic> ClusterCombine::traffic() {
-  TrafficByPeer traffic(1, false);
-  for (const InFlowLists& flow : lists().in_flows) traffic.pack(flow.peer, 0, sums_for(flow));
+void ClusterCombine::add_traffic() {
+  for (const InFlowLists& flow : lists().in_flows) traffic_with(flow.peer).out[0] = sums_for(flow);
   for (std::size_t i = 0; i < lists().out_flows.size(); ++i) {
     const OutFlowLists& flow = lists().out_flows[i];
-    traffic.unpack(flow.peer, 0,
-                   {flow.num_parts, part_bytes(), [this, i](std::int64_t first, std::int64_t count, std::byte* memory) {
-                      const std::size_t offset = static_cast<std::size_t>(first) * part_bytes();
-                      const std::size_t bytes = static_cast<std::size_t>(count) * part_bytes();
-                      lane().launch(CopyBytes{memory, parts_of_flow_[i] + offset, bytes});
-                    }});
+    traffic_with(flow.peer).in[0] = {
+        flow.num_parts, part_bytes(), [this, i](std::int64_t first, std::int64_t count, std::byte* memory) {
+          lane().launch(CopyBytes{memory, parts_of_flow_[i] + static_cast<std::size_t>(first) * part_bytes(),
+                                  static_cast<std::size_t>(count) * part_bytes()});
+        }};
   }
-  return traffic.take();
 }
 
 void ClusterCombine::launch_near() {
@@ -102,7 +92,7 @@ void ClusterCombine::launch_last() {
     widen.row_dtype = in_.format.wire;
     widen.result_dtype = f32;
     lane().launch(widen);
-    sums.rows = table() + plan().topology.num_ranks() + lists().out_flows.size();
+    sums.rows = table(1) + lists().out_flows.size();
     sums.row_dtype = f32;
   }
   lane().launch(sums);

@@ -21,9 +21,9 @@ class ClusterCombine final : public ClusterShuffle {
   ClusterCombine(const Context& context, const Announcement& announcement, Inputs inputs);
 
  protected:
-  bool prepare() override;
+  bool prepare() override { return publish(in_.rows, in_.published); }
   [[nodiscard]] std::vector<std::byte*> rows_by_rank(std::span<const Announcement> peers) override;
-  [[nodiscard]] std::vector<PeerTraffic> traffic() override;
+  void add_traffic() override;
   void launch_near() override;
   void launch_last() override;
 

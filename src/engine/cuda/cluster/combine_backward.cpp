@@ -14,21 +14,14 @@ ClusterCombineBackward::ClusterCombineBackward(const Context& context, const Ann
   answers_ = lane().allocate(static_cast<std::size_t>(num_floats) * sizeof(float));
 }
 
-bool ClusterCombineBackward::prepare() {
-  if (in_.published.data == in_.expert_out.data) return false;
-  lane().launch(CopyBytes{in_.expert_out.data, in_.published.data, in_.published.bytes()});
-  return true;
-}
-
 // Gradients of every rank's rows, every rank's expert outputs, and this rank's gradients of weights.
 std::vector<std::byte*> ClusterCombineBackward::rows_by_rank(std::span<const Announcement> peers) {
   std::vector<std::byte*> rows;
-  const std::size_t row_bytes = in_.gradients.row_bytes();
-  for (std::size_t rank = 0; rank < peers.size(); ++rank)
-    rows.push_back(announced(RankId(rank), peers[rank], peers[rank].offset, row_bytes));
-  for (std::size_t rank = 0; rank < peers.size(); ++rank)
-    rows.push_back(has_weights() ? announced(RankId(rank), peers[rank], peers[rank].second_offset, row_bytes)
-                                 : nullptr);
+  append_rows(rows, peers, &Announcement::offset, in_.gradients.row_bytes());
+  if (has_weights())
+    append_rows(rows, peers, &Announcement::second_offset, in_.gradients.row_bytes());
+  else
+    rows.resize(2 * peers.size(), nullptr);
   rows.push_back(in_.weights.data);
   return rows;
 }
@@ -47,7 +40,7 @@ void ClusterCombineBackward::scale(const std::byte* x, const Segment* segments, 
 void ClusterCombineBackward::dot(const std::byte* x, const Term* terms, std::int32_t width, std::int64_t num_tokens,
                                  float* result) {
   lane().launch(DotRows{.x = x,
-                        .rows = table() + plan().topology.num_ranks(),
+                        .rows = table(1),
                         .terms = terms,
                         .result = result,
                         .num_tokens = num_tokens,
@@ -58,56 +51,48 @@ void ClusterCombineBackward::dot(const std::byte* x, const Term* terms, std::int
                         .stop = nullptr});
 }
 
-std::vector<PeerTraffic> ClusterCombineBackward::traffic() {
-  TrafficByPeer traffic(2, true);
-  for (const OutFlowLists& flow : lists().out_flows) add_flow(traffic, flow);
+void ClusterCombineBackward::add_traffic() {
+  for (const OutFlowLists& flow : lists().out_flows) add_flow(flow);
   auto* answers = reinterpret_cast<float*>(answers_.get());
   for (const InFlowLists& flow : lists().in_flows) {
-    add_flow(traffic, flow, answers);
+    add_flow(flow, answers);
     answers += num_answers(flow);
   }
-  return traffic.take();
 }
 
-void ClusterCombineBackward::add_flow(TrafficByPeer& traffic, const OutFlowLists& flow) {
-  const std::size_t row_bytes = in_.grad_out.row_bytes();
-  traffic.pack(flow.peer, kRows,
-               {flow.tokens.size, row_bytes, [&, row_bytes](std::int64_t first, std::int64_t count, std::byte* memory) {
-                  lane().launch(GatherRows{in_.grad_out.data, list(flow.tokens) + first, memory, count, row_bytes});
-                }});
+void ClusterCombineBackward::add_flow(const OutFlowLists& flow) {
+  PeerTraffic& traffic = traffic_with(flow.peer);
+  traffic.out[kRows] = gather(flow, in_.grad_out);
   if (!has_weights()) return;
   const std::size_t answer_bytes = static_cast<std::size_t>(flow.most_targets) * sizeof(float);
   // From where the forwarder counts them to where this rank does: rows of one float.
-  traffic.unpack(
-      flow.peer, kAnswers,
-      {flow.tokens.size, answer_bytes, [&, answer_bytes](std::int64_t first, std::int64_t count, std::byte* memory) {
-         lane().launch(CopyRows{.x = before(memory, first, answer_bytes),
-                                .out = table() + 2 * plan().topology.num_ranks(),
-                                .segments = list(flow.choices) + flow.first_choice_of(first),
-                                .num_segments = flow.num_choices_of(first, count),
-                                .row_bytes = sizeof(float),
-                                .stop = nullptr});
-       }});
+  traffic.in[kAnswers] = {flow.tokens.size, answer_bytes,
+                          [=, this, &flow](std::int64_t first, std::int64_t count, std::byte* memory) {
+                            scatter(flow.choices, first, count, memory, answer_bytes, sizeof(float), table(2));
+                          }};
 }
 
-void ClusterCombineBackward::add_flow(TrafficByPeer& traffic, const InFlowLists& flow, float* answers) {
+void ClusterCombineBackward::add_flow(const InFlowLists& flow, float* answers) {
+  PeerTraffic& traffic = traffic_with(flow.peer);
   const std::size_t row_bytes = in_.grad_out.row_bytes();
   const std::int64_t width = flow.most_targets;
-  traffic.unpack(
-      flow.peer, kRows,
-      {flow.num_tokens, row_bytes, [=, this, &flow](std::int64_t first, std::int64_t count, std::byte* memory) {
-         scale(before(memory, first, row_bytes), list(flow.rows) + flow.first_row_of(first),
-               flow.num_rows_of(first, count));
-         if (has_weights())
-           dot(memory, list(flow.terms) + first * width, flow.most_targets, count, answers + first * width);
-       }});
+  traffic.in[kRows] = {
+      flow.num_tokens, row_bytes, [=, this, &flow](std::int64_t first, std::int64_t count, std::byte* memory) {
+        scale(before(memory, first, row_bytes), list(flow.rows.all) + flow.rows.begin_of(first),
+              flow.rows.num_of(first, count));
+        if (has_weights())
+          dot(memory, list(flow.terms) + first * width, flow.most_targets, count, answers + first * width);
+      }};
   if (!has_weights()) return;
   const std::size_t answer_bytes = static_cast<std::size_t>(width) * sizeof(float);
-  traffic.pack(flow.peer, kAnswers,
-               {flow.num_tokens, answer_bytes, [=, this](std::int64_t first, std::int64_t count, std::byte* memory) {
-                  lane().launch(CopyBytes{reinterpret_cast<const std::byte*>(answers + first * width), memory,
-                                          static_cast<std::size_t>(count) * answer_bytes});
-                }});
+  traffic.out[kAnswers] = {.num_segments = flow.num_tokens,
+                           .segment_bytes = answer_bytes,
+                           .launch =
+                               [=, this](std::int64_t first, std::int64_t count, std::byte* memory) {
+                                 lane().launch(CopyBytes{reinterpret_cast<const std::byte*>(answers + first * width),
+                                                         memory, static_cast<std::size_t>(count) * answer_bytes});
+                               },
+                           .answers = true};
 }
 
 void ClusterCombineBackward::launch_near() {

@@ -3,13 +3,6 @@
 #include <array>
 
 namespace shunt::device {
-namespace {
-
-/// Runs of a far rank's traffic.
-constexpr std::size_t kRows = 0;
-constexpr std::size_t kScales = 1;
-
-}  // namespace
 
 // Once for all of a token's rows, so that no more than fp8 travels.
 bool ClusterDispatch::prepare() {
@@ -22,45 +15,31 @@ bool ClusterDispatch::prepare() {
 
 std::vector<std::byte*> ClusterDispatch::rows_by_rank(std::span<const Announcement> peers) {
   std::vector<std::byte*> rows;
-  for (std::size_t rank = 0; rank < peers.size(); ++rank)
-    rows.push_back(announced(RankId(rank), peers[rank], peers[rank].offset, in_.x.row_bytes()));
-  for (std::size_t rank = 0; has_scales() && rank < peers.size(); ++rank)
-    rows.push_back(peer_rows(RankId(rank), peers[rank].second_offset, in_.scales.row_bytes()));
+  append_rows(rows, peers, &Announcement::offset, in_.x.row_bytes());
+  if (has_scales()) append_rows(rows, peers, &Announcement::second_offset, in_.scales.row_bytes());
   return rows;
 }
 
-std::vector<PeerTraffic> ClusterDispatch::traffic() {
-  TrafficByPeer traffic(2, false);
-  add_run(traffic, kRows, in_.x, table());
-  if (has_scales()) add_run(traffic, kScales, in_.scales, scales_table());
-  return traffic.take();
+void ClusterDispatch::add_traffic() {
+  add_run(0, in_.x);
+  if (has_scales()) add_run(1, in_.scales);
 }
 
 // One row for each token and far node; the forwarder there writes it into all its slots.
-void ClusterDispatch::add_run(TrafficByPeer& traffic, std::size_t index, const ConstTensor& x, std::byte* const* out) {
-  const std::size_t row_bytes = x.row_bytes();
-  for (const OutFlowLists& flow : lists().out_flows)
-    traffic.pack(
-        flow.peer, index,
-        {flow.tokens.size, row_bytes, [&, row_bytes](std::int64_t first, std::int64_t count, std::byte* memory) {
-           lane().launch(GatherRows{x.data, list(flow.tokens) + first, memory, count, row_bytes});
-         }});
+void ClusterDispatch::add_run(std::size_t index, const ConstTensor& x) {
+  for (const OutFlowLists& flow : lists().out_flows) traffic_with(flow.peer).out[index] = gather(flow, x);
   for (const InFlowLists& flow : lists().in_flows)
-    traffic.unpack(
-        flow.peer, index,
-        {flow.num_tokens, row_bytes, [&, row_bytes, out](std::int64_t first, std::int64_t count, std::byte* memory) {
-           lane().launch(CopyRows{.x = before(memory, first, row_bytes),
-                                  .out = out,
-                                  .segments = list(flow.rows) + flow.first_row_of(first),
-                                  .num_segments = flow.num_rows_of(first, count),
-                                  .row_bytes = row_bytes,
-                                  .stop = nullptr});
-         }});
+    traffic_with(flow.peer).in[index] = {
+        flow.num_tokens, x.row_bytes(),
+        [=, this, &flow, &x](std::int64_t first, std::int64_t count, std::byte* memory) {
+          scatter(flow.rows, first, count, memory, x.row_bytes(), x.row_bytes(),
+                  table(static_cast<std::int32_t>(index)));
+        }};
 }
 
 void ClusterDispatch::launch_near() {
   copy_near(in_.x, table(), in_.rows);
-  if (has_scales()) copy_near(in_.scales, scales_table(), in_.row_scales);
+  if (has_scales()) copy_near(in_.scales, table(1), in_.row_scales);
 }
 
 void ClusterDispatch::copy_near(const ConstTensor& x, std::byte* const* out, const Output& output) {

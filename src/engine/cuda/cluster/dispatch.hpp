@@ -30,14 +30,12 @@ class ClusterDispatch final : public ClusterShuffle {
  protected:
   bool prepare() override;
   [[nodiscard]] std::vector<std::byte*> rows_by_rank(std::span<const Announcement> peers) override;
-  [[nodiscard]] std::vector<PeerTraffic> traffic() override;
+  void add_traffic() override;
   void launch_near() override;
 
  private:
   [[nodiscard]] bool has_scales() const { return in_.x.dtype == fp8_e4m3; }
-  /// In the table, after the rows.
-  [[nodiscard]] std::byte** scales_table() const { return table() + plan().topology.num_ranks(); }
-  void add_run(TrafficByPeer& traffic, std::size_t index, const ConstTensor& x, std::byte* const* out);
+  void add_run(std::size_t index, const ConstTensor& x);
   void copy_near(const ConstTensor& x, std::byte* const* out, const Output& output);
 
   Inputs in_;
