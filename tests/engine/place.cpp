@@ -31,6 +31,7 @@ std::string ask(const Place& place) {
 std::string Place::why_not() const {
   static std::map<std::string, std::string> known;
   if (!is_device) return "";
+  if (world == WorldKind::shm) return ask(*this);  // until this process uses CUDA
   const auto found = known.find(name);
   return found != known.end() ? found->second : known.emplace(name, ask(*this)).first->second;
 }
@@ -59,7 +60,7 @@ EngineOptions Place::options(EngineOptions engine, const DeviceOptions& device) 
 
 SpawnOptions Place::spawn(const Topology& topology, std::chrono::milliseconds deadline) const {
   SpawnOptions options{.kind = world, .topology = topology};
-  options.environment.deadline = deadline;  // a case that hangs says so, and names its seed
+  options.environment.deadline = deadline;  // so that the Error of a case that hangs names its seed
   return options;
 }
 

@@ -177,7 +177,7 @@ TEST_P(ShuffleAt, SumsMoreTermsThanAWarpHasLanes) {
   for (const std::int32_t topk : {33, Routing::kMaxTopK}) {
     const CaseLimits limits{.experts = 300, .topk = topk, .tokens = 20, .least_topk = topk};
     const auto draw = [&](std::uint64_t seed) {
-      return random_shuffle_case(seed, topology, {.hidden = 64, .dtype = bf16}, limits);
+      return random_shuffle_case(seed, topology, EngineOptions{.hidden = 64, .dtype = bf16}, limits);
     };
     run_all(place(), topology, draw_cases(4, draw, [](const ShuffleCase&) { return true; }));
   }
@@ -190,7 +190,7 @@ TEST_P(ShuffleAt, CarriesTheLongestRows) {
     const EngineOptions options{.hidden = (64 << 10) / 4 + 64,
                                 .dtype = seed % 2 == 0 ? f32 : bf16,
                                 .result_dtype = seed % 3 == 0 ? std::optional(f32) : std::nullopt};
-    return random_shuffle_case(seed, topology, options, {.experts = 6, .topk = 3, .tokens = 6});
+    return random_shuffle_case(seed, topology, options, CaseLimits{.experts = 6, .topk = 3, .tokens = 6});
   };
   run_all(place(), topology, draw_cases(6, draw, [](const ShuffleCase&) { return true; }));
 }
@@ -237,7 +237,7 @@ TEST_P(ShuffleRepeated, GivesTheSameBits) {
   SHUNT_NEEDS(place);
   const Topology topology = place.topology(4);
   const auto draw = [&, dtype = dtype](std::uint64_t seed) {
-    return random_shuffle_case(seed, topology, {.hidden = 264, .dtype = dtype});
+    return random_shuffle_case(seed, topology, EngineOptions{.hidden = 264, .dtype = dtype});
   };
   const auto suits = [layout = layout](const ShuffleCase& drawn) {  // fp8 is quantised, not copied
     return drawn.routing.options.layout == layout && drawn.x[0].dtype() != fp8_e4m3 &&

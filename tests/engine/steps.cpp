@@ -51,11 +51,6 @@ void pack_if_wanted(const StepShape& shape, ReferenceRows& rows, HostRows& exper
   if (shape.is_packed) pack(rows, expert_out, static_cast<std::size_t>(shape.max_tokens * shape.map.num_ranks()));
 }
 
-Tensor first_rows(Tensor tensor, std::int64_t rows) {
-  tensor.rows = rows;
-  return tensor;
-}
-
 }  // namespace
 
 ExpertMap map_with_replicas() {

@@ -35,22 +35,6 @@ Paths draw_paths(Dice& dice) {
           .has_rows_with_plan = dice.one_in(2)};
 }
 
-ShuffleCase draw_case(std::uint64_t seed, const Topology& topology, const EngineOptions& options,
-                      const std::optional<CaseLimits>& limits = std::nullopt) {
-  std::mt19937_64 generator(seed);
-  Dice dice(generator);
-  return {{}, seed, random_case(generator, topology, limits ? *limits : draw_limits(dice)), options, draw_paths(dice)};
-}
-
-void fill(ShuffleCase& all) {
-  std::mt19937_64 generator(all.seed);
-  Dice dice(generator);
-  const RandomCase& routing = all.routing;
-  const ReferenceShuffle reference(routing.routings(), routing.map, routing.topology, routing.options, all.options);
-  const DType dtype = reference.options().dtype;
-  all.draw(reference, dtype != fp8_e4m3 || dice.one_in(2) ? dtype : random_float_type(dice), dice);
-}
-
 std::string name(const Way& way) {
   constexpr std::array kNames = {"absent", "host", "shifted", "allocated"};
   return fmt::format("{}{}", kNames.at(static_cast<std::size_t>(way.spot)), way.is_strided ? " strided" : "");
@@ -87,23 +71,24 @@ std::string ShuffleCase::describe() const {
       paths.is_packed ? ", packed" : "", paths.has_rows_with_plan ? ", rows with the plan" : "");
 }
 
-ShuffleCase random_shuffle_case(std::uint64_t seed, const Topology& topology) {
-  ShuffleCase all = draw_case(seed, topology, random_engine_options(seed));
-  if (all.routing.options.layout != Layout::token_unique && seed % 3 == 0) all.options.reduction = Reduction::flat;
-  fill(all);
-  return all;
-}
-
-ShuffleCase random_shuffle_case(std::uint64_t seed, const Topology& topology, const EngineOptions& options) {
-  ShuffleCase all = draw_case(seed, topology, options);
-  fill(all);
-  return all;
-}
-
-ShuffleCase random_shuffle_case(std::uint64_t seed, const Topology& topology, const EngineOptions& options,
-                                const CaseLimits& limits) {
-  ShuffleCase all = draw_case(seed, topology, options, limits);
-  fill(all);
+ShuffleCase random_shuffle_case(std::uint64_t seed, const Topology& topology,
+                                const std::optional<EngineOptions>& options, const std::optional<CaseLimits>& limits) {
+  std::mt19937_64 generator(seed);
+  Dice dice(generator);
+  ShuffleCase all{{},
+                  seed,
+                  random_case(generator, topology, limits ? *limits : draw_limits(dice)),
+                  options ? *options : random_engine_options(seed),
+                  draw_paths(dice)};
+  const RandomCase& routing = all.routing;
+  if (!options && routing.options.layout != Layout::token_unique && seed % 3 == 0)
+    all.options.reduction = Reduction::flat;
+  const ReferenceShuffle reference(routing.routings(), routing.map, routing.topology, routing.options, all.options);
+  std::mt19937_64 values(seed);
+  Dice value_dice(values);
+  const DType dtype = reference.options().dtype;
+  const bool is_narrow = dtype != fp8_e4m3 || value_dice.one_in(2);
+  all.draw(reference, is_narrow ? dtype : random_float_type(value_dice), value_dice);
   return all;
 }
 

@@ -46,15 +46,11 @@ struct ShuffleCase : ReferenceCase {
   [[nodiscard]] std::string describe() const;
 };
 
-/// Equal arguments give equal cases.
-ShuffleCase random_shuffle_case(std::uint64_t seed, const Topology& topology);
-
-/// With these options, so that several cases can share an engine; their reduction must be a tree.
-ShuffleCase random_shuffle_case(std::uint64_t seed, const Topology& topology, const EngineOptions& options);
-
-/// With routings of other sizes too.
-ShuffleCase random_shuffle_case(std::uint64_t seed, const Topology& topology, const EngineOptions& options,
-                                const CaseLimits& limits);
+/// Equal arguments give equal cases. Options are given so that several cases can share an engine, and must reduce by a
+/// tree then; limits, for routings of other sizes.
+ShuffleCase random_shuffle_case(std::uint64_t seed, const Topology& topology,
+                                const std::optional<EngineOptions>& options = {},
+                                const std::optional<CaseLimits>& limits = {});
 
 /// Any options with a tree reduction.
 EngineOptions random_engine_options(std::uint64_t seed);

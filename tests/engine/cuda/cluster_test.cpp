@@ -183,7 +183,8 @@ class DeviceNcclOfThreads : public ::testing::Test {
  protected:
   void SetUp() override { SHUNT_NEEDS(kDeviceNccl); }
 
-  /// `trouble` as in support/cuda_on_cpu/nccl.cpp. Every rank's dispatch throws an Error of this code, or of any.
+  /// `trouble` as in support/cuda_on_cpu/nccl.cpp. Every rank's dispatch throws an Error of this code, or of any. It
+  /// does so when the device is done, which it never is unless NCCL is aborted.
   static void expect_errors(const char* trouble, std::optional<ErrorCode> code = {}) {
     setenv("NCCL_ON_CPU_TROUBLE", trouble, 1);
     ASSERT_NO_THROW(kDeviceNccl.run(2, [&](World& world) {
@@ -195,7 +196,6 @@ class DeviceNcclOfThreads : public ::testing::Test {
       } catch (const Error& error) {
         EXPECT_EQ(error.code(), code.value_or(error.code())) << error.what();
       }
-      EXPECT_EQ(cudaStreamQuery(shuffle.engine().stream()), cudaSuccess);
     }));
     unsetenv("NCCL_ON_CPU_TROUBLE");
   }

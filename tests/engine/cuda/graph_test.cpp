@@ -46,17 +46,7 @@ StepShape shape_of(Layout layout, bool has_rows_with_plan = false) {
   return shape;
 }
 
-class DeviceGraph : public ::testing::Test {
- protected:
-  void SetUp() override { SHUNT_NEEDS(kDeviceThreads); }
-
-  static void on_ranks(std::int32_t num_ranks, const std::function<void(World&)>& body) {
-    ASSERT_NO_THROW(kDeviceThreads.run(num_ranks, [&](World& world) {
-      body(world);
-      world.barrier();
-    }));
-  }
-};
+using DeviceGraph = OnDevice;
 
 /// A graph of one rank's plan, dispatch and combine. Collective.
 class StepGraph {
@@ -132,8 +122,8 @@ TEST_F(DeviceGraph, OfPlansWithRowsEqualsTheReferenceBitForBit) {
   }
 }
 
-// Only in one graph: elsewhere nobody knows what runs between them.
-TEST_F(DeviceGraph, ADispatchNextToThePlanThatHasItsRowsMeetsOnceLess) {
+// Only in one graph: elsewhere anything may run between them.
+TEST_F(DeviceGraph, ADispatchNextToThePlanThatHasItsRowsHasOneBarrierLess) {
   for (const Layout layout : {Layout::expert_major, Layout::token_unique})
     on_ranks(1, [&](World& world) {
       SmallShuffle shuffle(world, kDeviceThreads);
@@ -239,7 +229,7 @@ TEST_F(DeviceGraph, OneThatIsLateWritesNoMemoryOfOthers) {
   for (const Layout layout : {Layout::expert_major, Layout::token_unique})
     on_ranks(2, [&](World& world) {
       preload_stream_work();
-      // Of streams of their own: the lender's is not held up.
+      // Engines on streams of their own: the lender's is not held up.
       const auto stream = device::make_stream();
       SmallShuffle lender(world, kDeviceThreads);
       std::optional<SmallShuffle> shuffle(std::in_place, world, kDeviceThreads, kDeadline, "", stream.get());

@@ -73,7 +73,7 @@ class StressedEngine {
     PlanOptions options;
     ConstTensor x, scales{}, expert_out, grad_rows{}, grad_out{};
     ConstTensor rows, row_scales{}, combined, grad_x{}, grad_expert_out{}, grad_weights{};
-    // Of padded rows: [local experts, ranks].
+    // Where rows are padded: [local experts, ranks].
     std::vector<std::int32_t> counts{};
     std::span<const std::int32_t> counts_on_device{};
     Plan plan{};
@@ -150,7 +150,7 @@ class StressedEngine {
     stream_.fill_with_poison(rows.data);
     stream_.fill_with_poison(rows.scales);
   }
-  /// Of tokens that are fp8 already.
+  /// Tokens that are fp8 already bring their scales.
   static ConstTensor scales_for(const Use& use, const Tensor& scales) {
     return use.x.dtype == fp8_e4m3 ? ConstTensor(scales) : ConstTensor();
   }
@@ -306,7 +306,8 @@ std::vector<ShuffleCase> draw_cases(const Topology& topology, DType dtype) {
     return plan.layout == Layout::token_unique && has_capacity == (cases.size() == 4);
   };
   for (std::uint64_t seed = 0; cases.size() < 5; ++seed)
-    if (ShuffleCase drawn = random_shuffle_case(seed, topology, {.hidden = kHidden, .dtype = dtype}, {.tokens = 40});
+    if (ShuffleCase drawn = random_shuffle_case(seed, topology, EngineOptions{.hidden = kHidden, .dtype = dtype},
+                                                CaseLimits{.tokens = 40});
         wants(drawn))
       cases.push_back(std::move(drawn));
   return cases;

@@ -73,6 +73,9 @@ class Lane {
 
   /// Device memory that near ranks address.
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) { return heap_->allocate(bytes); }
+  [[nodiscard]] Tensor allocate(DType dtype, std::int64_t rows, std::int64_t cols) {
+    return heap_->allocate(dtype, rows, cols);
+  }
   /// Where near ranks find [data, data + bytes); nothing if that is not memory of allocate().
   [[nodiscard]] std::optional<std::uint64_t> offset_of(const std::byte* data, std::size_t bytes) const;
   /// The block there is never handed out again: near ranks may still use it.
@@ -105,12 +108,12 @@ class Lane {
   /// The same of what has been put on a stream of the caller's; null: nothing.
   [[nodiscard]] Mark mark(Stream stream);
 
-  // The host waits.
+  // Here the host waits.
 
-  /// For all that was launched.
+  /// Waits for all that was launched.
   void finish() { wait_for(stream()); }
   void wait_for(Stream stream);
-  // For the copy alone; one thread at a time.
+  // These wait for the copy alone; one thread at a time.
   void upload(std::byte* to, std::span<const std::byte> from);
   void download(std::span<std::byte> to, const std::byte* from);
 

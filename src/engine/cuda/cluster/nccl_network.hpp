@@ -38,15 +38,28 @@ class NcclNetwork : public std::enable_shared_from_this<NcclNetwork> {
   /// One operation's; over when it is destroyed.
   class Turn {
    public:
-    explicit Turn(std::shared_ptr<NcclNetwork> network);
-    ~Turn();
+    explicit Turn(std::shared_ptr<NcclNetwork> network) : network_(std::move(network)) {
+      const std::lock_guard lock(network_->mutex_);
+      number_ = network_->next_turn_++;
+      network_->turns_.insert(number_);
+    }
+    ~Turn() {
+      const std::lock_guard lock(network_->mutex_);
+      network_->turns_.erase(number_);
+    }
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
 
     /// All earlier ones are over.
-    [[nodiscard]] bool has_come() const;
+    [[nodiscard]] bool has_come() const {
+      const std::lock_guard lock(network_->mutex_);
+      return *network_->turns_.begin() == number_;
+    }
     /// As in nccl::Communicator.
-    void exchange(std::span<const Transfer> sends, std::span<const Transfer> receives, cudaStream_t stream);
+    void exchange(std::span<const Transfer> sends, std::span<const Transfer> receives, cudaStream_t stream) {
+      const std::lock_guard lock(network_->mutex_);
+      network_->communicator_.exchange(sends, receives, stream);
+    }
     [[nodiscard]] const std::shared_ptr<NcclNetwork>& network() const { return network_; }
 
    private:
@@ -57,8 +70,14 @@ class NcclNetwork : public std::enable_shared_from_this<NcclNetwork> {
   [[nodiscard]] std::unique_ptr<Turn> take_turn() { return std::make_unique<Turn>(shared_from_this()); }
 
   // As in nccl::Communicator.
-  [[nodiscard]] bool is_idle() const;
-  void abort();
+  [[nodiscard]] bool is_idle() const {
+    const std::lock_guard lock(mutex_);
+    return communicator_.is_idle();
+  }
+  void abort() {
+    const std::lock_guard lock(mutex_);
+    communicator_.abort();
+  }
 
  private:
   std::shared_ptr<std::byte> memory_;

@@ -61,7 +61,7 @@ class ClusterShuffle : public Shuffle {
   /// Copies rows to where peers can read them, unless they can read them where they are; false if so.
   bool publish(const ConstTensor& rows, const Tensor& published);
 
-  // Of an operation's runs.
+  // What operations exchange with far ranks.
   PeerTraffic& traffic_with(RankId peer);
   /// Packs rows of x for the flow's tokens.
   [[nodiscard]] Run gather(const OutFlowLists& flow, const ConstTensor& x);
