@@ -21,7 +21,8 @@ std::string ask(const Place& place) {
 #endif
     const bool is_forked = std::string(error.what()).find("forked") != std::string::npos;
     const bool is_refused_by_nccl = place.network == DeviceNetwork::nccl && error.code() == ErrorCode::system;
-    if (error.code() != ErrorCode::unsupported && !is_forked && !is_refused_by_nccl) throw;
+    const bool has_too_few_sms = place.sms > 0 && error.code() == ErrorCode::invalid_argument;
+    if (error.code() != ErrorCode::unsupported && !is_forked && !is_refused_by_nccl && !has_too_few_sms) throw;
     return error.what();
   }
 }
@@ -32,8 +33,9 @@ std::string Place::why_not() const {
   static std::map<std::string, std::string> known;
   if (!is_device) return "";
   if (world == WorldKind::shm) return ask(*this);  // until this process uses CUDA
-  const auto found = known.find(name);
-  return found != known.end() ? found->second : known.emplace(name, ask(*this)).first->second;
+  const auto [found, is_new] = known.try_emplace(name + std::to_string(sms));
+  if (is_new) found->second = ask(*this);
+  return found->second;
 }
 
 EngineKind Place::kind(const Topology& topology) const {

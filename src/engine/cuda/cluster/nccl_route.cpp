@@ -9,7 +9,7 @@ namespace {
 
 /// In rounds: pack one batch for every peer, exchange them as one group, unpack. Batch n of two ranks travels in round
 /// n on both, so no round waits for a later one of another rank's. At the end ranks exchange empty slices by the
-/// world's own network: until then each is awaited, which the host could not tell from the device alone.
+/// world's own network: until then each is awaited, which the device alone does not show the host.
 class NcclRoute final : public FarRoute {
  public:
   NcclRoute(std::unique_ptr<NcclNetwork::Turn> turn, std::vector<PeerTraffic> traffic)
