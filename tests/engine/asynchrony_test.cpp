@@ -1,6 +1,7 @@
 // Operations proceed by themselves, in any number, and tickets may be treated in any way.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <deque>
 #include <optional>
 #include <stdexcept>
@@ -8,7 +9,10 @@
 
 #include "engine/rank_of_case.hpp"
 #include "engine/to_everyone.hpp"
+#include "support/child_process.hpp"
 #include "support/dice.hpp"
+#include "support/require.hpp"
+#include "support/require_error.hpp"
 #include "support/seeds.hpp"
 
 namespace shunt::test {
@@ -16,9 +20,17 @@ namespace {
 
 using std::chrono::milliseconds;
 
-void come_late(const World& world, RankId late_rank, milliseconds by = milliseconds(30)) {
-  if (world.rank() == late_rank) std::this_thread::sleep_for(by);
-}
+/// Ranks, threads or processes, that have come to a place, which their world does not know.
+class Passed {
+ public:
+  void count() { ++*count_; }
+  void wait_for(int ranks) const {
+    while (*count_ < ranks) std::this_thread::sleep_for(milliseconds(1));
+  }
+
+ private:
+  SharedAcrossForks<std::atomic<int>> count_;
+};
 
 using Issue = Check (RankOfCase::*)();
 
@@ -55,9 +67,22 @@ void follow(const std::vector<Step>& steps, std::vector<RankOfCase>& micro_batch
 using TicketsAt = AtPlace;
 using OperationsAt = AtPlace;
 using BuffersAt = AtPlace;
+using FailingTicketsAt = AtPlace;
 INSTANTIATE_TEST_SUITE_P(At, TicketsAt, kThreadPlaces, kNameOfPlace);
 INSTANTIATE_TEST_SUITE_P(At, OperationsAt, kThreadPlaces, kNameOfPlace);
 INSTANTIATE_TEST_SUITE_P(At, BuffersAt, kThreadPlaces, kNameOfPlace);
+INSTANTIATE_TEST_SUITE_P(At, FailingTicketsAt,
+                         ::testing::Values(kHostThreads, kHostIslands, kDeviceIslands, kDeviceNccl), kNameOfPlace);
+
+/// Two or more ranks; the last one issues its operation, by `issue`, when all others have.
+template <class Issue>
+auto issue_last(const World& world, Passed& others, const Issue& issue) {
+  const bool is_last = world.rank().value == world.size() - 1;
+  if (is_last) others.wait_for(world.size() - 1);
+  auto ticket = issue();
+  if (!is_last) others.count();
+  return ticket;
+}
 
 TEST_P(TicketsAt, OfSeveralPlansMayBeOutstandingAndWaitedForInAnyOrder) {
   for (std::uint64_t seed = 0; seed < (place().is_device ? 10 : 30); ++seed) {
@@ -88,19 +113,30 @@ TEST_P(TicketsAt, OfSeveralPlansMayBeOutstandingAndWaitedForInAnyOrder) {
   }
 }
 
+// Records that find no room are sent later, also while their rank is idle.
 TEST(Tickets, MayOutnumberTheRecordsOfAMailbox) {
   constexpr int kOutstanding = 300;
-  const auto issue_all_then_wait = [](World& world) {
-    ToEveryone shuffle(world);
-    come_late(world, RankId(2), milliseconds(100));
-    std::vector<Ticket<Rows>> tickets;
-    for (int n = 0; n < kOutstanding; ++n) tickets.push_back(shuffle.dispatch(n));
-    for (int n = kOutstanding - 1; n >= 0; --n)
-      if (!shuffle.is_dispatch(tickets[static_cast<std::size_t>(n)].wait().data, n))
-        throw std::runtime_error("a ticket has the rows of another");
-  };
-  for (const WorldKind kind : {WorldKind::inproc, WorldKind::shm})
-    EXPECT_NO_THROW(World::spawn(3, issue_all_then_wait, {.kind = kind}));
+  for (const WorldKind kind : {WorldKind::inproc, WorldKind::shm}) {
+    Passed issued, finished;
+    const auto run = [&](World& world) {
+      ToEveryone shuffle(world);
+      const auto issue_all = [&] {
+        std::vector<Ticket<Rows>> tickets;
+        for (int n = 0; n < kOutstanding; ++n) tickets.push_back(shuffle.dispatch(n));
+        return tickets;
+      };
+      {
+        auto tickets = issue_last(world, issued, issue_all);
+        for (int n = kOutstanding - 1; n >= 0; --n)
+          require(shuffle.is_dispatch(tickets[static_cast<std::size_t>(n)].wait().data, n),
+                  "a ticket has its own rows");
+      }
+      // No rank calls shunt again, or leaves, before all have finished.
+      finished.count();
+      finished.wait_for(3);
+    };
+    EXPECT_NO_THROW(World::spawn(3, run, {.kind = kind}));
+  }
 }
 
 // Complete or not, so that whether a call is refused does not depend on time.
@@ -123,70 +159,127 @@ TEST(Tickets, AreRefusedBeyondTheLimitThoughTheirOperationsAreComplete) {
 }
 
 TEST_P(TicketsAt, WaitWhenDropped) {
+  Passed issued;
   place().run(2, [&](World& world) {
     ToEveryone shuffle(world, place());
     const Tensor rows = shuffle.rows();
-    come_late(world, RankId(1));
-    { const auto dropped = shuffle.dispatch(7, {.out = rows}); }
+    {
+      const auto dropped = issue_last(world, issued, [&] { return shuffle.dispatch(7, {.out = rows}); });
+    }
     EXPECT_TRUE(shuffle.is_dispatch(rows, 7));
   });
 }
 
 TEST_P(TicketsAt, WaitForTheOldOperationWhenAssigned) {
+  Passed issued;
   place().run(2, [&](World& world) {
     ToEveryone shuffle(world, place());
     const Tensor rows = shuffle.rows();
-    come_late(world, RankId(1));
-    auto ticket = shuffle.dispatch(1, {.out = rows});
+    auto ticket = issue_last(world, issued, [&] { return shuffle.dispatch(1, {.out = rows}); });
     ticket = shuffle.dispatch(2);
     EXPECT_TRUE(shuffle.is_dispatch(rows, 1));
     EXPECT_TRUE(shuffle.is_dispatch(ticket.wait().data, 2));
   });
 }
 
-TEST_P(TicketsAt, AreDoneOnceWaitReturned) {
+TEST_P(TicketsAt, AreDoneOnceWaitReturnedAndNotBeforeAllRanksHaveIssued) {
+  Passed has_asked;
   place().run(2, [&](World& world) {
     ToEveryone shuffle(world, place());
-    auto ticket = shuffle.dispatch(1);
+    auto ticket = issue_last(world, has_asked, [&] {
+      auto issued = shuffle.dispatch(1);
+      EXPECT_TRUE(world.rank().value == 1 || !issued.done());
+      return issued;
+    });
     (void)ticket.wait();
     EXPECT_TRUE(ticket.done());
-  });
-}
-
-TEST_P(TicketsAt, AreNotDoneBeforeAllRanksHaveIssued) {
-  place().run(2, [&](World& world) {
-    ToEveryone shuffle(world, place());
-    come_late(world, RankId(1), milliseconds(100));
-    auto ticket = shuffle.dispatch(1);
-    if (world.rank() == RankId(0)) {
-      std::this_thread::sleep_for(milliseconds(20));
-      EXPECT_FALSE(ticket.done());
-    }
-    (void)ticket.wait();
+    require_error([&] { (void)ticket.wait(); }, ErrorCode::invalid_argument, "waited for before");
   });
 }
 
 TEST_P(TicketsAt, KeepTheInputsAlive) {
+  Passed issued;
+  const bool copies_wait = place().kind(place().topology(3)) == EngineKind::node;  // for the operation
   place().run(3, [&](World& world) {
     ToEveryone shuffle(world, place());
-    come_late(world, RankId(2));
-    auto ticket = shuffle.engine().combine(shuffle.plan(), shuffle.answers(1));
     // The answers are dropped. Were their memory free, these would get it and overwrite it.
     std::vector<Tensor> others;
-    for (int n = 0; n < 8; ++n) others.push_back(shuffle.answers(99));
+    const auto overwrite = [&] {
+      for (int n = 0; n < 8; ++n) others.push_back(shuffle.answers(99));
+    };
+    auto ticket = issue_last(world, issued, [&] {
+      auto combined = shuffle.engine().combine(shuffle.plan(), shuffle.answers(1));
+      if (!copies_wait) overwrite();
+      return combined;
+    });
+    if (copies_wait) overwrite();
     EXPECT_TRUE(shuffle.is_sum_of_answers(ticket.wait(), 1));
   });
 }
 
 TEST_P(TicketsAt, KeepThePlanAlive) {
+  Passed has_dropped;
   place().run(2, [&](World& world) {
     auto shuffle = std::make_optional<ToEveryone>(world, place());
     const ToEveryone other(world, place());
-    const Tensor x = shuffle->token(4);
-    come_late(world, RankId(1));
-    auto ticket = shuffle->engine().dispatch(shuffle->plan(), x);
-    shuffle.reset();
+    auto ticket = issue_last(world, has_dropped, [&] {
+      auto issued = shuffle->dispatch(4);
+      shuffle.reset();
+      return issued;
+    });
     EXPECT_TRUE(other.is_dispatch(ticket.wait().data, 4));
+  });
+}
+
+TEST_P(TicketsAt, DroppedByAnExceptionThatIsHandledDoNoHarm) {
+  place().run(2, [&](World& world) {
+    ToEveryone shuffle(world, place());
+    const auto fail = [&] {
+      const auto ticket = shuffle.dispatch(0);
+      (void)shuffle.engine().dispatch({}, shuffle.token(1));
+    };
+    if (world.rank() == RankId(0))
+      require_error(fail, ErrorCode::invalid_argument, "");
+    else
+      (void)shuffle.dispatch(0);
+    EXPECT_TRUE(shuffle.is_dispatch(shuffle.dispatch(2).wait().data, 2));
+  });
+}
+
+TEST_P(FailingTicketsAt, DroppedByAnExceptionEndTheOtherRanksOperations) {
+  SpawnOptions options = place().spawn(place().topology(2));
+  options.environment.liveness = milliseconds(200);
+  const auto body = [&](World& world) {
+    ToEveryone first(world, place()), second(world, place());
+    if (world.rank() == RankId(0)) {
+      const auto ticket = first.dispatch(0);
+      throw Error(ErrorCode::unsupported, "rank 0 has had enough");
+    }
+    // Legal, as order between engines is free; but rank 0 will never call it.
+    require_error([&] { (void)second.dispatch(0).wait(); }, ErrorCode::peer_failed, "rank 0");
+  };
+  EXPECT_NO_THROW(
+      require_error([&] { World::spawn(2, body, options); }, ErrorCode::unsupported, "rank 0 has had enough"));
+}
+
+TEST(Tickets, MayKeepTheWholeWorldAlive) {
+  World::spawn(2, [](World& world) {
+    struct Layer {
+      World world;
+      Engine engine;
+      std::vector<float> token = std::vector<float>(4, 1.0f);
+    };
+    World inner = world.split(0);
+    Engine engine(inner, {.hidden = 4, .dtype = f32});
+    auto layer = std::make_shared<Layer>(Layer{std::move(inner), std::move(engine)});
+    const std::vector<std::int32_t> experts = {0, 1};
+    const Plan plan = layer->engine.plan({experts, {}, 2}, ExpertMap::contiguous(2, 2));
+    ConstTensor x = borrow(static_cast<const void*>(layer->token.data()), f32, 1, 4);
+    x.owner = layer;
+    auto ticket = layer->engine.dispatch(plan, x);
+    layer.reset();
+    x = {};
+    EXPECT_EQ(ticket.wait().data.rows, 2);
   });
 }
 
@@ -195,11 +288,7 @@ TEST_P(OperationsAt, ProceedWithoutTheirCaller) {
     ToEveryone shuffle(world, place());
     const auto dispatch = shuffle.dispatch(1);
     const auto combine = shuffle.engine().combine(shuffle.plan(), shuffle.answers(2));
-    const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (!(dispatch.done() && combine.done()) && std::chrono::steady_clock::now() < give_up)
-      std::this_thread::sleep_for(milliseconds(1));
-    EXPECT_TRUE(dispatch.done());
-    EXPECT_TRUE(combine.done());
+    while (!dispatch.done() || !combine.done()) std::this_thread::sleep_for(milliseconds(1));  // or the test times out
   });
 }
 
@@ -213,9 +302,8 @@ TEST(Operations, OfTwoEnginesNeedNoCommonOrder) {
       auto second = is_even ? b.dispatch(-n) : a.dispatch(n);
       const Rows of_first = first.wait();
       const Rows of_second = second.wait();
-      if (!a.is_dispatch((is_even ? of_first : of_second).data, n) ||
-          !b.is_dispatch((is_even ? of_second : of_first).data, -n))
-        throw std::runtime_error("operations of two engines were mixed up");
+      require(a.is_dispatch((is_even ? of_first : of_second).data, n), "the first engine has its own rows");
+      require(b.is_dispatch((is_even ? of_second : of_first).data, -n), "the second engine has its own rows");
     }
   };
   for (const WorldKind kind : {WorldKind::inproc, WorldKind::shm})
@@ -223,11 +311,11 @@ TEST(Operations, OfTwoEnginesNeedNoCommonOrder) {
 }
 
 TEST_P(OperationsAt, OfPlansMadeWhileOthersAreOutstandingMatch) {
+  Passed issued;
   place().run(3, [&](World& world) {
     ToEveryone shuffle(world, place());
-    come_late(world, RankId(1));
-    auto early = shuffle.dispatch(1);
-    ToEveryone later(world, place());  // plans, and so meets the other ranks
+    auto early = issue_last(world, issued, [&] { return shuffle.dispatch(1); });
+    ToEveryone later(world, place());  // plans, which all ranks take part in
     auto late = later.dispatch(2);
     EXPECT_TRUE(later.is_dispatch(late.wait().data, 2));
     EXPECT_TRUE(shuffle.is_dispatch(early.wait().data, 1));

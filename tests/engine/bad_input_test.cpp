@@ -11,6 +11,7 @@
 #include "engine/place.hpp"
 #include "shunt/engine.hpp"
 #include "shunt/error.hpp"
+#include "support/require_error.hpp"
 
 namespace shunt::test {
 namespace {
@@ -26,7 +27,7 @@ const EngineOptions kF32 = {.hidden = kHidden, .dtype = f32};
 const EngineOptions kFp8 = {.hidden = kHidden, .dtype = fp8_e4m3, .expert_dtype = f32};
 const EngineOptions kFlat = {.hidden = kHidden, .dtype = f32, .reduction = Reduction::flat};
 
-// Three tokens of this rank, which go to both ranks.
+// This rank's three tokens, which go to both ranks.
 struct RankSetting {
   RankSetting(World& own_world, const Place& place, const EngineOptions& options)
       : world(own_world), engine(world, place.options(options)) {}
@@ -78,7 +79,7 @@ struct BadCall {
 
 class BadInput : public AtPlace {
  protected:
-  // Rank 1 makes the bad calls after the plan; then both ranks go on as if nothing had happened.
+  // Rank 1 makes the bad calls after the plan; then both ranks go on.
   void expect_refused(const EngineOptions& options, const std::vector<BadCall>& bad_calls) const {
     place().run(2, [&](World& world) {
       RankSetting rank(world, place(), options);
@@ -143,8 +144,13 @@ TEST_P(BadInput, OfDispatchIsRefused) {
         [&](auto& r) { dispatch(r, r.x.tensor(), {.out = bf16_rows.tensor()}); }},
        {"dispatch: out is [5, 130], expected [6, 130]",
         [&](auto& r) { dispatch(r, r.x.tensor(), {.out = short_rows.tensor()}); }},
-       {"dispatch: out has no data", [](auto& r) {
+       {"dispatch: out has no data",
+        [](auto& r) {
           dispatch(r, r.x.tensor(), {.out = {nullptr, f32, 6, kHidden, nullptr}});
+        }},
+       {"overlaps", [](auto& r) {
+          const Tensor block = r.engine.expert_out(r.plan);
+          dispatch(r, first_rows(block, 3), {.out = block});
         }}});
 }
 
@@ -176,8 +182,13 @@ TEST_P(BadInput, OfCombineIsRefused) {
         [&](auto& r) { combine(r, r.expert_out.tensor(), {.out = wide_out.tensor()}); }},
        {"combine: out is f16, expected f32",
         [&](auto& r) { combine(r, r.expert_out.tensor(), {.out = f16_out.tensor()}); }},
-       {"combine: out has no data", [](auto& r) {
+       {"combine: out has no data",
+        [](auto& r) {
           combine(r, r.expert_out.tensor(), {.out = {nullptr, f32, 3, kHidden, nullptr}});
+        }},
+       {"overlaps", [](auto& r) {
+          const Tensor block = r.engine.expert_out(r.plan);
+          combine(r, block, {.out = first_rows(block, 3)});
         }}});
 }
 
@@ -206,9 +217,9 @@ TEST_P(BadInput, OfPlanIsRefused) {
                          [](auto& r) { (void)r.make_plan({.layout = Layout::padded, .max_tokens = 2}); }}});
 }
 
-// Devices of one node find out on the device, so it is a fault there: DeviceFault.
+// Devices of one node check on the device, so it is a fault there: DeviceFault.
 TEST_P(BadInput, OfARoutingsEntriesIsRefused) {
-  if (kind() == EngineKind::node) GTEST_SKIP() << "found out on the device";
+  if (kind() == EngineKind::node) GTEST_SKIP() << "checked on the device";
   expect_no_plan(kF32,
                  {{"token 1: expert 2 is out of range", plan_after([](auto& r) { r.experts[2] = 2; })},
                   {"token 0: expert -2 is out of range", plan_after([](auto& r) { r.experts[1] = -2; })},
@@ -257,6 +268,9 @@ TEST_P(BadInput, OfAnEngineIsRefused) {
       expect_no_engine({.hidden = 4, .reduction = Reduction(9)}, "reduction 9 does not exist");
       expect_no_engine({.hidden = 4, .dtype = bf16, .rank_dtype = f16}, "rank_dtype is f16, expected f32 or");
     }
+    for (const auto deadline : {std::chrono::milliseconds(0), std::chrono::milliseconds(-1)})
+      require_error([&] { const Engine engine(world, place().options({.hidden = 4, .deadline = deadline})); },
+                    ErrorCode::invalid_argument, "deadline");
     const auto expect_no_device = [&](const auto& spoil, const std::string& cause) {
       DeviceOptions device = small_device();
       spoil(device);
@@ -293,6 +307,14 @@ TEST_P(BadInput, PlansOfOthersAreRefused) {
           rank, [](auto& r) { (void)r.engine.combine(Plan(), r.expert_out.tensor()); }, "combine: the plan is empty");
     }
     for (RankSetting* each : {&rank, &other_engine, &elsewhere}) each->run();
+  });
+}
+
+TEST(World, RefusesShapesThatCantBe) {
+  World::spawn(1, [](World& world) {
+    constexpr std::int64_t kHuge = std::int64_t{1} << 40;
+    require_error([&] { (void)world.allocate(f32, kHuge, kHuge); }, ErrorCode::invalid_argument, "");
+    require_error([&] { (void)world.allocate(f32, -1, 1); }, ErrorCode::invalid_argument, "-1");
   });
 }
 

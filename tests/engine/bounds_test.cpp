@@ -13,18 +13,7 @@
 namespace shunt::test {
 namespace {
 
-class Bounds : public ::testing::Test {
- protected:
-  void SetUp() override { SHUNT_NEEDS(kDeviceThreads); }
-
-  static void on_ranks(std::int32_t num_ranks, const std::function<void(World&, SmallShuffle&)>& body) {
-    ASSERT_NO_THROW(kDeviceThreads.run(num_ranks, [&](World& world) {
-      SmallShuffle shuffle(world, kDeviceThreads);
-      body(world, shuffle);
-      world.barrier();
-    }));
-  }
-};
+using Bounds = OnDevice;
 
 TEST_F(Bounds, AreTheLengthsOfAPlansArrays) {
   on_ranks(2, [](World&, SmallShuffle& shuffle) {
@@ -59,8 +48,8 @@ TEST_F(Bounds, RowsThatCameWithThePlanAreNotWrittenBeforeTheirRankDispatches) {
     if (world.rank().value == 0) (void)shuffle.dispatch();
     world.barrier();
     if (world.rank().value == 1) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
-      require(all_are(bytes_of(engine, rows), std::byte{0xa5}), "nobody has written here");
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));  // in which rank 0 could write
+      require(all_are(bytes_of(engine, rows), std::byte{0xa5}), "nothing was written here");
       (void)shuffle.dispatch();
     }
     (void)shuffle.combine().wait();
@@ -96,7 +85,7 @@ TEST_F(Bounds, DropTheRowsBeyondThemAndNoOthers) {
   constexpr std::int64_t kTokens = 300;
   constexpr std::int64_t kHidden = 24;
   constexpr std::int32_t kTopk = 3;
-  ASSERT_NO_THROW(kDeviceThreads.run(3, [](World& world) {
+  on_ranks(3, [](World& world) {
     Engine engine(world, kDeviceThreads.options({.hidden = kHidden, .dtype = f32}, small_device(kTokens)));
     std::mt19937_64 generator(world.rank().index());
     Dice dice(generator);
@@ -121,13 +110,12 @@ TEST_F(Bounds, DropTheRowsBeyondThemAndNoOthers) {
     (void)engine.dispatch(plan, x, {.out = rows}).wait();
     EXPECT_TRUE(plan.read().overflowed);
     EXPECT_TRUE(bytes_of(engine, rows) == bytes_of(engine, expected));
-    world.barrier();
-  }));
+  });
 }
 
 // Six experts of 2^30 rows each: slots in 32 bits would be those of other experts, or negative.
 TEST_F(Bounds, RowsBeyond32BitsAreDroppedOrAnError) {
-  ASSERT_NO_THROW(kDeviceThreads.run(1, [](World& world) {
+  on_ranks(1, [](World& world) {
     constexpr std::int32_t kExperts = 6;
     const EngineOptions options = kDeviceThreads.options({.hidden = 4, .dtype = f32}, small_device(kExperts));
     std::vector<std::int32_t> experts;
@@ -150,7 +138,7 @@ TEST_F(Bounds, RowsBeyond32BitsAreDroppedOrAnError) {
     Engine engine(world, options);
     require_error([&] { (void)engine.plan(routing, map, {.alignment = 1 << 30}); }, ErrorCode::invalid_argument,
                   "more than max_rows");
-  }));
+  });
 }
 
 TEST_F(Bounds, WhatCantBeBoundedIsRefused) {
@@ -167,7 +155,7 @@ TEST_F(Bounds, WhatCantBeBoundedIsRefused) {
 }
 
 TEST_F(Bounds, RowsThatCantComeWithAPlanAreRefused) {
-  ASSERT_NO_THROW(kDeviceThreads.run(1, [](World& world) {
+  on_ranks(1, [](World& world) {
     const Engine lender(world, kDeviceThreads.options({.hidden = 130}));
     const std::array<std::int32_t, 3> experts = {0, 0, 0};
     const auto in_heap = [&](DType dtype, std::int64_t rows, std::int64_t cols) {
@@ -203,7 +191,7 @@ TEST_F(Bounds, RowsThatCantComeWithAPlanAreRefused) {
     refuses(fp8_e4m3, {.max_rows = 4, .rows = fp8_rows, .row_scales = elsewhere(f32, 4, 2)},
             "row_scales did not come from Engine::allocate");
     refuses(bf16, {.max_rows = 4, .rows = rows}, "it takes no out", {.out = rows});
-  }));
+  });
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What engines on devices of one node share: a heap, and the connections to a device.
+// What engines on devices of one node share: a heap, multiprocessors, and connections to a device.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -9,35 +9,33 @@
 namespace shunt::test {
 namespace {
 
+using DeviceHeap = OnDevice;
+
 EngineOptions with_heap(std::size_t bytes) {
   DeviceOptions device = small_device();
   device.heap_bytes = bytes;
   return kDeviceThreads.options({.hidden = 8}, device);
 }
 
-TEST(DeviceHeap, OfDifferentSizesIsRefusedByAllRanks) {
-  SHUNT_NEEDS(kDeviceThreads);
-  ASSERT_NO_THROW(kDeviceThreads.run(3, [](World& world) {
+TEST_F(DeviceHeap, OfDifferentSizesIsRefusedByAllRanks) {
+  on_ranks(3, [](World& world) {
     for (int i = 0; i < 20; ++i) {
       const std::size_t bytes = world.rank().value == 2 ? 2 << 20 : 1 << 20;
       require_error([&] { const Engine engine(world, with_heap(bytes)); }, ErrorCode::mismatch, "heap_bytes is");
     }
     SmallShuffle(world, kDeviceThreads).round_trip();
-    world.barrier();
-  }));
+  });
 }
 
-TEST(DeviceHeap, IsThatOfTheFirstEngine) {
-  SHUNT_NEEDS(kDeviceThreads);
-  ASSERT_NO_THROW(kDeviceThreads.run(2, [](World& world) {
+TEST_F(DeviceHeap, IsThatOfTheFirstEngine) {
+  on_ranks(2, [](World& world) {
     const Engine first(world, with_heap(4 << 20));
     const Engine second(world, with_heap(1 << 20));
     EXPECT_NO_THROW((void)second.allocate(f32, 1, 2 << 18));
     require_error([&] { const Engine third(world, with_heap(8 << 20)); }, ErrorCode::invalid_argument,
                   "the first engine of this world on device");
     require_error([&] { (void)first.allocate(f32, 1, 8 << 18); }, ErrorCode::system, "");
-    world.barrier();
-  }));
+  });
 }
 
 // Each stream that waits needs a connection of its own, or what comes later on another would stand behind it.
@@ -66,6 +64,18 @@ TEST(DeviceConnections, NeedBeNoMoreThanOneForARankPerProcess) {
     world.barrier();
   };
   ASSERT_NO_THROW(World::spawn(3, run, options));
+}
+
+TEST(DeviceFewSms, AreAtMostThoseOfTheDeviceAndNeedBulkCopies) {
+  SHUNT_NEEDS(kDeviceThreads);
+  const std::string why = kDeviceFewSms.why_not();
+  EXPECT_TRUE(why.empty() || why.find("has no bulk copies") != std::string::npos) << why;
+  Place too_many = kDeviceFewSms;
+  too_many.sms = 100'000;
+  ASSERT_NO_THROW(kDeviceThreads.run(1, [&](World& world) {
+    require_error([&] { const Engine engine(world, too_many.options({.hidden = 8})); }, ErrorCode::invalid_argument,
+                  "device.sms is 100000, expected 0 to");
+  }));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What tensors hold, wherever they lie.
+// What tensors hold, in any memory.
 #pragma once
 
 #include <algorithm>
@@ -10,20 +10,26 @@
 
 namespace shunt::test {
 
+template <class AnyTensor>
+AnyTensor first_rows(AnyTensor tensor, std::int64_t rows) {
+  tensor.rows = rows;
+  return tensor;
+}
+
 inline std::vector<std::byte> bytes_of(const Engine& engine, const ConstTensor& tensor) {
   std::vector<std::byte> bytes(tensor.bytes());
   engine.copy(tensor, borrow(static_cast<void*>(bytes.data()), tensor.dtype, tensor.rows, tensor.cols));
   return bytes;
 }
 
-/// Of f32.
+/// The tensor is f32.
 inline std::vector<float> floats_of(const Engine& engine, const ConstTensor& tensor) {
   std::vector<float> values(static_cast<std::size_t>(tensor.rows * tensor.cols));
   engine.copy(tensor, borrow(static_cast<void*>(values.data()), f32, tensor.rows, tensor.cols));
   return values;
 }
 
-/// An array of the engine's memory.
+/// An array in the engine's memory.
 template <class T>
 std::vector<T> values_of(const Engine& engine, std::span<const T> array) {
   std::vector<T> values(array.size());

@@ -5,7 +5,7 @@
 #include <optional>
 #include <thread>
 
-#include "engine/elements.hpp"
+#include "engine/small_shuffle.hpp"
 #include "engine/steps.hpp"
 #include "support/require.hpp"
 #include "support/require_error.hpp"
@@ -13,7 +13,7 @@
 namespace shunt::test {
 namespace {
 
-using Settle = PaddedRank::Settle;
+using Settle = StepRank::Settle;
 
 constexpr std::int32_t kRanks = 4;
 constexpr RankId kLost(2);
@@ -24,25 +24,22 @@ const StepShape kShape = shape_with_copies_on(kLost);
 Step step_of(std::uint64_t seed) { return draw_step(seed, kShape, kTokens); }
 Step rest_of(std::uint64_t seed) { return without_rank(step_of(seed), kShape, kLost); }
 
-void on_ranks(std::chrono::milliseconds deadline, const std::function<void(World&, PaddedRank&)>& body) {
-  ASSERT_NO_THROW(kDeviceThreads.run(kRanks, [&](World& world) {
-    PaddedRank rank(world, kDeviceThreads, kShape, deadline);
-    for (std::uint64_t seed = 0; seed < 3; ++seed) rank.take(step_of(seed));
-    body(world, rank);
-    world.barrier();
-  }));
-}
-
 constexpr std::chrono::seconds kLong(20);
 constexpr std::chrono::milliseconds kShort(300);
 
-class LeaveOut : public ::testing::Test {
+class LeaveOut : public OnDevice {
  protected:
-  void SetUp() override { SHUNT_NEEDS(kDeviceThreads); }
+  static void take_steps(std::chrono::milliseconds deadline, const std::function<void(World&, StepRank&)>& then) {
+    on_ranks(kRanks, [&](World& world) {
+      StepRank rank(world, kDeviceThreads, kShape, deadline);
+      for (std::uint64_t seed = 0; seed < 3; ++seed) rank.take(step_of(seed));
+      then(world, rank);
+    });
+  }
 };
 
 TEST_F(LeaveOut, ResultsAreThoseOfTheRest) {
-  on_ranks(kLong, [](World& world, PaddedRank& rank) {
+  take_steps(kLong, [](World& world, StepRank& rank) {
     if (world.rank() == kLost) return;
     rank.engine().leave_out(std::span(&kLost, 1));
     for (std::uint64_t seed = 3; seed < 7; ++seed)
@@ -51,7 +48,7 @@ TEST_F(LeaveOut, ResultsAreThoseOfTheRest) {
 }
 
 TEST_F(LeaveOut, ALostRankIsNamedByAllOthersWhichGoOnWithoutIt) {
-  on_ranks(kShort, [](World& world, PaddedRank& rank) {
+  take_steps(kShort, [](World& world, StepRank& rank) {
     if (world.rank() == kLost) return;
     EXPECT_EQ(rank.engine().missing(), std::nullopt);
     require_error([&] { rank.take(step_of(3)); }, ErrorCode::deadline, "rank 2 did not come");
@@ -64,8 +61,8 @@ TEST_F(LeaveOut, ALostRankIsNamedByAllOthersWhichGoOnWithoutIt) {
   });
 }
 
-TEST_F(LeaveOut, RanksThatStandAtDifferentMeetingsGoOnTogether) {
-  on_ranks(kShort, [](World& world, PaddedRank& rank) {
+TEST_F(LeaveOut, RanksThatWaitAtDifferentBarriersGoOnTogether) {
+  take_steps(kShort, [](World& world, StepRank& rank) {
     rank.dispatch(step_of(3));
     if (world.rank() == kLost) return;
     if (world.rank().value == 0) require_error([&] { rank.combine(step_of(3)); }, ErrorCode::deadline, "did not come");
@@ -74,8 +71,8 @@ TEST_F(LeaveOut, RanksThatStandAtDifferentMeetingsGoOnTogether) {
   });
 }
 
-TEST_F(LeaveOut, WhoeverIsMissingIsNamedAndMayComeLater) {
-  on_ranks(kShort, [](World& world, PaddedRank& rank) {
+TEST_F(LeaveOut, AMissingRankIsNamedAndMayComeLater) {
+  take_steps(kShort, [](World& world, StepRank& rank) {
     const auto leave_out = [&] { rank.engine().leave_out(std::span(&kLost, 1)); };
     if (world.rank() != kLost && world.rank().value != 3) {
       require_error(leave_out, ErrorCode::deadline, "leave_out: rank 3 did not come");
@@ -88,9 +85,9 @@ TEST_F(LeaveOut, WhoeverIsMissingIsNamedAndMayComeLater) {
   });
 }
 
-// What rank 1 said at its first try is still there when rank 0 tries again.
+// Rank 1's record of its first try is still there when rank 0 tries again.
 TEST_F(LeaveOut, TheNextTryMayLeaveOutMore) {
-  on_ranks(kShort, [](World& world, PaddedRank& rank) {
+  take_steps(kShort, [](World& world, StepRank& rank) {
     const RankId also_lost(3);
     const bool stays = world.rank() != kLost && world.rank() != also_lost;
     if (stays)
@@ -106,9 +103,9 @@ TEST_F(LeaveOut, TheNextTryMayLeaveOutMore) {
   });
 }
 
-// Rank 1 gives up before rank 3 comes. Rank 0, which came in between, goes on with rank 3 and what rank 1 had said.
-TEST_F(LeaveOut, WhoGaveUpTooEarlyCatchesUp) {
-  on_ranks(kShort, [](World& world, PaddedRank& rank) {
+// Rank 1's deadline passes before rank 3 comes. Rank 0, which came in between, goes on with rank 3 and rank 1's record.
+TEST_F(LeaveOut, ARankThatGaveUpTooEarlyCatchesUp) {
+  take_steps(kShort, [](World& world, StepRank& rank) {
     const auto leave_out = [&] { rank.engine().leave_out(std::span(&kLost, 1)); };
     std::this_thread::sleep_for(kShort * std::vector{4, 0, 0, 8}[world.rank().index()] / 3);
     if (world.rank().value == 1)
@@ -128,33 +125,32 @@ TEST_F(LeaveOut, WhoGaveUpTooEarlyCatchesUp) {
       is_together = true;
       for (const auto& said : world.all_gather(std::span(&has_left, 1))) is_together &= said.front() == std::byte{1};
     }
-    if (!is_together) throw std::runtime_error("ranks did not come together");
+    require(is_together, "ranks go on together");
     if (world.rank() != kLost) rank.take(rest_of(3));
   });
 }
 
-TEST_F(LeaveOut, RanksThatLeaveOutOthersAreTold) {
-  on_ranks(kShort, [](World& world, PaddedRank& rank) {
+TEST_F(LeaveOut, LeavingOutDifferentRanksIsAnErrorOnAll) {
+  take_steps(kShort, [](World& world, StepRank& rank) {
     if (world.rank() == kLost) return;
     const RankId other(3);
     const RankId& lost = world.rank().value == 0 ? other : kLost;
-    // Rank 0 does not speak to rank 3.
+    // Rank 0 exchanges nothing with rank 3.
     require_error([&] { rank.engine().leave_out(std::span(&lost, 1)); },
                   world.rank() == other ? ErrorCode::deadline : ErrorCode::mismatch, "leave_out");
   });
 }
 
-TEST_F(LeaveOut, WhoComesLaterWritesNoMemoryOfOthers) {
-  ASSERT_NO_THROW(kDeviceThreads.run(kRanks, [&](World& world) {
+TEST_F(LeaveOut, ALostRankWritesNoMemoryOfOthersLater) {
+  on_ranks(kRanks, [&](World& world) {
     const Engine lender(world, kDeviceThreads.options({.hidden = 1}));
-    std::optional<PaddedRank> rank(std::in_place, world, kDeviceThreads, kShape, kShort);
+    std::optional<StepRank> rank(std::in_place, world, kDeviceThreads, kShape, kShort);
     rank->take(step_of(0));
     world.barrier();
     if (world.rank() == kLost) {
       world.barrier();
       require_error([&] { rank->take(step_of(1)); }, ErrorCode::deadline, "did not come");
-      world.barrier();
-      return;
+      return world.barrier();
     }
     rank->engine().leave_out(std::span(&kLost, 1));
     rank.reset();
@@ -170,20 +166,20 @@ TEST_F(LeaveOut, WhoComesLaterWritesNoMemoryOfOthers) {
     world.barrier();
     for (const Tensor& block : all)
       require(all_are(bytes_of(lender, block), std::byte{0xa5}), "the rank that was left out writes nothing here");
-  }));
+  });
 }
 
-TEST_F(LeaveOut, RefusesItselfAndStrangers) {
-  on_ranks(kLong, [](World& world, PaddedRank& rank) {
-    const RankId self = world.rank(), stranger(kRanks);
+TEST_F(LeaveOut, RefusesItselfAndRanksThatDoNotExist) {
+  take_steps(kLong, [](World& world, StepRank& rank) {
+    const RankId self = world.rank(), absent(kRanks);
     require_error([&] { rank.engine().leave_out(std::span(&self, 1)); }, ErrorCode::invalid_argument, "leave_out");
-    require_error([&] { rank.engine().leave_out(std::span(&stranger, 1)); }, ErrorCode::invalid_argument, "rank 4");
+    require_error([&] { rank.engine().leave_out(std::span(&absent, 1)); }, ErrorCode::invalid_argument, "rank 4");
     rank.take(step_of(3));
   });
 }
 
 TEST_F(LeaveOut, WhatWritesToAllRanksIsRefusedAfterwards) {
-  on_ranks(kLong, [](World& world, PaddedRank& rank) {
+  take_steps(kLong, [](World& world, StepRank& rank) {
     Engine& engine = rank.engine();
     const ExpertMap map = step_of(3).routing.map;
     const Plan before = engine.plan({}, map, {.layout = Layout::expert_major, .max_rows = 8});
@@ -203,8 +199,8 @@ TEST_F(LeaveOut, WhatWritesToAllRanksIsRefusedAfterwards) {
   });
 }
 
-TEST_F(LeaveOut, AFaultIsForgottenWithoutLeavingAnyoneOut) {
-  on_ranks(kShort, [](World& world, PaddedRank& rank) {
+TEST_F(LeaveOut, AFaultCanBeClearedWithoutLeavingRanksOut) {
+  take_steps(kShort, [](World& world, StepRank& rank) {
     if (world.rank() != kLost) require_error([&] { rank.take(step_of(3)); }, ErrorCode::deadline, "rank 2");
     world.barrier();
     rank.engine().leave_out({});

@@ -1,4 +1,4 @@
-// Ranks that call different things learn so, both by name, instead of waiting for each other.
+// Ranks that call different things throw an Error that names both, instead of waiting for each other.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +8,7 @@
 #include "bench/reference/rows.hpp"
 #include "engine/to_everyone.hpp"
 #include "shunt/error.hpp"
+#include "support/require_error.hpp"
 
 namespace shunt::test {
 namespace {
@@ -40,7 +41,7 @@ class MismatchAt : public AtPlace {
     const auto run = [&](World& world) {
       try {
         body(world);
-        ADD_FAILURE() << "rank " << world.rank().value << " noticed nothing, expected: " << text;
+        ADD_FAILURE() << "rank " << world.rank().value << " threw nothing, expected: " << text;
       } catch (const Error& error) {
         EXPECT_EQ(error.code(), ErrorCode::mismatch) << error.what();
         EXPECT_THAT(error.what(), AllOf(HasSubstr("rank"), HasSubstr("0"), HasSubstr("1"), HasSubstr(text)));
@@ -105,7 +106,7 @@ TEST_P(MismatchAt, OfPaddedPlansIsNoticed) {
                   {"different plans", "with different maps or options"});
   expect_mismatch({.options = padded}, {.engine = {.hidden = 16, .dtype = f32}, .options = padded},
                   {"different plans", kEngines});
-  if (is_node()) return;  // one rank is on the host and one on the device: the deadline says so
+  if (is_node()) return;  // one rank is on the host and one on the device: so the deadline ends it
   const auto one_is_padded = [&](World& world) {
     plan_and_dispatch(world, {.options = world.rank() == RankId(0) ? padded : PlanOptions{}});
   };
@@ -148,6 +149,13 @@ TEST_P(MismatchAt, OfPlansThatLookAlikeIsNoticed) {
       {"different plans", kPlans});
 }
 
+TEST(Mismatch, OfAWorldsCollectivesIsNoticed) {
+  World::spawn(2, [](World& world) {
+    const auto differ = [&] { world.rank() == RankId(0) ? world.barrier() : (void)world.split(0); };
+    for (const char* name : {"barrier", "split"}) require_error(differ, ErrorCode::mismatch, name);
+  });
+}
+
 // On devices of one node engines share a stream, so none is outstanding in another.
 TEST_P(MismatchAt, EndsEveryOutstandingOperation) {
   if (is_node()) GTEST_SKIP() << "operations of all engines come in the same order there";
@@ -161,7 +169,7 @@ TEST_P(MismatchAt, EndsEveryOutstandingOperation) {
         (void)shuffle.dispatch(1).wait();
       else
         (void)shuffle.engine().combine(shuffle.plan(), shuffle.answers(1)).wait();
-      ADD_FAILURE() << "noticed nothing";
+      ADD_FAILURE() << "no Error was thrown";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::mismatch);
     }

@@ -4,13 +4,14 @@
 
 #include <functional>
 
+#include "engine/small_shuffle.hpp"
 #include "engine/steps.hpp"
 #include "support/require_error.hpp"
 
 namespace shunt::test {
 namespace {
 
-using Settle = PaddedRank::Settle;
+using Settle = StepRank::Settle;
 
 using PaddedAt = AtPlace;
 INSTANTIATE_TEST_SUITE_P(At, PaddedAt, ::testing::Values(kHostThreads, kDeviceThreads), kNameOfPlace);
@@ -32,7 +33,7 @@ TEST_P(PaddedAt, ServesEveryNumberOfTokens) {
   }
   ASSERT_NO_THROW(place().run(4, [&](World& world) {
     for (const auto& [shape, step] : steps) {
-      PaddedRank rank(world, place(), shape);
+      StepRank rank(world, place(), shape);
       for (const Settle settle : {Settle::by_waiting, Settle::by_asking}) rank.take(step, settle);
       world.barrier();
     }
@@ -43,7 +44,7 @@ TEST_P(PaddedAt, ServesEveryNumberOfTokens) {
 TEST_P(PaddedAt, RowsCanBePacked) {
   const StepShape shape{.map = map_with_replicas(), .is_packed = true};
   ASSERT_NO_THROW(place().run(4, [&](World& world) {
-    PaddedRank rank(world, place(), shape);
+    StepRank rank(world, place(), shape);
     for (std::uint64_t seed = 0; seed < 6; ++seed) rank.take(draw_step(seed, shape, {16, 3, 0, 11}));
     world.barrier();
   }));
@@ -52,7 +53,7 @@ TEST_P(PaddedAt, RowsCanBePacked) {
 TEST_P(PaddedAt, EachRankSettlesItsTicketsAsItLikes) {
   const StepShape shape{.map = map_with_replicas()};
   ASSERT_NO_THROW(place().run(4, [&](World& world) {
-    PaddedRank rank(world, place(), shape);
+    StepRank rank(world, place(), shape);
     for (std::uint64_t seed = 0; seed < 10; ++seed)
       rank.take(draw_step(seed, shape, {16, 3, 0, 11}),
                 (seed + world.rank().index()) % 3 == 0 ? Settle::by_asking : Settle::by_waiting);
@@ -61,11 +62,11 @@ TEST_P(PaddedAt, EachRankSettlesItsTicketsAsItLikes) {
 }
 
 // Were a call to wait, or what it puts on the stream, rank 0 would miss its deadline.
-TEST_P(PaddedAt, CallsWaitForNobody) {
+TEST_P(PaddedAt, CallsWaitForNoOtherRank) {
   const StepShape shape{.map = ExpertMap::contiguous(4, 2)};
   const Step step = draw_step(1, shape, {16, 5});
   ASSERT_NO_THROW(place().run(2, [&](World& world) {
-    PaddedRank rank(world, place(), shape, std::chrono::seconds(2));
+    StepRank rank(world, place(), shape, std::chrono::seconds(2));
     rank.take(step);
     const auto one_after_the_other = [&](const std::function<void()>& call) {
       if (world.rank().value == 0) {
@@ -84,25 +85,21 @@ TEST_P(PaddedAt, CallsWaitForNobody) {
   }));
 }
 
-class DevicePadded : public ::testing::Test {
- protected:
-  void SetUp() override { SHUNT_NEEDS(kDeviceThreads); }
-};
+using DevicePadded = OnDevice;
 
 TEST_F(DevicePadded, AnExpertThatATokenNamesTwiceIsDroppedOnce) {
   for (const std::int32_t topk : {2, 5, 8}) {
     const StepShape shape{.map = map_with_replicas(), .topk = topk, .max_tokens = 70};
-    ASSERT_NO_THROW(kDeviceThreads.run(4, [&](World& world) {
-      PaddedRank rank(world, kDeviceThreads, shape);
+    on_ranks(4, [&](World& world) {
+      StepRank rank(world, kDeviceThreads, shape);
       for (std::uint64_t seed = 0; seed < 5; ++seed)
         rank.take(naming_twice(draw_step(seed, shape, {70, 33, 0, 69}), shape));
-      world.barrier();
-    }));
+    });
   }
 }
 
 TEST_F(DevicePadded, OperationsTakeTurns) {
-  ASSERT_NO_THROW(kDeviceThreads.run(1, [](World& world) {
+  on_ranks(1, [](World& world) {
     Engine engine(world, kDeviceThreads.options({.hidden = 8, .dtype = f32}));
     const ConstTensor nothing = borrow(static_cast<const void*>(nullptr), f32, 0, 8);
     const StepShape shape{.map = ExpertMap::contiguous(2, 1)};
@@ -123,12 +120,12 @@ TEST_F(DevicePadded, OperationsTakeTurns) {
     (void)engine.dispatch(first, nothing).wait();
     (void)combined.wait();
     (void)engine.combine(plan(), rows).wait();
-  }));
+  });
 }
 
 // More than an engine keeps memory for: plans that are held serve on, and a bound that was forgotten is made anew.
 TEST_F(DevicePadded, PlansOfManyBoundsServe) {
-  ASSERT_NO_THROW(kDeviceThreads.run(2, [](World& world) {
+  on_ranks(2, [](World& world) {
     Engine engine(world, kDeviceThreads.options({.hidden = 8, .dtype = f32}));
     const ExpertMap map = ExpertMap::contiguous(2, 2);
     const std::vector<std::int32_t> expert{1 - world.rank().value};
@@ -150,12 +147,12 @@ TEST_F(DevicePadded, PlansOfManyBoundsServe) {
       serve(held);
     }
     serve(plan(1));
-  }));
+  });
 }
 
 TEST_F(DevicePadded, AllPlansOfAMapHaveTheSameRows) {
   const StepShape shape{.map = ExpertMap::contiguous(2, 1)};
-  ASSERT_NO_THROW(kDeviceThreads.run(1, [&](World& world) {
+  on_ranks(1, [&](World& world) {
     Engine engine(world, kDeviceThreads.options({.hidden = 8, .dtype = f32}));
     const Plan first = engine.plan({}, shape.map, shape.plan());
     const Plan second = engine.plan({}, shape.map, shape.plan());
@@ -163,7 +160,7 @@ TEST_F(DevicePadded, AllPlansOfAMapHaveTheSameRows) {
     EXPECT_EQ(first.device().expert_offsets.size(), 3u);
     EXPECT_TRUE(first.device().expert_counts.empty());
     EXPECT_THAT(first.expert_offsets(), ::testing::ElementsAre(0, 16, 32));
-  }));
+  });
 }
 
 }  // namespace

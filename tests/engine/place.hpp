@@ -21,6 +21,8 @@ struct Place {
   const char* name;
   WorldKind world = WorldKind::inproc;
   bool is_device = false;
+  DeviceNetwork network = DeviceNetwork::world;
+  std::int32_t sms = 0;  ///< as in DeviceOptions
 
   /// Empty if engines can be made there, else why not.
   [[nodiscard]] std::string why_not() const;
@@ -43,6 +45,9 @@ inline constexpr Place kDeviceThreads{"DeviceThreads", WorldKind::inproc, true};
 /// Their tests run alone in a process, as ctest runs them: where CUDA was used, forked ranks can't use it.
 inline constexpr Place kDeviceProcesses{"DeviceProcesses", WorldKind::shm, true};
 inline constexpr Place kDeviceIslands{"DeviceIslands", WorldKind::islands, true};
+/// Where NCCL accepts ranks that share a device, which is on emulated ones.
+inline constexpr Place kDeviceNccl{"DeviceNccl", WorldKind::islands, true, DeviceNetwork::nccl};
+inline constexpr Place kDeviceFewSms{"DeviceFewSms", WorldKind::inproc, true, DeviceNetwork::world, 3};
 
 /// A test that is the same everywhere.
 class AtPlace : public ::testing::TestWithParam<Place> {
@@ -56,7 +61,8 @@ class AtPlace : public ::testing::TestWithParam<Place> {
 inline const auto kNameOfPlace = [](const auto& parameter) { return std::string(parameter.param.name); };
 
 /// Where ranks are threads, which can report to the test.
-inline const auto kThreadPlaces = ::testing::Values(kHostThreads, kHostIslands, kDeviceThreads, kDeviceIslands);
+inline const auto kThreadPlaces =
+    ::testing::Values(kHostThreads, kHostIslands, kDeviceThreads, kDeviceIslands, kDeviceNccl);
 
 }  // namespace shunt::test
 

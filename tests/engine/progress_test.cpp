@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// Rank 0 of two; rank 1 says the same for ever.
+/// Rank 0 of two; rank 1 sends the same record for ever.
 class ChattyPeer final : public LocalTransport {
  public:
   explicit ChattyPeer(const Segments& segments) : LocalTransport(RankId(0), segments) {}
@@ -44,7 +44,7 @@ class Alone final : public Operation {
   void begin(std::span<const Announcement>) override {}
 };
 
-// How many write to a host's cache at a time; far members don't.
+// The number that writes to a machine's cache at a time; far members don't.
 TEST(Group, CountsMembersOfItsHost) {
   Group group{{RankId(0), RankId(1), RankId(2)}, {}, RankId(1), 0};
   for (const std::int32_t host : {0, 1, 1}) group.wiring.add(HostId(host), NicId(0));

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "bench/reference/plan.hpp"
+#include "engine/elements.hpp"
 #include "engine/engine_impl.hpp"
 #include "support/dice.hpp"
 
@@ -21,7 +22,7 @@ void throw_unless(bool holds, const std::string& what) {
   if (!holds) throw std::runtime_error(what);
 }
 
-// std::function wants what can be copied, and tickets can't.
+// A std::function can be copied, and tickets can't.
 template <class Result>
 std::shared_ptr<Ticket<Result>> share(Ticket<Result> ticket) {
   return std::make_shared<Ticket<Result>>(std::move(ticket));
@@ -29,11 +30,6 @@ std::shared_ptr<Ticket<Result>> share(Ticket<Result> ticket) {
 
 void pause(Dice& dice, std::int32_t most_us) {
   if (most_us > 0 && dice.one_in(2)) std::this_thread::sleep_for(std::chrono::microseconds(dice.between(0, most_us)));
-}
-
-Tensor first_rows(Tensor tensor, std::int64_t rows) {
-  tensor.rows = rows;
-  return tensor;
 }
 
 Tensor plain(DType dtype, std::int64_t rows, std::int64_t cols, std::byte pattern) {
@@ -63,7 +59,10 @@ RankOfCase::RankOfCase(World& world, Engine& engine, const ShuffleCase& all, Cal
       expected_rows_(all.expected.dispatch[world.rank().index()]),
       expert_out_(all.expert_out[world.rank().index()]),
       plan_options_(all.routing.options) {
-  if (all.paths.is_packed && all.routing.options.layout == Layout::padded) pack();
+  if (all.paths.is_packed && all.routing.options.layout == Layout::padded) {
+    plan_options_.packed = true;
+    pack(expected_rows_, expert_out_, static_cast<std::size_t>(plan_options_.max_tokens * world.size()));
+  }
   plan_options_.stream = caller_.stream;
   if (all.paths.spare_rows && can(Feature::bounds) && all.routing.options.layout != Layout::padded) {
     for (const PlanData& plan : all.expected.plans)
@@ -88,26 +87,6 @@ bool RankOfCase::takes_turns() const {
 std::vector<Check (RankOfCase::*)()> RankOfCase::operations() const {
   if (takes_turns()) return {&RankOfCase::dispatch, &RankOfCase::combine};
   return {&RankOfCase::dispatch, &RankOfCase::combine, &RankOfCase::dispatch_backward, &RankOfCase::combine_backward};
-}
-
-void RankOfCase::pack() {
-  plan_options_.packed = true;
-  const ReferenceRows padded = expected_rows_;
-  const HostRows expert_out = expert_out_;
-  const std::size_t block_rows = static_cast<std::size_t>(plan_options_.max_tokens * world_.size());
-  std::fill(expected_rows_.defined.begin(), expected_rows_.defined.end(), false);
-  std::size_t place = 0;
-  for (std::size_t row = 0; row < padded.defined.size(); ++row) {
-    if (row % block_rows == 0) place = row;
-    if (!padded.defined[row]) continue;
-    const auto from = static_cast<std::int64_t>(row), to = static_cast<std::int64_t>(place);
-    expected_rows_.rows.copy_row(to, padded.rows, from);
-    if (has_scales()) expected_rows_.scales.copy_row(to, padded.scales, from);
-    expected_rows_.origins[place] = padded.origins[row];
-    expected_rows_.weights[place] = padded.weights[row];
-    expected_rows_.defined[place++] = true;
-    expert_out_.copy_row(to, expert_out, from);
-  }
 }
 
 Routing RankOfCase::bring_routing() {
@@ -143,29 +122,28 @@ void RankOfCase::check_plan() const {
                fmt::format("{} rows, expected {}", contents.num_rows, expected.num_rows()));
   throw_unless(contents.num_expert_rows == expected.num_expert_rows,
                fmt::format("{} expert rows, expected {}", contents.num_expert_rows, expected.num_expert_rows));
-  throw_unless(contents.expert_offsets == expected.expert_offsets, "expert_offsets differ");
-  throw_unless(contents.expert_counts == expected.expert_counts, "expert_counts differ");
-  throw_unless(contents.unique_of_expert_row == expected.unique_of_expert_row, "unique_of_expert_row differ");
-  throw_unless(contents.expert_rows_of_unique == expected.expert_rows_of_unique, "expert_rows_of_unique differ");
-  throw_unless(contents.unique_experts == expected.unique_experts, "unique_experts differ");
-  throw_unless(contents.unique_weights == expected.unique_weights, "unique_weights differ");
-  if (can(Feature::device_inputs)) {
-    const PlanArrays arrays = plan_.device();
-    const bool has_count = plan_.layout() != Layout::padded;
-    require_same("row_count on the device", arrays.row_count,
-                 has_count ? std::vector{static_cast<std::int32_t>(contents.num_rows)} : std::vector<std::int32_t>());
-    require_same("expert_offsets on the device", arrays.expert_offsets, contents.expert_offsets);
-    require_same("expert_counts on the device", arrays.expert_counts, contents.expert_counts);
-    require_same("unique_of_expert_row on the device", arrays.unique_of_expert_row, contents.unique_of_expert_row);
-    require_same("expert_rows_of_unique on the device", arrays.expert_rows_of_unique, contents.expert_rows_of_unique);
-    require_same("unique_experts on the device", arrays.unique_experts, contents.unique_experts);
-    require_same("unique_weights on the device", arrays.unique_weights, contents.unique_weights);
-  }
+  const bool is_on_device = can(Feature::device_inputs);
+  const PlanArrays arrays = is_on_device ? plan_.device() : PlanArrays();
+  const auto check = [&](const std::string& name, const auto& read, const auto& wanted, const auto& on_device) {
+    throw_unless(read == wanted, name + " differ");
+    if (is_on_device) require_same(name.c_str(), on_device, read);
+  };
+  check("expert_offsets", contents.expert_offsets, expected.expert_offsets, arrays.expert_offsets);
+  check("expert_counts", contents.expert_counts, expected.expert_counts, arrays.expert_counts);
+  check("unique_of_expert_row", contents.unique_of_expert_row, expected.unique_of_expert_row,
+        arrays.unique_of_expert_row);
+  check("expert_rows_of_unique", contents.expert_rows_of_unique, expected.expert_rows_of_unique,
+        arrays.expert_rows_of_unique);
+  check("unique_experts", contents.unique_experts, expected.unique_experts, arrays.unique_experts);
+  check("unique_weights", contents.unique_weights, expected.unique_weights, arrays.unique_weights);
+  std::vector<std::int32_t> row_count;
+  if (plan_.layout() != Layout::padded) row_count.push_back(static_cast<std::int32_t>(contents.num_rows));
+  check("row_count", row_count, row_count, arrays.row_count);
   if (!can(Feature::counts_on_host) || case_.options.reduction == Reduction::flat) return;  // flat: sorted differently
   PlanData same = expected;
   const PlanData& actual = *plan_.data();
   if (!actual.wiring.is_one_host()) {
-    // The reference knows no hosts; PlanBetweenMachines compares what follows from them.
+    // The reference has no hosts; PlanBetweenMachines compares what follows from them.
     same.out_flows = actual.out_flows;
     same.in_flows = actual.in_flows;
     same.traffic.heaviest_link = actual.traffic.heaviest_link;
@@ -266,7 +244,7 @@ Tensor RankOfCase::make(DType dtype, std::int64_t rows, std::int64_t cols, const
   return tensor;
 }
 
-// Who does not wait for the caller's stream finds nonsense, or has its results overwritten.
+// An engine that does not wait for the caller's stream reads nonsense, or has its results overwritten.
 void RankOfCase::fill(const Tensor& tensor, const ConstTensor& from) const {
   const bool is_late = caller_.copy_late && tensor.is_contiguous() && tensor.memory == engine_.memory();
   if (!is_late) return engine_.copy(from, tensor);
@@ -305,16 +283,6 @@ HostRows RankOfCase::read(const Tensor& tensor, std::int64_t num_rows) const {
   return rows;
 }
 
-template <class T>
-std::vector<T> RankOfCase::read(std::span<const T> values, std::size_t count) const {
-  std::vector<T> copied(count);
-  const auto bytes = static_cast<std::int64_t>(count * sizeof(T));
-  const void* const from = values.data();
-  engine_.copy(borrow(from, fp8_e4m3, 1, bytes, engine_.memory()),
-               borrow(static_cast<void*>(copied.data()), fp8_e4m3, 1, bytes));
-  return copied;
-}
-
 void RankOfCase::require_same(const char* name, const Tensor& actual, const HostRows& expected, const Tensor& given,
                               const std::vector<bool>& compared) const {
   throw_unless(!given.data || actual.data == given.data, fmt::format("{} is not in `out`", name));
@@ -332,7 +300,7 @@ void RankOfCase::require_same(const char* name, std::span<const T> actual, const
   const bool has_bound = plan_options_.max_rows > 0;
   throw_unless(has_bound ? actual.size() >= expected.size() : actual.size() == expected.size(),
                fmt::format("{} has {} entries, expected {}", name, actual.size(), expected.size()));
-  const std::vector<T> values = read(actual, expected.size());
+  const std::vector<T> values = values_of(engine_, actual.first(expected.size()));
   for (std::size_t i = 0; i < expected.size(); ++i)
     if (compared.empty() || compared[i])
       throw_unless(std::memcmp(&values[i], &expected[i], sizeof(T)) == 0, fmt::format("{}[{}] differs", name, i));

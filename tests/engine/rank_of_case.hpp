@@ -11,8 +11,8 @@
 
 namespace shunt::test {
 
-/// Waits for an operation and compares its result with the reference; throws if a bit differs. Call it at most once;
-/// whoever drops it without a call drops the ticket.
+/// Waits for an operation and compares its result with the reference; throws if a bit differs. Called at most once; to
+/// drop it without a call drops the ticket.
 using Check = std::function<void()>;
 
 /// A stream of the caller's, on which inputs come late.
@@ -47,8 +47,6 @@ class RankOfCase {
   [[nodiscard]] bool has_scales() const { return case_.options.dtype == fp8_e4m3; }
   [[nodiscard]] bool has_rows_with_plan() const { return plan_options_.rows.data != nullptr; }
 
-  /// Moves what is expected, and given for it, to the front of each expert's block.
-  void pack();
   [[nodiscard]] Routing bring_routing();
   void check_plan() const;
   void check_rows(const Rows& actual) const;
@@ -65,8 +63,6 @@ class RankOfCase {
   [[nodiscard]] Tensor output(const HostRows& expected, std::int64_t num_rows, const Way& way) const;
 
   [[nodiscard]] HostRows read(const Tensor& tensor, std::int64_t num_rows) const;
-  template <class T>
-  [[nodiscard]] std::vector<T> read(std::span<const T> values, std::size_t count) const;
   void require_same(const char* name, const Tensor& actual, const HostRows& expected, const Tensor& given = {},
                     const std::vector<bool>& compared = {}) const;
   template <class T>
@@ -88,9 +84,9 @@ class RankOfCase {
 };
 
 struct CaseRun {
-  /// Between calls.
+  /// The longest random pause between calls.
   std::int32_t most_pause_us = 0;
-  /// Of a plan and the operations with it.
+  /// How often a plan is made and used.
   std::uint64_t repeats = 1;
   Caller caller = {};
 };

@@ -16,7 +16,7 @@ struct Setting {
   Place place;
   std::uint64_t num_cases = 320;
   std::uint64_t first_world = 0;
-  // Slices and rings between nodes that share no memory. The smallest make every segment straddle and every stream
+  // Slices and rings between nodes that share no memory. The smallest make every segment straddle and every sender
   // wait. Batches are those of devices.
   std::int32_t slice_bytes = 128 << 10;
   std::int32_t ring_depth = 4;
@@ -73,36 +73,55 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Setting{.name = "Host", .place = kHostProcesses},
                       Setting{.name = "Device", .place = kDeviceProcesses, .num_cases = 48, .first_world = 1}),
     kNameOfSetting);
-INSTANTIATE_TEST_SUITE_P(
-    Islands, Shuffle,
-    ::testing::Values(
-        Setting{.name = "Host", .place = kHostIslands},
-        Setting{.name = "HostSmallSlices", .place = kHostIslands, .slice_bytes = 4096, .ring_depth = 2},
-        Setting{.name = "HostOneSlice", .place = kHostIslands, .slice_bytes = 100, .ring_depth = 1},
-        Setting{.name = "HostBytes", .place = kHostIslands, .num_cases = 40, .slice_bytes = 1, .ring_depth = 3},
-        Setting{.name = "Device", .place = kDeviceIslands, .num_cases = 96, .batch_bytes = 1 << 20},
-        Setting{.name = "DeviceRowsStraddleSlices",
-                .place = kDeviceIslands,
-                .num_cases = 64,
-                .slice_bytes = 100,
-                .ring_depth = 2,
-                .batch_bytes = 4096,
-                .num_batches = 2}),
-    kNameOfSetting);
-INSTANTIATE_TEST_SUITE_P(
-    WhoeverIsLate, Shuffle,
-    ::testing::Values(
-        Setting{.name = "HostIslands",
-                .place = kHostIslands,
-                .num_cases = 64,
-                .slice_bytes = 500,
-                .ring_depth = 1,
-                .run = {.most_pause_us = 2000}},
-        Setting{.name = "HostThreads", .place = kHostThreads, .num_cases = 64, .run = {.most_pause_us = 2000}},
-        Setting{.name = "HostProcesses", .place = kHostProcesses, .num_cases = 64, .run = {.most_pause_us = 2000}},
-        Setting{.name = "DeviceThreads", .place = kDeviceThreads, .num_cases = 32, .run = {.most_pause_us = 2000}},
-        Setting{.name = "DeviceIslands", .place = kDeviceIslands, .num_cases = 32, .run = {.most_pause_us = 2000}}),
-    kNameOfSetting);
+Setting between_nodes(const char* name, const Place& place, std::uint64_t num_cases, std::int32_t slice_bytes,
+                      std::int32_t ring_depth, std::size_t batch_bytes = 16 << 10, std::int32_t num_batches = 4) {
+  return {.name = name,
+          .place = place,
+          .num_cases = num_cases,
+          .slice_bytes = slice_bytes,
+          .ring_depth = ring_depth,
+          .batch_bytes = batch_bytes,
+          .num_batches = num_batches};
+}
+INSTANTIATE_TEST_SUITE_P(Islands, Shuffle,
+                         ::testing::Values(between_nodes("Host", kHostIslands, 320, 128 << 10, 4),
+                                           between_nodes("HostSmallSlices", kHostIslands, 320, 4096, 2),
+                                           between_nodes("HostOneSlice", kHostIslands, 320, 100, 1),
+                                           between_nodes("HostBytes", kHostIslands, 40, 1, 3),
+                                           between_nodes("Device", kDeviceIslands, 240, 128 << 10, 0, 1 << 20, 16),
+                                           between_nodes("DeviceRowsStraddleSlices", kDeviceIslands, 64, 100, 2, 4096,
+                                                         2),
+                                           between_nodes("DeviceFewBytes", kDeviceIslands, 48, 7, 3, 256),
+                                           between_nodes("DeviceOneBufferForAll", kDeviceIslands, 240, 1000, 1, 256, 1),
+                                           between_nodes("DeviceSomeBuffers", kDeviceIslands, 240, 4096, 2, 1 << 14, 2),
+                                           between_nodes("DeviceNcclLargeBatches", kDeviceNccl, 80, 100, 1, 1 << 20, 1),
+                                           between_nodes("DeviceNcclSmallBatches", kDeviceNccl, 80, 100, 1, 256, 1)),
+                         kNameOfSetting);
+INSTANTIATE_TEST_SUITE_P(FewSms, Shuffle, ::testing::ValuesIn([] {
+                           std::vector<Setting> settings;
+                           for (const std::int32_t sms : {1, 3, 20}) {
+                             Place place = kDeviceFewSms;
+                             place.sms = sms;
+                             settings.push_back({.name = fmt::format("Device{}", sms),
+                                                 .place = place,
+                                                 .num_cases = 120,
+                                                 .first_world = 7000 + static_cast<std::uint64_t>(sms)});
+                           }
+                           return settings;
+                         }()),
+                         kNameOfSetting);
+
+Setting with_pauses(const Place& place, std::uint64_t num_cases, std::int32_t slice_bytes = 128 << 10,
+                    std::int32_t ring_depth = 4) {
+  Setting setting = between_nodes(place.name, place, num_cases, slice_bytes, ring_depth);
+  setting.run.most_pause_us = 2000;
+  return setting;
+}
+INSTANTIATE_TEST_SUITE_P(LateRanks, Shuffle,
+                         ::testing::Values(with_pauses(kHostIslands, 64, 500, 1), with_pauses(kHostThreads, 64),
+                                           with_pauses(kHostProcesses, 64), with_pauses(kDeviceThreads, 32),
+                                           with_pauses(kDeviceIslands, 32), with_pauses(kDeviceNccl, 32)),
+                         kNameOfSetting);
 
 /// The first of the cases that a draw gives which suit.
 template <class Draw, class Suits>
@@ -115,6 +134,7 @@ std::vector<ShuffleCase> draw_cases(std::size_t count, const Draw& draw, const S
 
 using ShuffleAt = AtPlace;
 INSTANTIATE_TEST_SUITE_P(At, ShuffleAt, kThreadPlaces, kNameOfPlace);
+INSTANTIATE_TEST_SUITE_P(OnFewSms, ShuffleAt, ::testing::Values(kDeviceFewSms), kNameOfPlace);
 
 TEST_P(ShuffleAt, EqualsTheReferenceOverManyTilesOfTokens) {
   const Topology topology = place().topology(3);
@@ -152,12 +172,25 @@ TEST_P(ShuffleAt, DropsAfterCopiesAreChosen) {
   run_all(place(), topology, draw_cases(8, draw, drops));
 }
 
-// Blocks of as many threads as there can be, for devices.
+TEST_P(ShuffleAt, SumsMoreTermsThanAWarpHasLanes) {
+  const Topology topology = place().topology(2);
+  for (const std::int32_t topk : {33, Routing::kMaxTopK}) {
+    const CaseLimits limits{.experts = 300, .topk = topk, .tokens = 20, .least_topk = topk};
+    const auto draw = [&](std::uint64_t seed) {
+      return random_shuffle_case(seed, topology, EngineOptions{.hidden = 64, .dtype = bf16}, limits);
+    };
+    run_all(place(), topology, draw_cases(4, draw, [](const ShuffleCase&) { return true; }));
+  }
+}
+
+// Blocks of as many threads as there can be, for devices; and rows that don't fit into shared memory.
 TEST_P(ShuffleAt, CarriesTheLongestRows) {
   const Topology topology = place().topology(3);
   const auto draw = [&](std::uint64_t seed) {
-    const EngineOptions options{.hidden = (64 << 10) / 4 + 64, .dtype = seed % 2 == 0 ? f32 : bf16};
-    return random_shuffle_case(seed, topology, options, {.experts = 6, .topk = 3, .tokens = 6});
+    const EngineOptions options{.hidden = (64 << 10) / 4 + 64,
+                                .dtype = seed % 2 == 0 ? f32 : bf16,
+                                .result_dtype = seed % 3 == 0 ? std::optional(f32) : std::nullopt};
+    return random_shuffle_case(seed, topology, options, CaseLimits{.experts = 6, .topk = 3, .tokens = 6});
   };
   run_all(place(), topology, draw_cases(6, draw, [](const ShuffleCase&) { return true; }));
 }
@@ -204,9 +237,9 @@ TEST_P(ShuffleRepeated, GivesTheSameBits) {
   SHUNT_NEEDS(place);
   const Topology topology = place.topology(4);
   const auto draw = [&, dtype = dtype](std::uint64_t seed) {
-    return random_shuffle_case(seed, topology, {.hidden = 264, .dtype = dtype});
+    return random_shuffle_case(seed, topology, EngineOptions{.hidden = 264, .dtype = dtype});
   };
-  const auto suits = [layout = layout](const ShuffleCase& drawn) {  // fp8 is quantised, not passed on
+  const auto suits = [layout = layout](const ShuffleCase& drawn) {  // fp8 is quantised, not copied
     return drawn.routing.options.layout == layout && drawn.x[0].dtype() != fp8_e4m3 &&
            drawn.expected.plans[0].num_tokens > 4;
   };
@@ -214,14 +247,16 @@ TEST_P(ShuffleRepeated, GivesTheSameBits) {
   run_all(place, topology, draw_cases(1, draw, suits),
           {.repeats = std::max<std::uint64_t>(share_of_cases(repeats), 1)});
 }
-INSTANTIATE_TEST_SUITE_P(
-    Often, ShuffleRepeated,
-    ::testing::Combine(::testing::Values(kHostThreads, kDeviceThreads), ::testing::Values(f32, bf16, f16, fp8_e4m3),
-                       ::testing::Values(Layout::expert_major, Layout::token_unique, Layout::padded)),
-    [](const auto& parameter) {
-      return fmt::format("{}_{}_{}", std::get<Place>(parameter.param).name, to_string(std::get<DType>(parameter.param)),
-                         to_string(std::get<Layout>(parameter.param)));
-    });
+INSTANTIATE_TEST_SUITE_P(Often, ShuffleRepeated,
+                         ::testing::Combine(::testing::Values(kHostThreads, kDeviceThreads, kDeviceFewSms),
+                                            ::testing::Values(f32, bf16, f16, fp8_e4m3),
+                                            ::testing::Values(Layout::expert_major, Layout::token_unique,
+                                                              Layout::padded)),
+                         [](const auto& parameter) {
+                           return fmt::format("{}_{}_{}", std::get<Place>(parameter.param).name,
+                                              to_string(std::get<DType>(parameter.param)),
+                                              to_string(std::get<Layout>(parameter.param)));
+                         });
 
 }  // namespace
 }  // namespace shunt::test

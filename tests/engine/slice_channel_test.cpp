@@ -1,4 +1,4 @@
-// The traffic with one far rank, honest or not, and what is kept of what it says.
+// The traffic with one far rank, honest or not, and what is kept of its operations.
 #include "engine/slice_channel.hpp"
 
 #include <gmock/gmock.h>
@@ -40,7 +40,7 @@ class SliceChannelTest : public ::testing::Test {
   static void expect_blamed(const std::string& text, const std::function<void()>& act) {
     try {
       act();
-      FAIL() << "nobody was blamed, expected: " << text;
+      FAIL() << "no PeerError was thrown, expected: " << text;
     } catch (const PeerError& error) {
       EXPECT_EQ(error.culprit(), RankId(5));
       EXPECT_THAT(error.what(), HasSubstr(text));
@@ -90,7 +90,7 @@ TEST_F(SliceChannelTest, TakesNoGrantBeyondWhatWasSent) {
   EXPECT_TRUE(channel_.has_granted_all());
 }
 
-TEST_F(SliceChannelTest, AwaitsAPeerUntilBothDirectionsHaveEnded) {
+TEST_F(SliceChannelTest, WaitsForAPeerUntilBothDirectionsHaveEnded) {
   EXPECT_FALSE(channel_.is_awaited()) << "nothing was agreed";
   channel_.begin_sending();
   channel_.begin_receiving();
@@ -101,7 +101,7 @@ TEST_F(SliceChannelTest, AwaitsAPeerUntilBothDirectionsHaveEnded) {
   EXPECT_FALSE(channel_.is_awaited());
 }
 
-TEST_F(SliceChannelTest, TellsAFullLinkFromAPeerWithoutRoom) {
+TEST_F(SliceChannelTest, DistinguishesAFullLinkFromAPeerWithoutRoom) {
   EXPECT_FALSE(channel_.open_slice());
   EXPECT_FALSE(shared_.link_was_full);
   channel_.take_grant(1, 64);
@@ -118,7 +118,7 @@ TEST(SliceLimits, GiveFewPeersDeepRingsAndManyEnough) {
   EXPECT_EQ((SliceLimits{.slice_bytes = 64, .depth = 2}.depth_for(1)), 2u);
 }
 
-/// What is said of operations, and of them this rank issues some.
+/// Peers' operations, some of which this rank issues too.
 class OperationTableTest : public SliceChannelTest {
  protected:
   static constexpr RankId kFar{1};
@@ -146,7 +146,7 @@ class OperationTableTest : public SliceChannelTest {
   OperationTable table_{2};
 };
 
-TEST_F(OperationTableTest, RemembersNothingOfOperationsThatAreOver) {
+TEST_F(OperationTableTest, KeepsNothingOfOperationsThatAreOver) {
   for (std::uint64_t engine = 0; engine < 100; ++engine) EXPECT_FALSE(run(engine, 3, 2));
   EXPECT_EQ(table_.size(), 0u);
 }
@@ -163,12 +163,12 @@ TEST_F(OperationTableTest, WaitsForTheLastGrantsOfAnOperation) {
   EXPECT_EQ(table_.size(), 0u);
 }
 
-TEST_F(OperationTableTest, NamesAPartnerThatOwesTooMany) {
+TEST_F(OperationTableTest, NamesAPartnerThatOwesTooManyGrants) {
   for (int i = 0; i < kMost; ++i) EXPECT_FALSE(run(static_cast<std::uint64_t>(i), 2, 0));
   EXPECT_EQ(run(kMost, 2, 0), kFar);
 }
 
-TEST_F(OperationTableTest, HearsOfNoMoreOperationsThanARankCanHaveUnderWay) {
+TEST_F(OperationTableTest, KeepsNoMoreOfAPeersOperationsThanItCanHaveUnderWay) {
   for (int i = 0; i < kMost; ++i) EXPECT_TRUE(table_.entry_for(kFar, key(static_cast<std::uint64_t>(i))));
   EXPECT_TRUE(table_.entry_for(kFar, key(0))) << "of those, as often as it likes";
   EXPECT_FALSE(table_.entry_for(kFar, key(kMost)));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <vector>
 
 #include "engine/elements.hpp"
@@ -11,8 +12,8 @@
 
 namespace shunt::test {
 
-/// Token t of every rank goes to expert t modulo the number of experts, two per rank, unless it is told otherwise. All
-/// elements of a token are 1 + t.
+/// Token t of every rank goes to expert t modulo the number of experts, two per rank, unless it is routed elsewhere.
+/// All elements of a token are 1 + t.
 class SmallShuffle {
  public:
   static constexpr std::int64_t kTokens = 8;
@@ -48,13 +49,41 @@ class SmallShuffle {
   Plan plan_;
 };
 
+/// A test on devices of one node.
+class OnDevice : public ::testing::Test {
+ protected:
+  void SetUp() override { SHUNT_NEEDS(kDeviceThreads); }
+
+  static void on_ranks(std::int32_t num_ranks, const std::function<void(World&)>& body) {
+    ASSERT_NO_THROW(kDeviceThreads.run(num_ranks, [&](World& world) {
+      body(world);
+      world.barrier();
+    }));
+  }
+  /// Whatever becomes of the shuffle, another engine works afterwards.
+  static void on_ranks(std::int32_t num_ranks, std::chrono::milliseconds deadline,
+                       const std::function<void(World&, SmallShuffle&)>& body) {
+    on_ranks(num_ranks, [&](World& world) {
+      {
+        SmallShuffle shuffle(world, kDeviceThreads, deadline);
+        body(world, shuffle);
+        world.barrier();
+      }
+      SmallShuffle(world, kDeviceThreads).round_trip();
+    });
+  }
+  static void on_ranks(std::int32_t num_ranks, const std::function<void(World&, SmallShuffle&)>& body) {
+    on_ranks(num_ranks, std::chrono::seconds(20), body);
+  }
+};
+
 /// Most of what is left of a heap of kHeapBytes, with poison in it.
 class Bystander {
  public:
   explicit Bystander(Engine& lender) : lender_(lender), memory_(lender.allocate(f32, 1, 14 << 18)) {
     poison(lender, memory_);
   }
-  void check() const { require(all_are(bytes_of(lender_, memory_), std::byte{0xa5}), "nobody has written here"); }
+  void check() const { require(all_are(bytes_of(lender_, memory_), std::byte{0xa5}), "nothing was written here"); }
 
  private:
   Engine& lender_;

@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "bench/reference/case.hpp"
 #include "bench/reference/copies.hpp"
 #include "bench/reference/plan.hpp"
 #include "engine/elements.hpp"
@@ -45,16 +46,9 @@ void ask_reference(Step& step, const StepShape& shape) {
   step.results = reference.combine(step.expert_out);
 }
 
-/// Where rows of a padded layout stand once they are packed, by expert, source and row; −1: nowhere.
-std::vector<std::int64_t> packed_places(const StepShape& shape, const std::vector<std::int32_t>& source_counts) {
-  const auto ranks = static_cast<std::size_t>(shape.map.num_ranks());
-  std::vector<std::int64_t> places;
-  std::int64_t next = 0;
-  for (std::size_t run = 0; run < source_counts.size(); ++run) {
-    if (run % ranks == 0) next = static_cast<std::int64_t>(run) * shape.max_tokens;
-    for (std::int64_t row = 0; row < shape.max_tokens; ++row) places.push_back(row < source_counts[run] ? next++ : -1);
-  }
-  return places;
+/// At the front of each expert's block, where the shape wants that.
+void pack_if_wanted(const StepShape& shape, ReferenceRows& rows, HostRows& expert_out) {
+  if (shape.is_packed) pack(rows, expert_out, static_cast<std::size_t>(shape.max_tokens * shape.map.num_ranks()));
 }
 
 }  // namespace
@@ -126,21 +120,27 @@ Step naming_twice(const Step& step, const StepShape& shape) {
   return twice;
 }
 
-PaddedRank::PaddedRank(World& world, const Place& place, const StepShape& shape, std::chrono::milliseconds deadline)
-    : rank_(world.rank().index()),
+StepRank::StepRank(World& world, const Place& place, const StepShape& shape, std::chrono::milliseconds deadline)
+    : StepRank(Engine(world, place.options({.hidden = shape.hidden, .dtype = shape.dtype, .deadline = deadline},
+                                           small_device(shape.max_tokens))),
+               world.rank(), shape) {}
+
+StepRank::StepRank(Engine engine, RankId rank, const StepShape& shape)
+    : rank_(rank.index()),
       shape_(shape),
-      engine_(world, place.options({.hidden = shape.hidden, .dtype = shape.dtype, .deadline = deadline},
-                                   small_device(shape.max_tokens))),
+      engine_(std::move(engine)),
       experts_(engine_.allocate(f32, shape.max_tokens, shape.topk)),
       weights_(engine_.allocate(f32, shape.max_tokens, shape.topk)),
       x_(engine_.allocate(shape.dtype, shape.max_tokens, shape.hidden)),
-      result_(engine_.allocate(shape.dtype, shape.max_tokens, shape.hidden)) {}
-
-void PaddedRank::put(const HostRows& rows, const Tensor& to) {
-  engine_.copy(rows.tensor(), first_rows(to, rows.rows()));
+      result_(engine_.allocate(shape.dtype, shape.max_tokens, shape.hidden)) {
+  if (shape.max_rows == 0) return;
+  rows_.data = engine_.allocate(shape.dtype, shape.max_rows, shape.hidden);
+  expert_out_ = engine_.allocate(shape.dtype, shape.max_rows, shape.hidden);
 }
 
-void PaddedRank::load_tokens(const Step& step) {
+void StepRank::put(const HostRows& rows, const Tensor& to) { engine_.copy(rows.tensor(), first_rows(to, rows.rows())); }
+
+void StepRank::load_tokens(const Step& step) {
   const RankRouting& routing = step.routing.ranks[rank_];
   const std::int64_t num_tokens = step.x[rank_].rows();
   write(engine_, routing.experts, first_rows(experts_, num_tokens));
@@ -149,105 +149,101 @@ void PaddedRank::load_tokens(const Step& step) {
   poison(engine_, result_);
 }
 
-void PaddedRank::plan(std::int64_t num_tokens) {
+void StepRank::plan(std::int64_t num_tokens) {
   const auto count = static_cast<std::size_t>(num_tokens * shape_.topk);
   const std::span experts(reinterpret_cast<const std::int32_t*>(experts_.data), count);
   const std::span weights(reinterpret_cast<const float*>(weights_.data), count);
-  plan_ = engine_.plan({experts, weights, shape_.topk, engine_.memory()}, shape_.map, shape_.plan());
-  expert_out_ = engine_.expert_out(plan_);
+  PlanOptions options = shape_.plan();
+  options.max_rows = shape_.max_rows;
+  if (shape_.has_rows_with_plan) options.rows = rows_.data;
+  plan_ = engine_.plan({experts, weights, shape_.topk, engine_.memory()}, shape_.map, options);
+  if (shape_.max_rows == 0) expert_out_ = engine_.expert_out(plan_);
 }
 
-void PaddedRank::issue_dispatch(const Step& step) {
+Ticket<Rows> StepRank::start_dispatch(std::int64_t num_tokens) {
+  plan(num_tokens);
+  const bool gives_rows = shape_.max_rows > 0 && !shape_.has_rows_with_plan;
+  return engine_.dispatch(plan_, first_rows(x_, num_tokens), {.out = gives_rows ? rows_.data : Tensor()});
+}
+
+void StepRank::issue_dispatch(const Step& step) {
   load_tokens(step);
-  plan(step.x[rank_].rows());
-  dispatched_.emplace(engine_.dispatch(plan_, first_rows(x_, step.x[rank_].rows())));
+  dispatched_.emplace(start_dispatch(step.x[rank_].rows()));
 }
 
-void PaddedRank::finish_dispatch(const Step& step, Settle settle) {
+void StepRank::finish_dispatch(const Step& step, Settle settle) {
   while (settle == Settle::by_asking && !dispatched_->done()) std::this_thread::yield();
   rows_ = dispatched_->wait();
   compare_rows(step);
 }
 
-void PaddedRank::issue_combine(const Step& step) {
+void StepRank::issue_combine(const Step& step) {
   load_expert_out(step);
   combined_.emplace(engine_.combine(plan_, expert_out_, {.out = first_rows(result_, step.x[rank_].rows())}));
 }
 
-void PaddedRank::finish_combine(const Step& step, Settle settle) {
+void StepRank::finish_combine(const Step& step, Settle settle) {
   while (settle == Settle::by_asking && !combined_->done()) std::this_thread::yield();
   (void)combined_->wait();
   compare_result(step);
 }
 
-void PaddedRank::dispatch(const Step& step, Settle settle) {
+void StepRank::dispatch(const Step& step, Settle settle) {
   issue_dispatch(step);
   finish_dispatch(step, settle);
 }
 
-void PaddedRank::combine(const Step& step, Settle settle) {
+void StepRank::combine(const Step& step, Settle settle) {
   issue_combine(step);
   finish_combine(step, settle);
 }
 
-void PaddedRank::take(const Step& step, Settle settle) {
+void StepRank::take(const Step& step, Settle settle) {
   dispatch(step, settle);
   combine(step, settle);
 }
 
-void PaddedRank::put_on_stream(std::int64_t num_tokens) {
-  plan(num_tokens);
-  rows_ = engine_.dispatch(plan_, first_rows(x_, num_tokens)).wait_on(engine_.stream());
+void StepRank::put_on_stream(std::int64_t num_tokens) {
+  rows_ = start_dispatch(num_tokens).wait_on(engine_.stream());
   (void)engine_.combine(plan_, expert_out_, {.out = first_rows(result_, num_tokens)});
 }
 
-void PaddedRank::load(const Step& step) {
+void StepRank::load(const Step& step) {
   load_tokens(step);
   load_expert_out(step);
   poison(engine_, rows_.data);
 }
 
-void PaddedRank::load_expert_out(const Step& step) {
-  const HostRows& given = step.expert_out[rank_];
-  if (!shape_.is_packed) return put(given, expert_out_);
-  HostRows packed(given.dtype(), given.rows(), given.cols());
-  const auto places = packed_places(shape_, step.rows[rank_].source_counts);
-  for (std::int64_t row = 0; row < given.rows(); ++row)
-    if (const std::int64_t place = places[static_cast<std::size_t>(row)]; place >= 0)
-      packed.copy_row(place, given, row);
-  put(packed, expert_out_);
+void StepRank::load_expert_out(const Step& step) {
+  ReferenceRows rows = step.rows[rank_];
+  HostRows given = step.expert_out[rank_];
+  pack_if_wanted(shape_, rows, given);
+  put(given, expert_out_);
 }
 
-void PaddedRank::compare(const Step& step) {
+void StepRank::compare(const Step& step) {
   compare_rows(step);
   compare_result(step);
 }
 
-void PaddedRank::compare_rows(const Step& step) {
-  const ReferenceRows& expected = step.rows[rank_];
-  require("counts", values_of(engine_, rows_.source_counts) == expected.source_counts ? "" : "differ");
-  HostRows actual(shape_.dtype, rows_.data.rows, shape_.hidden);
-  engine_.copy(rows_.data, actual.tensor());
-  if (shape_.is_packed) {
-    HostRows unpacked(shape_.dtype, actual.rows(), actual.cols());
-    const auto places = packed_places(shape_, expected.source_counts);
-    for (std::int64_t row = 0; row < actual.rows(); ++row)
-      if (const std::int64_t place = places[static_cast<std::size_t>(row)]; place >= 0)
-        unpacked.copy_row(row, actual, place);
-    actual = unpacked;
-  }
-  require("dispatch", difference(actual.tensor(), expected.rows, expected.defined));
+void StepRank::compare_rows(const Step& step) {
+  ReferenceRows expected = step.rows[rank_];
+  HostRows unused = step.expert_out[rank_];
+  pack_if_wanted(shape_, expected, unused);
+  if (values_of(engine_, rows_.source_counts) != expected.source_counts) throw std::runtime_error("counts differ");
+  if (shape_.max_rows > 0 && plan_.read().num_rows != step.plans[rank_].num_rows())
+    throw std::runtime_error("the number of rows differs");
+  require_same("dispatch", rows_.data, expected.rows, expected.defined);
 }
 
-void PaddedRank::compare_result(const Step& step) {
-  const HostRows& expected = step.results[rank_];
-  HostRows actual(expected.dtype(), expected.rows(), expected.cols());
-  engine_.copy(first_rows(result_, expected.rows()), actual.tensor());
-  require("combine", difference(actual.tensor(), expected));
-}
+void StepRank::compare_result(const Step& step) { require_same("combine", result_, step.results[rank_]); }
 
-void PaddedRank::require(const char* what, const std::string& difference) const {
-  if (!difference.empty()) throw std::runtime_error(fmt::format("rank {}: {} {}", rank_, what, difference));
+void StepRank::require_same(const char* what, const Tensor& actual, const HostRows& expected,
+                            const std::vector<bool>& compared) {
+  HostRows read(expected.dtype(), expected.rows(), expected.cols());
+  engine_.copy(first_rows(actual, expected.rows()), read.tensor());
+  if (const std::string text = difference(read.tensor(), expected, compared); !text.empty())
+    throw std::runtime_error(fmt::format("rank {}: {} {}", rank_, what, text));
 }
 
 }  // namespace shunt::test

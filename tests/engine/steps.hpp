@@ -23,8 +23,11 @@ struct StepShape {
   bool is_packed = false;
   std::int32_t alignment = 1;
   std::int64_t capacity = PlanOptions::kUnlimited;
+  std::int64_t max_rows = 0;        ///< of a bounded plan
+  bool has_rows_with_plan = false;  ///< of a bounded plan: it is given the memory for rows, else dispatch is
 
   [[nodiscard]] EngineOptions options() const { return {.hidden = hidden, .dtype = dtype}; }
+  /// But for the bound.
   [[nodiscard]] PlanOptions plan() const {
     return {
         .layout = layout, .alignment = alignment, .capacity = capacity, .max_tokens = max_tokens, .packed = is_packed};
@@ -56,15 +59,17 @@ ExpertMap map_with_replicas();
 /// Experts 1 and 4 of nine on four ranks have a copy on the lost one and one elsewhere.
 StepShape shape_with_copies_on(RankId lost);
 
-/// One rank's engine and buffers for `padded` rows. Everything throws what differs from the reference.
-class PaddedRank {
+/// One rank's engine and buffers. Everything throws what differs from the reference.
+class StepRank {
  public:
   /// How a ticket is settled.
   enum class Settle { by_waiting, by_asking };
 
   /// Collective.
-  PaddedRank(World& world, const Place& place, const StepShape& shape,
-             std::chrono::milliseconds deadline = std::chrono::seconds(20));
+  StepRank(World& world, const Place& place, const StepShape& shape,
+           std::chrono::milliseconds deadline = std::chrono::seconds(20));
+  /// On an engine that others use too.
+  StepRank(Engine engine, RankId rank, const StepShape& shape);
 
   /// Returns without waiting for others.
   void issue_dispatch(const Step& step);
@@ -88,14 +93,12 @@ class PaddedRank {
   void load_tokens(const Step& step);
   void load_expert_out(const Step& step);
   void plan(std::int64_t num_tokens);
+  [[nodiscard]] Ticket<Rows> start_dispatch(std::int64_t num_tokens);
   void compare_rows(const Step& step);
   void compare_result(const Step& step);
   void put(const HostRows& rows, const Tensor& to);
-  [[nodiscard]] Tensor first_rows(Tensor tensor, std::int64_t rows) const {
-    tensor.rows = rows;
-    return tensor;
-  }
-  void require(const char* what, const std::string& difference) const;
+  void require_same(const char* what, const Tensor& actual, const HostRows& expected,
+                    const std::vector<bool>& compared = {});
 
   std::size_t rank_;
   StepShape shape_;

@@ -32,7 +32,7 @@ TEST(SupportedTable, IsWhatTheDocumentationShows) {
   EXPECT_THAT(text, HasSubstr(header + "\n| --- | --- | --- | --- |\n" + rows + "\n"));
 }
 
-/// What asks engines for each feature.
+/// Asks engines for each feature.
 class Asking {
  public:
   Asking(World& world, const Place& place) : world_(world), place_(place) {}
@@ -151,7 +151,7 @@ TEST_P(SupportedTableAt, EveryFeatureThatAKindLacksIsRefused) {
   const EngineKind kind = place().kind(place().topology(num_ranks));
   for (const FeatureSupport& support : kSupport) {
     if (support.of(kind)) continue;
-    if (support.feature == Feature::few_sms && kind == EngineKind::host) continue;  // nobody can ask for it
+    if (support.feature == Feature::few_sms && kind == EngineKind::host) continue;  // can't be asked for
     const Feature refused = named(support.feature, kind);
     const std::string text = refused == Feature::counts_on_host
                                  ? "read() copies them"

@@ -1,4 +1,4 @@
-// The smallest shuffle that tells ranks and operations apart: every rank's one token goes to every rank's one expert.
+// The smallest shuffle that distinguishes ranks and operations: every rank's one token goes to every rank's one expert.
 #pragma once
 
 #include <algorithm>

@@ -3,34 +3,11 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <cmath>
-#include <functional>
 
 #include "support/dice.hpp"
 
 namespace shunt::test {
 namespace {
-
-// Sums of 64 such values with weights stay finite in f16.
-float random_value(Dice& dice) {
-  if (dice.one_in(30)) return dice.pick({0.0f, -0.0f});
-  const float magnitude =
-      std::ldexp(1.0f + static_cast<float>(dice.between(0, (1 << 23) - 1)) * 0x1p-23f, dice.between(-8, 5));
-  return dice.one_in(2) ? magnitude : -magnitude;
-}
-
-HostRows random_rows(Dice& dice, DType dtype, std::int64_t rows, std::int64_t cols) {
-  HostRows matrix(dtype, rows, cols);
-  for (std::int64_t row = 0; row < rows; ++row) {
-    const bool is_zero = dice.one_in(20);  // fp8 has a rule for blocks without a largest value
-    for (std::int64_t col = 0; col < cols && !is_zero; ++col)
-      if (dtype == fp8_e4m3)
-        matrix.set_bits(row, col, static_cast<std::uint8_t>(dice.between(0, 255)));
-      else
-        matrix.set(row, col, random_value(dice));
-  }
-  return matrix;
-}
 
 DType random_float_type(Dice& dice) { return dice.pick({f32, bf16, f16}); }
 
@@ -56,39 +33,6 @@ Paths draw_paths(Dice& dice) {
           .spare_rows = dice.one_in(2) ? std::optional<std::int64_t>(dice.pick({0, 1, 7})) : std::nullopt,
           .is_packed = dice.one_in(3),
           .has_rows_with_plan = dice.one_in(2)};
-}
-
-ShuffleCase draw_case(std::uint64_t seed, const Topology& topology, const EngineOptions& options,
-                      const std::optional<CaseLimits>& limits = std::nullopt) {
-  std::mt19937_64 generator(seed);
-  Dice dice(generator);
-  return {.seed = seed,
-          .routing = random_case(generator, topology, limits ? *limits : draw_limits(dice)),
-          .options = options,
-          .paths = draw_paths(dice)};
-}
-
-// Draws what the ranks bring, and lets the reference say what must come of it.
-void fill(ShuffleCase& all) {
-  std::mt19937_64 generator(all.seed);
-  Dice dice(generator);
-  const RandomCase& routing = all.routing;
-  const ReferenceShuffle reference(routing.routings(), routing.map, routing.topology, routing.options, all.options);
-  const EngineOptions& options = reference.options();
-  const auto blocks = static_cast<std::int64_t>(scales_per_row(static_cast<std::size_t>(options.hidden)));
-  const DType x_dtype = options.dtype != fp8_e4m3 || dice.one_in(2) ? options.dtype : random_float_type(dice);
-  for (const PlanData& plan : reference.plans()) {
-    all.x.push_back(random_rows(dice, x_dtype, plan.num_tokens, options.hidden));
-    all.scales.push_back(x_dtype == fp8_e4m3 ? random_rows(dice, f32, plan.num_tokens, blocks) : HostRows());
-    all.expert_out.push_back(random_rows(dice, *options.expert_dtype, plan.num_rows(), options.hidden));
-    all.grad_rows.push_back(random_rows(dice, *options.expert_dtype, plan.num_rows(), options.hidden));
-    all.grad_out.push_back(random_rows(dice, *options.result_dtype, plan.num_tokens, options.hidden));
-  }
-  all.expected = {.plans = reference.plans(),
-                  .dispatch = reference.dispatch(all.x, all.scales),
-                  .combine = reference.combine(all.expert_out),
-                  .dispatch_backward = reference.dispatch_backward(all.grad_rows),
-                  .combine_backward = reference.combine_backward(all.grad_out, all.expert_out)};
 }
 
 std::string name(const Way& way) {
@@ -127,23 +71,24 @@ std::string ShuffleCase::describe() const {
       paths.is_packed ? ", packed" : "", paths.has_rows_with_plan ? ", rows with the plan" : "");
 }
 
-ShuffleCase random_shuffle_case(std::uint64_t seed, const Topology& topology) {
-  ShuffleCase all = draw_case(seed, topology, random_engine_options(seed));
-  if (all.routing.options.layout != Layout::token_unique && seed % 3 == 0) all.options.reduction = Reduction::flat;
-  fill(all);
-  return all;
-}
-
-ShuffleCase random_shuffle_case(std::uint64_t seed, const Topology& topology, const EngineOptions& options) {
-  ShuffleCase all = draw_case(seed, topology, options);
-  fill(all);
-  return all;
-}
-
-ShuffleCase random_shuffle_case(std::uint64_t seed, const Topology& topology, const EngineOptions& options,
-                                const CaseLimits& limits) {
-  ShuffleCase all = draw_case(seed, topology, options, limits);
-  fill(all);
+ShuffleCase random_shuffle_case(std::uint64_t seed, const Topology& topology,
+                                const std::optional<EngineOptions>& options, const std::optional<CaseLimits>& limits) {
+  std::mt19937_64 generator(seed);
+  Dice dice(generator);
+  ShuffleCase all{{},
+                  seed,
+                  random_case(generator, topology, limits ? *limits : draw_limits(dice)),
+                  options ? *options : random_engine_options(seed),
+                  draw_paths(dice)};
+  const RandomCase& routing = all.routing;
+  if (!options && routing.options.layout != Layout::token_unique && seed % 3 == 0)
+    all.options.reduction = Reduction::flat;
+  const ReferenceShuffle reference(routing.routings(), routing.map, routing.topology, routing.options, all.options);
+  std::mt19937_64 values(seed);
+  Dice value_dice(values);
+  const DType dtype = reference.options().dtype;
+  const bool is_narrow = dtype != fp8_e4m3 || value_dice.one_in(2);
+  all.draw(reference, is_narrow ? dtype : random_float_type(value_dice), value_dice);
   return all;
 }
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/reference/shuffle.hpp"
+#include "bench/reference/case.hpp"
 #include "support/random_case.hpp"
 
 namespace shunt::test {
@@ -36,39 +36,21 @@ struct Paths {
 };
 
 /// All vectors are [ranks].
-struct ShuffleCase {
+struct ShuffleCase : ReferenceCase {
   std::uint64_t seed;
   RandomCase routing;
   EngineOptions options;  ///< as the engine is given them: some dtypes are left to their defaults
   Paths paths;
 
-  std::vector<HostRows> x{};
-  std::vector<HostRows> scales{};  ///< of fp8 x, else empty
-  std::vector<HostRows> expert_out{};
-  std::vector<HostRows> grad_rows{};
-  std::vector<HostRows> grad_out{};
-
-  struct Expected {
-    std::vector<PlanData> plans;
-    std::vector<ReferenceRows> dispatch;
-    std::vector<HostRows> combine;
-    std::vector<HostRows> dispatch_backward;
-    std::vector<ReferenceGradients> combine_backward;
-  } expected{};
-
   /// One line for the message of a failure.
   [[nodiscard]] std::string describe() const;
 };
 
-/// Equal arguments give equal cases. Values have mixed magnitudes, so that the order of sums shows in their last bits.
-ShuffleCase random_shuffle_case(std::uint64_t seed, const Topology& topology);
-
-/// With these options, so that several cases can share an engine; their reduction must be a tree.
-ShuffleCase random_shuffle_case(std::uint64_t seed, const Topology& topology, const EngineOptions& options);
-
-/// With routings of other sizes too.
-ShuffleCase random_shuffle_case(std::uint64_t seed, const Topology& topology, const EngineOptions& options,
-                                const CaseLimits& limits);
+/// Equal arguments give equal cases. Options are given so that several cases can share an engine, and must reduce by a
+/// tree then; limits, for routings of other sizes.
+ShuffleCase random_shuffle_case(std::uint64_t seed, const Topology& topology,
+                                const std::optional<EngineOptions>& options = {},
+                                const std::optional<CaseLimits>& limits = {});
 
 /// Any options with a tree reduction.
 EngineOptions random_engine_options(std::uint64_t seed);

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/reference/shuffle.hpp"
+#include "bench/reference/case.hpp"
 #include "shunt/engine.hpp"
 
 namespace shunt::bench::selftest {
@@ -42,7 +42,7 @@ struct RankRouting {
 };
 
 /// All vectors are [ranks].
-struct Case {
+struct Case : ReferenceCase {
   CaseKey key;
   Topology topology;
   ExpertMap map;
@@ -50,20 +50,6 @@ struct Case {
   EngineOptions engine;  ///< as the engine is given them: some dtypes are left to their defaults
   std::int32_t topk;
   std::vector<RankRouting> routings;
-
-  std::vector<HostRows> x{};
-  std::vector<HostRows> scales{};  ///< of fp8 x, else empty
-  std::vector<HostRows> expert_out{};
-  std::vector<HostRows> grad_rows{};
-  std::vector<HostRows> grad_out{};
-
-  struct Expected {
-    std::vector<PlanData> plans;
-    std::vector<ReferenceRows> dispatch;
-    std::vector<HostRows> combine;
-    std::vector<HostRows> dispatch_backward;
-    std::vector<ReferenceGradients> combine_backward;
-  } expected{};
 
   [[nodiscard]] Routing routing(std::size_t rank) const {
     return {routings[rank].experts, routings[rank].weights, topk};

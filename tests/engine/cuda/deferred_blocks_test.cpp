@@ -12,7 +12,7 @@ using ::testing::IsEmpty;
 
 class DeferredBlocksTest : public ::testing::Test {
  protected:
-  /// A new block, or one that rests. Blocks have names instead of memory: 1, 2 and so on.
+  /// A new block, or a deferred one. Blocks have names instead of memory: 1, 2 and so on.
   DeferredBlocks::Block take(std::size_t bytes) {
     return blocks_->take(bytes, [this](std::size_t) { return reinterpret_cast<std::byte*>(++num_made_); });
   }
@@ -79,7 +79,7 @@ TEST_F(DeferredBlocksTest, AreUsedAgainOnlyForTheSameSize) {
   EXPECT_EQ(name(take(16)), 2u);
 }
 
-TEST_F(DeferredBlocksTest, OutliveTheOneWhoLendsThem) {
+TEST_F(DeferredBlocksTest, OutliveTheirPool) {
   auto block = take(8);
   auto held = take(8);
   (void)blocks_->begin_work();

@@ -1,4 +1,4 @@
-// What the host makes of a device's records.
+// The Errors that the host makes of a device's records.
 #include "engine/cuda/fault.hpp"
 
 #include <gtest/gtest.h>

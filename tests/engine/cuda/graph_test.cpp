@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <deque>
 #include <optional>
 
 #include "core/cuda/captured_graph.hpp"
@@ -29,126 +31,67 @@ constexpr std::int64_t kMaxRows = 1400;
 using Graph = device::CapturedGraph;
 
 /// With copies of some experts in `token_unique`, and a capacity that drops rows.
-StepShape shape_of(Layout layout) {
-  if (layout == Layout::expert_major)
-    return {.map = ExpertMap::contiguous(12, kRanks), .layout = layout, .alignment = 4};
-  return {.map = ExpertMap::from_placement(12, {{0, 1, 2, 9}, {3, 4, 5, 0}, {6, 7, 8, 0, 3}, {9, 10, 11, 3, 4}},
-                                           {{3, 1, 1, 2}, {1, 1, 1, 5}, {1, 1, 1, 2, 2}, {1, 1, 1, 1, 4}}),
-          .layout = layout,
-          .capacity = 200};
+StepShape shape_of(Layout layout, bool has_rows_with_plan = false) {
+  StepShape shape{.map = ExpertMap::contiguous(12, kRanks),
+                  .max_tokens = kTokens,
+                  .layout = layout,
+                  .alignment = 4,
+                  .max_rows = kMaxRows,
+                  .has_rows_with_plan = has_rows_with_plan};
+  if (layout == Layout::expert_major) return shape;
+  shape.map = ExpertMap::from_placement(12, {{0, 1, 2, 9}, {3, 4, 5, 0}, {6, 7, 8, 0, 3}, {9, 10, 11, 3, 4}},
+                                        {{3, 1, 1, 2}, {1, 1, 1, 5}, {1, 1, 1, 2, 2}, {1, 1, 1, 1, 4}});
+  shape.alignment = 1;
+  shape.capacity = 200;
+  return shape;
 }
 
-Step draw_step(std::uint64_t seed, Layout layout) {
-  return draw_step(seed, shape_of(layout), std::vector<std::int64_t>(kRanks, kTokens));
-}
+using DeviceGraph = OnDevice;
 
-/// Who is given the memory for rows.
-enum class RowsFor { plan, dispatch };
-
-class DeviceGraph : public ::testing::Test {
- protected:
-  void SetUp() override { SHUNT_NEEDS(kDeviceThreads); }
-
-  static void on_ranks(std::int32_t num_ranks, const std::function<void(World&)>& body) {
-    ASSERT_NO_THROW(kDeviceThreads.run(num_ranks, [&](World& world) {
-      body(world);
-      world.barrier();
-    }));
-  }
-};
-
-/// One rank's buffers and a graph of plan, dispatch and combine over them.
-class Shuffler {
+/// A graph of one rank's plan, dispatch and combine. Collective.
+class StepGraph {
  public:
-  Shuffler(Engine& engine, std::size_t rank, Layout layout, RowsFor rows_for = RowsFor::dispatch)
-      : rank_(rank),
-        shape_(shape_of(layout)),
-        engine_(engine),
-        experts_(engine.allocate(f32, kTokens, shape_.topk)),
-        weights_(engine.allocate(f32, kTokens, shape_.topk)),
-        x_(engine.allocate(f32, kTokens, shape_.hidden)),
-        rows_(engine.allocate(f32, kMaxRows, shape_.hidden)),
-        expert_out_(engine.allocate(f32, kMaxRows, shape_.hidden)),
-        result_(engine.allocate(f32, kTokens, shape_.hidden)) {
-    PlanOptions options = shape_.plan();
-    options.max_rows = kMaxRows;
-    DispatchOptions dispatch_options;
-    (rows_for == RowsFor::plan ? options.rows : dispatch_options.out) = rows_;
-    load(draw_step(0, layout));
-    const auto count = static_cast<std::size_t>(kTokens * shape_.topk);
-    const Routing routing{.experts = std::span(reinterpret_cast<const std::int32_t*>(experts_.data), count),
-                          .weights = {reinterpret_cast<const float*>(weights_.data), count},
-                          .topk = shape_.topk,
-                          .memory = engine.memory()};
-    const auto shuffle = [&] {
-      plan_ = engine_.plan(routing, shape_.map, options);
-      (void)engine_.dispatch(plan_, x_, dispatch_options);
-      (void)engine_.combine(plan_, expert_out_, {.out = result_});
-    };
-    shuffle();
-    (void)plan_.read();
-    graph_.emplace(engine.stream(), shuffle);
+  StepGraph(World& world, StepRank rank, const StepShape& shape, const std::vector<std::int64_t>& num_tokens)
+      : world_(world), rank_(std::move(rank)) {
+    rank_.take(draw_step(0, shape, num_tokens));
+    world.barrier();  // load() overwrites expert_out, which peers may still read for their last combine
+    graph_.emplace(rank_.engine().stream(), [&] { rank_.put_on_stream(num_tokens[world.rank().index()]); });
   }
 
-  void load(const Step& step) {
-    write(engine_, step.routing.ranks[rank_].experts, experts_);
-    write(engine_, step.routing.ranks[rank_].weights, weights_);
-    put(step.x[rank_], x_);
-    put(step.expert_out[rank_], expert_out_);
-    poison(engine_, rows_);
-    poison(engine_, result_);
-  }
-
+  void load(const Step& step) { rank_.load(step); }
   void replay() const { graph_->replay(); }
-
-  void check(const Step& step) const {
-    require(plan_.read().num_rows == step.plans[rank_].num_rows(), "the number of rows differs");
-    compare("dispatch", rows_, step.rows[rank_].rows);
-    compare("combine", result_, step.results[rank_]);
+  void compare(const Step& step) { rank_.compare(step); }
+  void load_and_replay(const Step& step, int times = 1) {
+    load(step);
+    world_.barrier();
+    while (times-- > 0) replay();
+    compare(step);
+    world_.barrier();
   }
+  [[nodiscard]] Engine& engine() { return rank_.engine(); }
 
  private:
-  static Tensor first_rows(Tensor tensor, std::int64_t rows) {
-    tensor.rows = rows;
-    return tensor;
-  }
-  void put(const HostRows& rows, const Tensor& to) { engine_.copy(rows.tensor(), first_rows(to, rows.rows())); }
-  void compare(const char* name, const Tensor& actual, const HostRows& expected) const {
-    HostRows read(f32, expected.rows(), expected.cols());
-    engine_.copy(first_rows(actual, expected.rows()), read.tensor());
-    const std::string text = difference(read.tensor(), expected);
-    require(text.empty(), fmt::format("rank {}: {} {}", rank_, name, text));
-  }
-
-  std::size_t rank_;
-  StepShape shape_;
-  Engine& engine_;
-  Tensor experts_, weights_, x_, rows_, expert_out_, result_;
-  Plan plan_;
+  World& world_;
+  StepRank rank_;
   std::optional<Graph> graph_;
 };
 
-EngineOptions engine_options() {
-  return kDeviceThreads.options(shape_of(Layout::expert_major).options(), small_device(kTokens));
-}
-
 TEST_F(DeviceGraph, IsReplayedWithOtherRoutings) {
+  std::vector<std::pair<StepShape, std::vector<std::int64_t>>> all;
   for (const Layout layout : {Layout::expert_major, Layout::token_unique})
-    for (const RowsFor rows_for : {RowsFor::dispatch, RowsFor::plan}) {
-      std::vector<Step> steps;
-      for (std::uint64_t seed = 1; seed <= 5; ++seed) steps.push_back(draw_step(seed, layout));
-      on_ranks(kRanks, [&](World& world) {
-        Engine engine(world, engine_options());
-        Shuffler shuffler(engine, world.rank().index(), layout, rows_for);
-        for (const Step& step : steps) {
-          shuffler.load(step);
-          world.barrier();
-          shuffler.replay();
-          shuffler.check(step);
-        }
-        world.barrier();
-      });
-    }
+    for (const bool has_rows_with_plan : {false, true})
+      all.emplace_back(shape_of(layout, has_rows_with_plan), std::vector<std::int64_t>(kRanks, kTokens));
+  for (const bool is_packed : {false, true})
+    all.emplace_back(StepShape{.map = map_with_replicas(), .max_tokens = 40, .is_packed = is_packed},
+                     std::vector<std::int64_t>{40, 17, 0, 33});
+  for (const auto& [shape, num_tokens] : all) {
+    std::vector<Step> steps;
+    for (std::uint64_t seed = 1; seed <= 5; ++seed) steps.push_back(draw_step(seed, shape, num_tokens));
+    on_ranks(kRanks, [&](World& world) {
+      StepGraph graph(world, StepRank(world, kDeviceThreads, shape), shape, num_tokens);
+      for (const Step& step : steps) graph.load_and_replay(step, shape.layout == Layout::padded ? 3 : 1);
+    });
+  }
 }
 
 TEST_F(DeviceGraph, OfPlansWithRowsEqualsTheReferenceBitForBit) {
@@ -179,8 +122,8 @@ TEST_F(DeviceGraph, OfPlansWithRowsEqualsTheReferenceBitForBit) {
   }
 }
 
-// Only in one graph: elsewhere nobody knows what runs between them.
-TEST_F(DeviceGraph, ADispatchNextToThePlanThatHasItsRowsMeetsOnceLess) {
+// Only in one graph: elsewhere anything may run between them.
+TEST_F(DeviceGraph, ADispatchNextToThePlanThatHasItsRowsHasOneBarrierLess) {
   for (const Layout layout : {Layout::expert_major, Layout::token_unique})
     on_ranks(1, [&](World& world) {
       SmallShuffle shuffle(world, kDeviceThreads);
@@ -213,19 +156,18 @@ TEST_F(DeviceGraph, ADispatchNextToThePlanThatHasItsRowsMeetsOnceLess) {
 }
 
 TEST_F(DeviceGraph, TwoOfOneEngineMayTakeTurns) {
-  const Step a = draw_step(11, Layout::expert_major);
-  const Step b = draw_step(12, Layout::token_unique);
+  const std::vector<std::int64_t> num_tokens(kRanks, kTokens);
+  const std::array shapes{shape_of(Layout::expert_major), shape_of(Layout::token_unique)};
+  const std::array steps{draw_step(11, shapes[0], num_tokens), draw_step(12, shapes[1], num_tokens)};
   on_ranks(kRanks, [&](World& world) {
-    Engine engine(world, engine_options());
-    Shuffler first(engine, world.rank().index(), Layout::expert_major);
-    Shuffler second(engine, world.rank().index(), Layout::token_unique);
-    first.load(a);
-    second.load(b);
+    const Engine engine(world, kDeviceThreads.options(shapes[0].options(), small_device(kTokens)));
+    std::deque<StepGraph> graphs;
+    for (const StepShape& shape : shapes)
+      graphs.emplace_back(world, StepRank(engine, world.rank(), shape), shape, num_tokens);
+    for (const std::size_t i : {0, 1}) graphs[i].load(steps[i]);
     world.barrier();
-    for (const int turn : {0, 1, 0, 0, 1, 1, 0}) (turn == 0 ? first : second).replay();
-    first.check(a);
-    second.check(b);
-    world.barrier();
+    for (const std::size_t turn : {0, 1, 0, 0, 1, 1, 0}) graphs[turn].replay();
+    for (const std::size_t i : {0, 1}) graphs[i].compare(steps[i]);
   });
 }
 
@@ -287,7 +229,7 @@ TEST_F(DeviceGraph, OneThatIsLateWritesNoMemoryOfOthers) {
   for (const Layout layout : {Layout::expert_major, Layout::token_unique})
     on_ranks(2, [&](World& world) {
       preload_stream_work();
-      // Of streams of their own: the lender's is not held up.
+      // Engines on streams of their own: the lender's is not held up.
       const auto stream = device::make_stream();
       SmallShuffle lender(world, kDeviceThreads);
       std::optional<SmallShuffle> shuffle(std::in_place, world, kDeviceThreads, kDeadline, "", stream.get());
@@ -409,27 +351,6 @@ TEST_F(DeviceGraph, OfACallersStreamHoldsWhatTicketsThatWereDroppedHaveDone) {
   });
 }
 
-TEST_F(DeviceGraph, OfPaddedRowsIsReplayedWithOtherRoutings) {
-  for (const bool is_packed : {false, true}) {
-    const StepShape shape{.map = map_with_replicas(), .max_tokens = 40, .is_packed = is_packed};
-    on_ranks(4, [&](World& world) {
-      PaddedRank rank(world, kDeviceThreads, shape);
-      const std::vector<std::int64_t> num_tokens = {40, 17, 0, 33};
-      rank.take(draw_step(9, shape, num_tokens));
-      world.barrier();  // load() overwrites expert_out, which peers may still read for their last combine
-      const Graph graph(rank.engine().stream(), [&] { rank.put_on_stream(num_tokens[world.rank().index()]); });
-      for (std::uint64_t seed = 0; seed < 6; ++seed) {
-        const Step step = draw_step(seed, shape, num_tokens);
-        rank.load(step);
-        world.barrier();
-        for (int times = 0; times < 3; ++times) graph.replay();
-        rank.compare(step);
-        world.barrier();
-      }
-    });
-  }
-}
-
 // One to the experts and two back: waiting for the others, and the sum.
 TEST_F(DeviceGraph, OfPaddedRowsHoldsFewKernels) {
   on_ranks(1, [](World& world) {
@@ -481,24 +402,38 @@ TEST_F(DeviceGraph, FollowsWhenRanksAreLeftOut) {
   const StepShape shape = shape_with_copies_on(kLost);
   const std::vector<std::int64_t> num_tokens = {16, 9, 14, 1};
   on_ranks(kRanks, [&](World& world) {
-    PaddedRank rank(world, kDeviceThreads, shape);
-    rank.take(draw_step(0, shape, num_tokens));
-    world.barrier();  // load() overwrites expert_out, which peers may still read for their last combine
-    const Graph graph(rank.engine().stream(), [&] { rank.put_on_stream(num_tokens[world.rank().index()]); });
-    const auto replay = [&](const Step& step) {
-      rank.load(step);
-      world.barrier();
-      if (world.rank() != kLost || step.x[kLost.index()].rows() > 0) {
-        graph.replay();
-        rank.compare(step);
+    StepGraph graph(world, StepRank(world, kDeviceThreads, shape), shape, num_tokens);
+    graph.load_and_replay(draw_step(3, shape, num_tokens));
+    if (world.rank() != kLost) graph.engine().leave_out(std::span(&kLost, 1));
+    for (std::uint64_t seed = 4; seed < 7; ++seed) {
+      const Step step = without_rank(draw_step(seed, shape, num_tokens), shape, kLost);
+      if (world.rank() != kLost) {
+        graph.load_and_replay(step);
+      } else {
+        world.barrier();
+        world.barrier();
       }
-      world.barrier();
-    };
-    replay(draw_step(3, shape, num_tokens));
-    if (world.rank() != kLost) rank.engine().leave_out(std::span(&kLost, 1));
-    for (std::uint64_t seed = 4; seed < 7; ++seed)
-      replay(without_rank(draw_step(seed, shape, num_tokens), shape, kLost));
+    }
   });
+}
+
+TEST(DeviceFewSms, HaveABlockEachAndNoMore) {
+  SHUNT_NEEDS(kDeviceFewSms);
+  constexpr std::int64_t kManyTokens = 500;
+  ASSERT_NO_THROW(kDeviceFewSms.run(1, [&](World& world) {
+    Engine engine(world, kDeviceFewSms.options({.hidden = 512}, small_device(kManyTokens)));
+    const std::vector<std::int32_t> experts(kManyTokens, 0);
+    const Plan plan = engine.plan({.experts = experts}, ExpertMap::contiguous(1, 1), {.max_rows = kManyTokens});
+    const Tensor x = engine.allocate(bf16, kManyTokens, 512);
+    const Tensor rows = engine.allocate(bf16, kManyTokens, 512);
+    const auto expect_few = [&](const char* operation, const std::function<void()>& work) {
+      EXPECT_THAT(blocks_of_kernels(engine.stream(), work), ::testing::UnorderedElementsAre(1, kDeviceFewSms.sms, 1))
+          << operation;
+    };
+    expect_few("dispatch", [&] { (void)engine.dispatch(plan, x, {.out = rows}); });
+    expect_few("combine", [&] { (void)engine.combine(plan, rows, {.out = x}); });
+    expect_few("dispatch_backward", [&] { (void)engine.dispatch_backward(plan, rows, {.out = x}); });
+  }));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <span>
+#include <tuple>
 
 #include "core/cuda/captured_graph.hpp"
 #include "core/cuda/stream.hpp"
@@ -65,11 +66,11 @@ class DevicePrune : public ::testing::Test {
     ASSERT_EQ(actual.experts, expected.experts) << "seed " << seed << ": " << made.describe();
     ASSERT_EQ(std::memcmp(actual.weights.data(), expected.weights.data(), expected.weights.size() * sizeof(float)), 0)
         << "seed " << seed << ": " << made.describe();
-    ASSERT_EQ(actual.report.mass_kept, expected.report.mass_kept) << "seed " << seed << ": " << made.describe();
-    ASSERT_EQ(actual.report.share_changed, expected.report.share_changed) << "seed " << seed;
-    ASSERT_EQ(actual.report.c_t_before, expected.report.c_t_before) << "seed " << seed;
-    ASSERT_EQ(actual.report.c_t_after, expected.report.c_t_after) << "seed " << seed;
-    ASSERT_EQ(actual.report.num_dropped, expected.report.num_dropped) << "seed " << seed;
+    const auto figures = [](const PruneReport& report) {
+      return std::tuple(report.mass_kept, report.share_changed, report.c_t_before, report.c_t_after,
+                        report.num_dropped);
+    };
+    ASSERT_EQ(figures(actual.report), figures(expected.report)) << "seed " << seed << ": " << made.describe();
   }
 
   static constexpr Memory kDevice = Memory::on_device(0);

@@ -1,4 +1,4 @@
-// Streams and device memory of callers: what is late on them, and what engines share.
+// Callers' streams and device memory: what is late on them, and what engines share.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -16,7 +16,8 @@ namespace shunt::test {
 namespace {
 
 class DeviceStreams : public AtPlace {};
-INSTANTIATE_TEST_SUITE_P(At, DeviceStreams, ::testing::Values(kDeviceThreads, kDeviceIslands), kNameOfPlace);
+INSTANTIATE_TEST_SUITE_P(At, DeviceStreams, ::testing::Values(kDeviceThreads, kDeviceIslands, kDeviceNccl),
+                         kNameOfPlace);
 
 TEST_P(DeviceStreams, OperationsStartWhenWhatWasPutThereBeforeIsDone) {
   const Topology topology = place().topology(4);
@@ -43,8 +44,7 @@ TEST_P(DeviceStreams, OperationsStartWhenWhatWasPutThereBeforeIsDone) {
   ASSERT_NO_THROW(World::spawn(4, run, place().spawn(topology)));
 }
 
-/// Shuffles one after the other, none of which anybody waits for, on a stream of their own and with rows outside of the
-/// heap.
+/// Shuffles one after the other, without a wait in between, on a stream of their own and with rows outside of the heap.
 class Endless {
  public:
   static constexpr std::int64_t kTokens = 64;

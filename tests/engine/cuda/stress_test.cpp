@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "core/cuda/captured_graph.hpp"
+#include "core/cuda/check.hpp"
 #include "engine/cuda/stressed_stream.hpp"
 #include "engine/steps.hpp"
 #include "support/cuda/stream_work.hpp"
@@ -16,6 +17,7 @@ namespace shunt::test {
 namespace {
 
 constexpr std::int32_t kRanks = 5;
+constexpr std::int64_t kHidden = 520;
 constexpr std::size_t kArenaBytes = 256 << 20;
 
 int num_steps() { return static_cast<int>(std::max<std::uint64_t>(share_of_cases(1500), 30)); }
@@ -23,11 +25,12 @@ int num_steps() { return static_cast<int>(std::max<std::uint64_t>(share_of_cases
 /// A rank's engine and all that it is used for. The host waits rarely, so that operations of many kinds stand in line.
 class StressedEngine {
  public:
-  StressedEngine(World& world, Arena& arena, const std::vector<ShuffleCase>& cases, Delays& delays)
-      : rank_(world.rank().index()),
-        engine_(world, options_of(cases.front().options)),
-        stream_(rank_, arena, delays, engine_) {
-    for (const ShuffleCase& each : cases) uses_.push_back(make_use(each));
+  /// `Case` is a ShuffleCase, or a Step with padded rows, whose shape is given then.
+  template <class Case>
+  StressedEngine(World& world, Arena& arena, const EngineOptions& options, const std::vector<Case>& cases,
+                 Delays& delays, const StepShape* shape = nullptr)
+      : rank_(world.rank().index()), engine_(world, options), stream_(rank_, arena, delays, engine_), shape_(shape) {
+    for (const Case& each : cases) uses_.push_back(make_use(each));
   }
 
   /// When all engines are made: making one waits for the device.
@@ -44,6 +47,7 @@ class StressedEngine {
   /// The dice are the same on all ranks.
   void step(Dice& dice) {
     Use& use = uses_[static_cast<std::size_t>(dice.between(0, static_cast<std::int32_t>(uses_.size()) - 1))];
+    if (shape_) return padded(use);
     switch (dice.between(0, 5)) {
       case 0: return plan(use);
       case 1: return replay(use);
@@ -55,18 +59,23 @@ class StressedEngine {
   }
 
   void check() {
-    (void)uses_.front().plan.read();  // throws what went wrong on the device
+    device::check(cudaStreamSynchronize(engine_.stream()), "wait for the last operation");
+    engine_.check();
     stream_.check();
   }
 
  private:
   /// A case in device memory.
   struct Use {
-    const ShuffleCase* all;
+    std::string name;
+    const ExpertMap* map;
     Routing routing;
     PlanOptions options;
-    ConstTensor x, scales, expert_out, grad_rows, grad_out;
-    ConstTensor rows, row_scales, combined, grad_x, grad_expert_out, grad_weights;
+    ConstTensor x, scales{}, expert_out, grad_rows{}, grad_out{};
+    ConstTensor rows, row_scales{}, combined, grad_x{}, grad_expert_out{}, grad_weights{};
+    // Where rows are padded: [local experts, ranks].
+    std::vector<std::int32_t> counts{};
+    std::span<const std::int32_t> counts_on_device{};
     Plan plan{};
     // A graph of a plan and a dispatch next to it.
     Tensor graph_x{}, graph_scales{};
@@ -75,19 +84,19 @@ class StressedEngine {
     std::optional<device::CapturedGraph> graph{};
   };
 
-  static EngineOptions options_of(const EngineOptions& options) {
-    return kDeviceThreads.options({.hidden = options.hidden, .dtype = options.dtype});
+  Routing keep(const RankRouting& routing, std::int32_t topk) {
+    return {.experts = stream_.keep(routing.experts),
+            .weights = stream_.keep(routing.weights),
+            .topk = topk,
+            .memory = engine_.memory()};
   }
 
   Use make_use(const ShuffleCase& all) {
-    const RankRouting& routing = all.routing.ranks[rank_];
     const ReferenceGradients& gradients = all.expected.combine_backward[rank_];
     const auto keep = [&](const HostRows& rows) { return stream_.keep(rows.tensor()); };
-    Use use{.all = &all,
-            .routing = {.experts = stream_.keep(routing.experts),
-                        .weights = stream_.keep(routing.weights),
-                        .topk = all.routing.topk,
-                        .memory = engine_.memory()},
+    Use use{.name = all.describe(),
+            .map = &all.routing.map,
+            .routing = this->keep(all.routing.ranks[rank_], all.routing.topk),
             .options = {.layout = all.routing.options.layout,
                         .alignment = all.routing.options.alignment,
                         .capacity = all.routing.options.capacity,
@@ -110,6 +119,20 @@ class StressedEngine {
     return use;
   }
 
+  Use make_use(const Step& step) {
+    const ReferenceRows& expected = step.rows[rank_];
+    return {.name = fmt::format("{} padded tokens", step.x[rank_].rows()),
+            .map = &shape_->map,
+            .routing = keep(step.routing.ranks[rank_], shape_->topk),
+            .options = shape_->plan(),
+            .x = stream_.keep(step.x[rank_].tensor()),
+            .expert_out = stream_.keep(step.expert_out[rank_].tensor()),
+            .rows = stream_.keep(expected.rows.tensor()),
+            .combined = stream_.keep(step.results[rank_].tensor()),
+            .counts = expected.source_counts,
+            .counts_on_device = stream_.keep(expected.source_counts)};
+  }
+
   /// In memory that may have been handed out again a moment ago.
   Tensor poisoned(DType dtype, std::int64_t rows, std::int64_t cols) {
     const Tensor tensor = engine_.allocate(dtype, rows, cols);
@@ -127,7 +150,7 @@ class StressedEngine {
     stream_.fill_with_poison(rows.data);
     stream_.fill_with_poison(rows.scales);
   }
-  /// Of tokens that are fp8 already.
+  /// Tokens that are fp8 already bring their scales.
   static ConstTensor scales_for(const Use& use, const Tensor& scales) {
     return use.x.dtype == fp8_e4m3 ? ConstTensor(scales) : ConstTensor();
   }
@@ -139,7 +162,7 @@ class StressedEngine {
   }
 
   std::uint32_t begin(const char* operation, const Use& use) {
-    return stream_.begin(fmt::format("{} of {}", operation, use.all->describe()));
+    return stream_.begin(fmt::format("{} of {}", operation, use.name));
   }
   void expect(std::uint32_t number, const Tensor& actual, const ConstTensor& expected) {
     stream_.expect(number, actual.data, expected.data, expected.bytes());
@@ -157,7 +180,7 @@ class StressedEngine {
 
   void plan(Use& use) {
     (void)begin("plan", use);
-    use.plan = engine_.plan(use.routing, use.all->routing.map, use.options);
+    use.plan = engine_.plan(use.routing, *use.map, use.options);
   }
 
   void capture(Use& use) {
@@ -169,7 +192,7 @@ class StressedEngine {
     options.stream = nullptr;
     options.row_scales = use.graph_rows.scales;
     use.graph.emplace(engine_.stream(), [&] {
-      use.graph_plan = engine_.plan(use.routing, use.all->routing.map, options);
+      use.graph_plan = engine_.plan(use.routing, *use.map, options);
       delay(std::chrono::microseconds(15 * rank_), 1, engine_.stream());
       (void)engine_.dispatch(use.graph_plan, use.graph_x, {.scales = scales_for(use, use.graph_scales)});
     });
@@ -232,11 +255,46 @@ class StressedEngine {
     expect(number, gradients.weights, use.grad_weights);
   }
 
+  // Rows and expert_out are this rank's own from the end of dispatch until its combine begins.
+  void padded(Use& use) {
+    plan(use);
+    const std::uint32_t dispatched = begin("dispatch", use);
+    const Tensor x = fresh(use.x, use.x.rows);
+    auto ticket = engine_.dispatch(use.plan, x, {.stream = stream_.get()});
+    if (stream_.now_and_then()) stream_.hold_up();
+    const Rows rows = ticket.wait_on(stream_.get());
+    stream_.fill_with_poison(x);
+    stream_.expect(dispatched, reinterpret_cast<const std::byte*>(rows.source_counts.data()),
+                   reinterpret_cast<const std::byte*>(use.counts_on_device.data()), use.counts_on_device.size_bytes());
+    for (std::size_t source = 0; source < use.counts.size(); ++source) {
+      const std::size_t row_bytes = use.rows.row_bytes();
+      const std::size_t begin = source * static_cast<std::size_t>(shape_->max_tokens) * row_bytes;
+      stream_.expect(dispatched, rows.data.data + begin, use.rows.data + begin,
+                     static_cast<std::size_t>(use.counts[source]) * row_bytes);
+    }
+    stream_.fill_with_poison(rows.data);
+    const Tensor expert_out = engine_.expert_out(use.plan);
+    stream_.fill_with_poison(expert_out);
+    stream_.hold_up();
+
+    const std::uint32_t combined = begin("combine", use);
+    stream_.copy(use.expert_out, expert_out);
+    const Tensor out = poisoned(use.combined.dtype, use.combined.rows, use.combined.cols);
+    auto summed = engine_.combine(use.plan, expert_out, {.out = out, .stream = stream_.get()});
+    if (stream_.now_and_then()) stream_.hold_up();
+    (void)summed.wait_on(stream_.get());
+    expect(combined, out, use.combined);
+    if (stream_.now_and_then()) (void)summed.wait();
+  }
+
   std::size_t rank_;
   Engine engine_;
   StressedStream stream_;
+  const StepShape* shape_;
   std::vector<Use> uses_;
 };
+
+EngineOptions options_of(DType dtype) { return kDeviceThreads.options({.hidden = kHidden, .dtype = dtype}); }
 
 /// Two of each layout, and one whose plan exchanges counts twice.
 std::vector<ShuffleCase> draw_cases(const Topology& topology, DType dtype) {
@@ -248,7 +306,8 @@ std::vector<ShuffleCase> draw_cases(const Topology& topology, DType dtype) {
     return plan.layout == Layout::token_unique && has_capacity == (cases.size() == 4);
   };
   for (std::uint64_t seed = 0; cases.size() < 5; ++seed)
-    if (ShuffleCase drawn = random_shuffle_case(seed, topology, {.hidden = 520, .dtype = dtype}, {.tokens = 40});
+    if (ShuffleCase drawn = random_shuffle_case(seed, topology, EngineOptions{.hidden = kHidden, .dtype = dtype},
+                                                CaseLimits{.tokens = 40});
         wants(drawn))
       cases.push_back(std::move(drawn));
   return cases;
@@ -263,9 +322,9 @@ TEST(DeviceStress, EnginesOfRanksHeldUpAtRandomSeeNoPoison) {
     Arena arena(kArenaBytes);
     Delays delays(world.rank().index());
     world.barrier();
-    StressedEngine first(world, arena, plain, delays);
+    StressedEngine first(world, arena, options_of(bf16), plain, delays);
     World again = world.split(0);  // with memory of its own: what one engine's caller lets go of is not the other's
-    StressedEngine second(again, arena, quantised, delays);
+    StressedEngine second(again, arena, options_of(fp8_e4m3), quantised, delays);
     world.barrier();
     first.plan_all();
     second.plan_all();
@@ -283,114 +342,9 @@ TEST(DeviceStress, EnginesOfRanksHeldUpAtRandomSeeNoPoison) {
   ASSERT_NO_THROW(kDeviceThreads.run(kRanks, run));
 }
 
-/// A rank's engine for `padded` rows.
-class StressedPadded {
- public:
-  StressedPadded(World& world, Arena& arena, const StepShape& shape, const std::vector<Step>& steps, Delays& delays)
-      : rank_(world.rank().index()),
-        shape_(shape),
-        engine_(world, kDeviceThreads.options(shape.options())),
-        x_(engine_.allocate(shape.dtype, shape.max_tokens, shape.hidden)),
-        result_(engine_.allocate(shape.dtype, shape.max_tokens, shape.hidden)),
-        stream_(rank_, arena, delays, engine_) {
-    for (const Step& step : steps) uses_.push_back(make_use(step));
-    plan_ = engine_.plan(uses_.front().routing, shape.map, shape.plan());  // ranks agree on their memory
-  }
-
-  /// The dice are the same on all ranks.
-  void step(Dice& dice) {
-    const auto number = dice.between(0, static_cast<std::int32_t>(uses_.size()) - 1);
-    const Use& use = uses_[static_cast<std::size_t>(number)];
-    dispatch(use);
-    combine(use);
-  }
-
-  void check() {
-    device::check(cudaStreamSynchronize(engine_.stream()), "wait for the last operation");
-    engine_.check();
-    stream_.check();
-  }
-
- private:
-  struct Use {
-    Routing routing;
-    ConstTensor x, expert_out, rows, result;
-    std::vector<std::int32_t> counts;  // [local experts, ranks]
-    std::span<const std::int32_t> counts_on_device;
-  };
-
-  Use make_use(const Step& step) {
-    const RankRouting& routing = step.routing.ranks[rank_];
-    const ReferenceRows& expected = step.rows[rank_];
-    return {.routing = {.experts = stream_.keep(routing.experts),
-                        .weights = stream_.keep(routing.weights),
-                        .topk = shape_.topk,
-                        .memory = engine_.memory()},
-            .x = stream_.keep(step.x[rank_].tensor()),
-            .expert_out = stream_.keep(step.expert_out[rank_].tensor()),
-            .rows = stream_.keep(expected.rows.tensor()),
-            .result = stream_.keep(step.results[rank_].tensor()),
-            .counts = expected.source_counts,
-            .counts_on_device = stream_.keep(expected.source_counts)};
-  }
-
-  static Tensor first_rows(Tensor tensor, std::int64_t rows) {
-    tensor.rows = rows;
-    return tensor;
-  }
-
-  // Rows and expert_out are this rank's own from here until its combine begins.
-  void dispatch(const Use& use) {
-    const std::uint32_t number = stream_.begin(fmt::format("dispatch of {} tokens", use.x.rows));
-    const Tensor x = first_rows(x_, use.x.rows);
-    stream_.copy(use.x, x);
-    plan_ = engine_.plan(use.routing, shape_.map, shape_.plan());
-    auto ticket = engine_.dispatch(plan_, x, {.stream = stream_.get()});
-    if (stream_.now_and_then()) stream_.hold_up();
-    const Rows rows = ticket.wait_on(stream_.get());
-    stream_.fill_with_poison(x);
-    expect_rows(number, rows, use);
-    stream_.fill_with_poison(rows.data);
-    stream_.fill_with_poison(engine_.expert_out(plan_));
-    stream_.hold_up();
-  }
-
-  void expect_rows(std::uint32_t number, const Rows& rows, const Use& use) {
-    stream_.expect(number, reinterpret_cast<const std::byte*>(rows.source_counts.data()),
-                   reinterpret_cast<const std::byte*>(use.counts_on_device.data()), use.counts_on_device.size_bytes());
-    const std::size_t row_bytes = use.rows.row_bytes();
-    for (std::size_t source = 0; source < use.counts.size(); ++source) {
-      const std::size_t begin = source * static_cast<std::size_t>(shape_.max_tokens) * row_bytes;
-      stream_.expect(number, rows.data.data + begin, use.rows.data + begin,
-                     static_cast<std::size_t>(use.counts[source]) * row_bytes);
-    }
-  }
-
-  void combine(const Use& use) {
-    const std::uint32_t number = stream_.begin(fmt::format("combine of {} tokens", use.x.rows));
-    const Tensor expert_out = engine_.expert_out(plan_);
-    stream_.copy(use.expert_out, expert_out);
-    const Tensor out = first_rows(result_, use.x.rows);
-    stream_.fill_with_poison(out);
-    auto ticket = engine_.combine(plan_, expert_out, {.out = out, .stream = stream_.get()});
-    if (stream_.now_and_then()) stream_.hold_up();
-    (void)ticket.wait_on(stream_.get());
-    stream_.expect(number, out.data, use.result.data, use.result.bytes());
-    if (stream_.now_and_then()) (void)ticket.wait();
-  }
-
-  std::size_t rank_;
-  StepShape shape_;
-  Engine engine_;
-  Tensor x_, result_;
-  StressedStream stream_;
-  Plan plan_;
-  std::vector<Use> uses_;
-};
-
 TEST(DeviceStress, PaddedRowsOfRanksHeldUpAtRandomHoldNoPoison) {
   SHUNT_NEEDS(kDeviceThreads);
-  const StepShape shape{.map = ExpertMap::contiguous(11, kRanks), .hidden = 520, .dtype = bf16};
+  const StepShape shape{.map = ExpertMap::contiguous(11, kRanks), .hidden = kHidden, .dtype = bf16};
   std::vector<Step> steps;
   for (const std::vector<std::int64_t>& num_tokens :
        {std::vector<std::int64_t>{16, 3, 0, 11, 16}, {1, 1, 1, 1, 1}, {16, 16, 16, 16, 16}, {0, 7, 2, 0, 13}})
@@ -398,7 +352,8 @@ TEST(DeviceStress, PaddedRowsOfRanksHeldUpAtRandomHoldNoPoison) {
   ASSERT_NO_THROW(kDeviceThreads.run(kRanks, [&](World& world) {
     Arena arena(kArenaBytes);
     Delays delays(world.rank().index());
-    StressedPadded padded(world, arena, shape, steps, delays);
+    StressedEngine padded(world, arena, options_of(bf16), steps, delays, &shape);
+    padded.plan_all();  // ranks agree on their memory
     world.barrier();
     std::mt19937_64 generator(1);
     Dice dice(generator);

@@ -1,4 +1,4 @@
-// What a kernel that waits is told of its peers; here the host plays the kernel.
+// What a kernel that waits reads about its peers; here the host plays the kernel.
 #include "engine/cuda/watchdog.hpp"
 
 #include <gmock/gmock.h>
@@ -25,10 +25,10 @@ class Kernel {
       : words_(device::WatchdogWords::num_words(world.size())), watch_(watchdog_, world.impl(), watchdog_words()) {}
 
   void wait_for_the_loss_of(std::int32_t rank) {
-    while (!knows_of_the_loss_of(rank)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    while (!has_lost(rank)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 
-  [[nodiscard]] bool knows_of_the_loss_of(std::int32_t rank) {
+  [[nodiscard]] bool has_lost(std::int32_t rank) {
     std::atomic_ref(watchdog_words().waits()).store(1);
     return std::atomic_ref(watchdog_words().lost(rank)).load() != 0;
   }
@@ -96,11 +96,11 @@ TEST(Watchdog, RanksThatAreLeftOutAreNoLoss) {
                               if (world.rank().value == 1) throw std::runtime_error("no more coffee");
                               if (world.rank().value == 2) return is_watched.wait();
                               Kernel kernel(world);
-                              kernel.wait_for_the_loss_of(2);  // as of everybody
+                              kernel.wait_for_the_loss_of(2);  // as if all were waited for
                               kernel.watch().leave_out({false, true, false});
                               kernel.be_watched();
-                              EXPECT_FALSE(kernel.knows_of_the_loss_of(1));
-                              EXPECT_FALSE(kernel.knows_of_the_loss_of(2));
+                              EXPECT_FALSE(kernel.has_lost(1));
+                              EXPECT_FALSE(kernel.has_lost(2));
                               is_watched.count_down();
                               kernel.wait_for_the_loss_of(2);
                               EXPECT_THAT(kernel.error_about(2).what(), HasSubstr("rank 2 has left the world"));
@@ -108,11 +108,11 @@ TEST(Watchdog, RanksThatAreLeftOutAreNoLoss) {
                std::runtime_error);
 }
 
-TEST(Watchdog, WhoLivesIsNotLost) {
+TEST(Watchdog, ARankThatLivesIsNotLost) {
   ASSERT_NO_THROW(World::spawn(2, [](World& world) {
     Kernel kernel(world);
     kernel.be_watched();
-    EXPECT_FALSE(kernel.knows_of_the_loss_of(1 - world.rank().value));
+    EXPECT_FALSE(kernel.has_lost(1 - world.rank().value));
     world.barrier();
   }));
 }
@@ -129,7 +129,7 @@ TEST(Watchdog, AProcessThatEndsIsLost) {
                Error);
 }
 
-// Only who is waited for is asked for a sign of life.
+// Only ranks that are waited for are pinged.
 TEST(Watchdog, AProcessThatStopsIsLost) {
   SpawnOptions options{.kind = WorldKind::shm};
   options.environment.liveness = std::chrono::milliseconds(300);

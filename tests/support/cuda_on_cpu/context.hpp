@@ -1,5 +1,5 @@
 // Where a fiber goes on, and how to switch to another one. The C library's swapcontext() makes a system call each time,
-// and tests switch hundreds of millions of times. Sanitizers are told of every switch.
+// and tests switch hundreds of millions of times. Every switch is reported to sanitizers.
 #pragma once
 
 #include <ucontext.h>

@@ -24,7 +24,7 @@ struct Grid {
 /// perhaps for a later block, the rest run beside it on threads of their own.
 void run(const Grid& grid);
 
-/// What a kernel knows of where it runs.
+/// Where a kernel runs.
 struct Place {
   uint3 thread;
   uint3 block;

@@ -21,7 +21,7 @@ namespace {
 constexpr std::size_t kArenaBytes = std::size_t{256} << 30;  // of address space
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kAlignment = 256;
-constexpr std::size_t kTotalBytes = std::size_t{64} << 30;  // what the device says that it has
+constexpr std::size_t kTotalBytes = std::size_t{64} << 30;  // what the device reports
 constexpr std::size_t kMostKeptBytes = std::size_t{1} << 30;
 /// Memory that was just allocated looks used up to this size; filling more takes time.
 constexpr std::size_t kMostPoisonedBytes = 1 << 20;

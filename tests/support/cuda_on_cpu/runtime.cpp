@@ -168,7 +168,7 @@ cudaError_t cudaDeviceSynchronize() {
   if (const cudaError_t status = check_process(); status != cudaSuccess) return status;
   if (const cudaError_t status = check_unsafe_call(); status != cudaSuccess) return status;
   for (const auto& queue : all_queues())
-    if (queue->device() == device && !queue->is_idle()) queue->mark()->wait();
+    if (queue->device() == device) queue->finish();
   return cudaSuccess;
 }
 cudaError_t cudaDeviceCanAccessPeer(int* can, int from, int to) {

@@ -25,7 +25,7 @@ Streams& streams() {
   return *all;
 }
 
-// Of this thread.
+// Each thread has its own.
 thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
 thread_local std::vector<std::weak_ptr<Capture>> own_captures;
 
@@ -86,6 +86,7 @@ std::shared_ptr<Queue> Queue::make(int device, bool waits_for_null_stream) {
 void Queue::push(std::function<void()> work) {
   const std::lock_guard lock(mutex_);
   work_.push_back(std::move(work));
+  ++num_pushed_;
   if (!has_thread_) std::thread([queue = self_] { queue->work(); }).detach();
   has_thread_ = true;
   changed_.notify_one();
@@ -104,7 +105,12 @@ void Queue::wait_for(std::shared_ptr<Completion> completion) {
 
 bool Queue::is_idle() {
   const std::lock_guard lock(mutex_);
-  return work_.empty() && !is_busy_;
+  return num_done_ == num_pushed_;
+}
+
+void Queue::finish() {
+  std::unique_lock lock(mutex_);
+  done_.wait(lock, [&, end = num_pushed_] { return num_done_ >= end; });
 }
 
 void Queue::close() {
@@ -123,12 +129,12 @@ void Queue::work() {
     {
       const auto work = std::move(work_.front());
       work_.pop_front();
-      is_busy_ = true;
       lock.unlock();
       work();
     }
     lock.lock();
-    is_busy_ = false;
+    ++num_done_;
+    done_.notify_all();
   }
 }
 
@@ -221,7 +227,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
   CUstream_st& stream = resolve(handle);
   if (const cudaError_t status = check_not_captured(stream); status != cudaSuccess) return status;
   keep_order_with_null_stream(stream);
-  if (!stream.queue->is_idle()) stream.queue->mark()->wait();
+  stream.queue->finish();
   return cudaSuccess;
 }
 cudaError_t cudaStreamQuery(cudaStream_t handle) {

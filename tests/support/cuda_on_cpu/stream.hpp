@@ -47,6 +47,8 @@ class Queue {
   /// Done after all work that is in the queue now.
   std::shared_ptr<Completion> mark();
   void wait_for(std::shared_ptr<Completion> completion);
+  /// Returns when all work that is in the queue now is done; if none came since, the queue is idle.
+  void finish();
   [[nodiscard]] bool is_idle();
   void close();
 
@@ -59,11 +61,12 @@ class Queue {
   const int device_;
   const bool waits_for_null_stream_;
   std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable changed_, done_;
   std::deque<std::function<void()>> work_;
   std::shared_ptr<Queue> self_;  // while its thread runs
   bool has_thread_ = false;
-  bool is_busy_ = false;
+  std::uint64_t num_pushed_ = 0;
+  std::uint64_t num_done_ = 0;
   bool is_closed_ = false;
 };
 

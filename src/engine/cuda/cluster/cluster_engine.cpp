@@ -1,19 +1,21 @@
 #include "engine/cuda/cluster/cluster_engine.hpp"
 
 #include <algorithm>
+#include <string_view>
 #include <vector>
 
 #include "core/cuda/on_device.hpp"
 #include "engine/cuda/cluster/combine.hpp"
 #include "engine/cuda/cluster/combine_backward.hpp"
-#include "engine/cuda/cluster/cuda_lane.hpp"
+#include "engine/cuda/cluster/dispatch.hpp"
+#include "engine/host_driven_engine.hpp"
 #include "engine/row_block.hpp"
 #include "shunt/routing.hpp"
 
 namespace shunt {
 namespace {
 
-/// For whoever has an Error to tell already.
+/// Where an Error is under way already.
 void finish_or_fail(device::Lane& lane) noexcept {
   try {
     lane.finish();
@@ -54,197 +56,206 @@ class PendingOnLane final : public Pending {
   Announcement announcement_;
 };
 
+class ClusterEngine final : public HostDrivenEngine {
+ public:
+  /// `nccl`: null where far ranks are reached by the world's own network.
+  ClusterEngine(World& engine_world, const EngineOptions& engine_options, Memory memory,
+                std::shared_ptr<device::Lane> lane, std::shared_ptr<device::NcclNetwork> nccl)
+      : HostDrivenEngine(engine_world, engine_options, EngineKind::cluster),
+        memory_(memory),
+        lane_(std::move(lane)),
+        nccl_(std::move(nccl)) {
+    options.device->index = memory_.device;
+    if (!options.device->stream) options.device->stream = lane_->stream();
+  }
+
+  [[nodiscard]] Memory memory() const override { return memory_; }
+  [[nodiscard]] Stream stream() const override { return options.device->stream; }
+  [[nodiscard]] Tensor allocate(DType dtype, std::int64_t rows, std::int64_t cols) const override {
+    return lane_->allocate(dtype, rows, cols);
+  }
+
+  void copy(const ConstTensor& from, const Tensor& to) const override {
+    require_here(from.memory, "copy");
+    require_here(to.memory, "copy");
+    lane_->wait_for(before(nullptr));
+    lane_->finish();
+    if (from.memory.is_host() && to.memory.is_host()) return copy_rows(from, to);
+    const bool stays = from.memory == to.memory;
+    if (stays && to.is_contiguous()) {
+      lane_->launch(device::CopyBytes{from.data, to.data, from.row_bytes(), from.rows, from.stride_bytes()});
+      return lane_->finish();
+    }
+    const bool at_once = from.is_contiguous() && to.is_contiguous();
+    const std::size_t run_bytes = at_once ? from.bytes() : from.row_bytes();
+    for (std::int64_t row = 0; row < (at_once ? 1 : from.rows); ++row) {
+      if (stays)
+        lane_->launch(device::CopyBytes{from.row(row), to.row(row), run_bytes});
+      else if (from.memory.is_host())
+        lane_->upload(to.row(row), {from.row(row), run_bytes});
+      else
+        lane_->download({to.row(row), run_bytes}, from.row(row));
+    }
+    lane_->finish();
+  }
+
+  [[nodiscard]] Plan plan(const Routing& routing, const ExpertMap& map, const PlanOptions& plan_options) override {
+    Routing here = routing;
+    std::vector<std::byte> ids;
+    std::vector<float> weights;
+    require_here(routing.memory, "plan");
+    lane_->wait_for(before(plan_options.stream));  // its work may use memory that the plan's lists will take
+    if (!routing.memory.is_host()) {
+      ids.resize(routing.experts.size_bytes());
+      weights.resize(routing.weights.size());
+      lane_->download(ids, static_cast<const std::byte*>(routing.experts.data()));
+      lane_->download(std::as_writable_bytes(std::span(weights)),
+                      reinterpret_cast<const std::byte*>(routing.weights.data()));
+      here.experts = routing.experts.at(ids.data());
+      here.weights = weights;
+      here.memory = Memory::host();
+    }
+    auto data = std::make_shared<ClusterPlan>(std::move(*make_plan(here, map, plan_options)), sum_order());
+    data->block = lane_->allocate(data->lists.block.size());
+    lane_->upload(data->block.get(), data->lists.block);
+    data->lists.block = {};
+    return Plan(data);
+  }
+
+  [[nodiscard]] Ticket<Rows> dispatch(const Plan& plan, const ConstTensor& x,
+                                      const DispatchOptions& dispatch_options) override {
+    const PlanData& data = *plan.data();
+    const auto& [scales, given, given_scales, callers] = dispatch_options;
+    const Tensor out = is_given(given) ? given : allocate(options.dtype, data.num_rows(), options.hidden);
+    const Tensor out_scales =
+        is_given(given_scales) || !has_scales() ? given_scales : allocate(f32, data.num_rows(), checks().num_scales());
+    device::ClusterDispatch::Inputs inputs{.place = {},
+                                           .x = readable(x, callers),
+                                           .scales = readable(scales, callers),
+                                           .to_quantise = {},
+                                           .rows = delivery(out),
+                                           .row_scales = {}};
+    if (has_scales()) {
+      inputs.row_scales = delivery(out_scales);
+      inputs.scales.cols = out_scales.cols;  // also where there are no tokens
+    }
+    if (x.dtype != options.dtype) {
+      inputs.to_quantise = inputs.x;
+      inputs.x = allocate(options.dtype, x.rows, x.cols);
+      inputs.scales = allocate(f32, x.rows, out_scales.cols);
+    }
+    inputs.place = place(plan, callers);
+    const Tensor& rows = inputs.rows.received;
+    const Announcement announcement{OpKind::dispatch, data.hash, offset_of(rows), rows.bytes(),
+                                    offset_of(inputs.row_scales.received)};
+    return {launch<device::ClusterDispatch>(plan, announcement, std::move(inputs)),
+            {.data = out, .scales = out_scales, .plan = plan}};
+  }
+
+  [[nodiscard]] std::shared_ptr<Pending> start(const Pull& pull) override {
+    const ConstTensor rows = readable(pull.rows, pull.stream);
+    const Tensor published = for_peers(rows);
+    const Announcement announcement{pull.kind, pull.plan.data()->hash, offset_of(published), published.bytes(), 0};
+    return launch<device::ClusterCombine>(pull.plan, announcement,
+                                          {place(pull.plan, pull.stream),
+                                           rows,
+                                           published,
+                                           {*options.expert_dtype, *options.wire_dtype, *options.result_dtype},
+                                           sum_order(),
+                                           pull.kind == OpKind::combine,
+                                           pull.out});
+  }
+
+  [[nodiscard]] std::shared_ptr<Pending> start(const Backward& backward) override {
+    const auto& [rows, weights] = backward.gradients;
+    const bool has_weights = backward.plan.layout() != Layout::token_unique;
+    const ConstTensor grad_out = readable(backward.grad_out, backward.stream);
+    const ConstTensor expert_out = has_weights ? readable(backward.expert_out, backward.stream) : ConstTensor();
+    const Tensor published = has_weights ? for_peers(expert_out) : Tensor();
+    const Announcement announcement{OpKind::combine_backward, backward.plan.data()->hash, offset_of(rows), rows.bytes(),
+                                    offset_of(published)};
+    return launch<device::ClusterCombineBackward>(
+        backward.plan, announcement,
+        {place(backward.plan, backward.stream), grad_out, expert_out, published, rows, weights});
+  }
+
+ private:
+  /// The stream after whose work an operation starts: the caller's, or the engine's.
+  [[nodiscard]] Stream before(Stream callers) const { return callers ? callers : options.device->stream; }
+
+  void require_here(Memory where, std::string_view operation) const {
+    if (!where.is_host() && where != memory_) require(Feature::other_devices, operation);
+  }
+
+  [[nodiscard]] device::SumOrder sum_order() const {
+    if (options.reduction == Reduction::flat) return device::SumOrder::flat;
+    const bool is_mixed = world->group->has_far() && options.wire_dtype != options.expert_dtype;
+    return is_mixed ? device::SumOrder::mixed : device::SumOrder::tree;
+  }
+
+  /// The tensor itself where kernels can read it, else a copy, for which the host waits.
+  [[nodiscard]] ConstTensor readable(const ConstTensor& tensor, Stream callers) const {
+    if (tensor.bytes() == 0 || (tensor.memory == memory_ && tensor.is_contiguous())) return tensor;
+    lane_->wait_for(before(callers));
+    const Tensor copied = allocate(tensor.dtype, tensor.rows, tensor.cols);
+    copy(tensor, copied);
+    return copied;
+  }
+
+  /// Where peers can address it: the tensor itself, or a block of the same size.
+  [[nodiscard]] Tensor for_peers(const ConstTensor& tensor) const {
+    if (tensor.data && lane_->offset_of(tensor.data, tensor.bytes()))
+      return {const_cast<std::byte*>(tensor.data), tensor.dtype, tensor.rows, tensor.cols, tensor.owner, memory_};
+    return allocate(tensor.dtype, tensor.rows, tensor.cols);
+  }
+  [[nodiscard]] std::uint64_t offset_of(const Tensor& tensor) const {
+    return tensor.data ? *lane_->offset_of(tensor.data, tensor.bytes()) : 0;
+  }
+  /// How dispatch delivers to `out`.
+  [[nodiscard]] device::ClusterDispatch::Output delivery(const Tensor& out) const {
+    const Tensor received = for_peers(out);
+    return {received, received.data == out.data ? Tensor{} : out};
+  }
+
+  [[nodiscard]] device::ClusterShuffle::Place place(const Plan& plan, Stream callers) const {
+    const Stream stream = before(callers);
+    return {lane_, std::static_pointer_cast<const ClusterPlan>(plan.data()),
+            stream == lane_->stream() ? lane_->mark() : lane_->mark(stream), nccl_,
+            nccl_ ? nccl_->take_turn() : nullptr};
+  }
+
+  template <class Op>
+  [[nodiscard]] std::shared_ptr<Pending> launch(const Plan& plan, const Announcement& announcement,
+                                                typename Op::Inputs inputs) {
+    try {
+      return std::make_shared<PendingOnLane>(issue<Op>(plan, announcement, std::move(inputs)), lane_, announcement);
+    } catch (...) {
+      finish_or_fail(*lane_);  // it may have been prepared before it was refused
+      throw;
+    }
+  }
+
+  Memory memory_;
+  std::shared_ptr<device::Lane> lane_;
+  std::shared_ptr<device::NcclNetwork> nccl_;  // ends before the lane, which waits for what is on it
+};
+
 }  // namespace
 
 std::shared_ptr<Engine::Impl> make_cluster_engine(World& world, const EngineOptions& options,
                                                   std::shared_ptr<DeviceHeap> heap) {
   const Memory memory = Memory::on_device(heap->memory.device());
   const device::OnDevice scope(memory.device);  // NCCL's communicators are of the current one
-  const DeviceOptions& of_device = *options.device;
-  auto lane = std::make_shared<device::CudaLane>(
+  // The largest segment: every dtype's row is at most f32's; and the gradients of one token's weights.
+  const auto most_elements = std::max<std::int64_t>(options.hidden, Routing::kMaxTopK);
+  auto lane = std::make_shared<device::Lane>(
       world.impl()->fabric->transport(), *world.impl()->group, std::move(heap),
-      device::BufferLimits{std::max(of_device.batch_bytes, ClusterEngine::most_segment_bytes(options)),
-                           of_device.num_batches});
+      device::BufferLimits{
+          std::max(options.device->batch_bytes, static_cast<std::size_t>(most_elements) * sizeof(float)),
+          options.device->num_batches});
   std::shared_ptr<device::NcclNetwork> nccl;
-  if (of_device.network == DeviceNetwork::nccl)
-    nccl = device::NcclNetwork::join(world, lane->buffer_bytes(),
-                                     [&](std::size_t bytes) { return lane->allocate(bytes); });
+  if (options.device->network == DeviceNetwork::nccl) nccl = device::NcclNetwork::join(world, *lane);
   return std::make_shared<ClusterEngine>(world, options, memory, std::move(lane), std::move(nccl));
-}
-
-ClusterEngine::ClusterEngine(World& engine_world, const EngineOptions& engine_options, Memory memory,
-                             std::shared_ptr<device::Lane> lane, std::shared_ptr<device::NcclNetwork> nccl)
-    : HostDrivenEngine(engine_world, engine_options, EngineKind::cluster),
-      memory_(memory),
-      lane_(std::move(lane)),
-      nccl_(std::move(nccl)) {
-  options.device->index = memory_.device;
-  if (!options.device->stream) options.device->stream = lane_->stream();
-}
-
-std::size_t ClusterEngine::most_segment_bytes(const EngineOptions& options) {
-  // Every dtype's row is at most f32's; and the gradients of one token's weights.
-  return std::max(static_cast<std::size_t>(options.hidden), static_cast<std::size_t>(Routing::kMaxTopK)) *
-         sizeof(float);
-}
-
-device::SumOrder ClusterEngine::sum_order() const {
-  if (options.reduction == Reduction::flat) return device::SumOrder::flat;
-  const bool is_mixed = world->group->has_far() && options.wire_dtype != options.expert_dtype;
-  return is_mixed ? device::SumOrder::mixed : device::SumOrder::tree;
-}
-
-Tensor ClusterEngine::allocate(DType dtype, std::int64_t rows, std::int64_t cols) const {
-  Tensor tensor{nullptr, dtype, rows, cols, nullptr, memory_};
-  const auto block = lane_->allocate(tensor.bytes());
-  tensor.data = block.get();
-  tensor.owner = block;
-  return tensor;
-}
-
-void ClusterEngine::require_here(Memory where, std::string_view operation) const {
-  if (!where.is_host() && where != memory_) require(Feature::other_devices, operation);
-}
-
-void ClusterEngine::copy(const ConstTensor& from, const Tensor& to) const {
-  require_here(from.memory, "copy");
-  require_here(to.memory, "copy");
-  lane_->finish();
-  if (from.memory.is_host() && to.memory.is_host()) return copy_rows(from, to);
-  if (!from.memory.is_host() && !to.memory.is_host() && to.is_contiguous()) {
-    lane_->launch(device::CopyBytes{from.data, to.data, from.row_bytes(), from.rows, from.stride_bytes()});
-    return lane_->finish();
-  }
-  const bool at_once = from.is_contiguous() && to.is_contiguous();
-  const std::size_t run_bytes = at_once ? from.bytes() : from.row_bytes();
-  for (std::int64_t row = 0; row < (at_once ? 1 : from.rows); ++row) {
-    if (from.memory.is_host())
-      lane_->upload(to.row(row), {from.row(row), run_bytes});
-    else if (to.memory.is_host())
-      lane_->download({to.row(row), run_bytes}, from.row(row));
-    else
-      lane_->launch(device::CopyBytes{from.row(row), to.row(row), run_bytes});
-  }
-  lane_->finish();
-}
-
-ConstTensor ClusterEngine::readable(const ConstTensor& tensor, Stream callers) const {
-  if (tensor.bytes() == 0 || (tensor.memory == memory_ && tensor.is_contiguous())) return tensor;
-  lane_->wait_for(before(callers));
-  const Tensor copied = allocate(tensor.dtype, tensor.rows, tensor.cols);
-  copy(tensor, copied);
-  return copied;
-}
-
-Tensor ClusterEngine::for_peers(const ConstTensor& tensor) const {
-  if (tensor.data && lane_->offset_of(tensor.data, tensor.bytes()))
-    return {const_cast<std::byte*>(tensor.data), tensor.dtype, tensor.rows, tensor.cols, tensor.owner, memory_};
-  return allocate(tensor.dtype, tensor.rows, tensor.cols);
-}
-
-std::uint64_t ClusterEngine::offset_of(const Tensor& tensor) const {
-  return tensor.data ? *lane_->offset_of(tensor.data, tensor.bytes()) : 0;
-}
-
-device::ClusterDispatch::Output ClusterEngine::delivery(const Tensor& out) const {
-  const Tensor received = for_peers(out);
-  return {received, received.data == out.data ? Tensor{} : out};
-}
-
-device::ClusterShuffle::Place ClusterEngine::place(const Plan& plan, Stream callers) const {
-  const Stream stream = before(callers);
-  return {lane_, std::static_pointer_cast<const ClusterPlan>(plan.data()),
-          stream == lane_->stream() ? lane_->mark() : lane_->mark(stream), nccl_, nccl_ ? nccl_->take_turn() : nullptr};
-}
-
-template <class Op>
-std::shared_ptr<Pending> ClusterEngine::launch(const Plan& plan, const Announcement& announcement,
-                                               typename Op::Inputs inputs) {
-  try {
-    return std::make_shared<PendingOnLane>(issue<Op>(plan, announcement, std::move(inputs)), lane_, announcement);
-  } catch (...) {
-    finish_or_fail(*lane_);  // it may have been prepared before it was refused
-    throw;
-  }
-}
-
-Plan ClusterEngine::plan(const Routing& routing, const ExpertMap& map, const PlanOptions& plan_options) {
-  Routing here = routing;
-  std::vector<std::byte> ids;
-  std::vector<float> weights;
-  require_here(routing.memory, "plan");
-  if (!routing.memory.is_host()) {
-    ids.resize(routing.experts.size_bytes());
-    weights.resize(routing.weights.size());
-    lane_->wait_for(before(plan_options.stream));
-    lane_->download(ids, static_cast<const std::byte*>(routing.experts.data()));
-    lane_->download(std::as_writable_bytes(std::span(weights)),
-                    reinterpret_cast<const std::byte*>(routing.weights.data()));
-    here.experts = routing.experts.at(ids.data());
-    here.weights = weights;
-    here.memory = Memory::host();
-  }
-  auto data = std::make_shared<ClusterPlan>(std::move(*make_plan(here, map, plan_options)), sum_order());
-  data->block = lane_->allocate(data->lists.block.size());
-  lane_->upload(data->block.get(), data->lists.block);
-  data->lists.block = {};
-  return Plan(data);
-}
-
-Ticket<Rows> ClusterEngine::dispatch(const Plan& plan, const ConstTensor& x, const DispatchOptions& dispatch_options) {
-  const PlanData& data = *plan.data();
-  const auto& [scales, given, given_scales, callers] = dispatch_options;
-  const Tensor out = is_given(given) ? given : allocate(options.dtype, data.num_rows(), options.hidden);
-  const Tensor out_scales =
-      is_given(given_scales) || !has_scales() ? given_scales : allocate(f32, data.num_rows(), checks().num_scales());
-  device::ClusterDispatch::Inputs inputs{.place = {},
-                                         .x = readable(x, callers),
-                                         .scales = readable(scales, callers),
-                                         .to_quantise = {},
-                                         .rows = delivery(out),
-                                         .row_scales = {}};
-  if (has_scales()) {
-    inputs.row_scales = delivery(out_scales);
-    inputs.scales.cols = out_scales.cols;  // also where there are no tokens
-  }
-  if (x.dtype != options.dtype) {
-    inputs.to_quantise = inputs.x;
-    inputs.x = allocate(options.dtype, x.rows, x.cols);
-    inputs.scales = allocate(f32, x.rows, out_scales.cols);
-  }
-  inputs.place = place(plan, callers);
-  const Tensor& rows = inputs.rows.received;
-  const Announcement announcement{OpKind::dispatch, data.hash, offset_of(rows), rows.bytes(),
-                                  offset_of(inputs.row_scales.received)};
-  return {launch<device::ClusterDispatch>(plan, announcement, std::move(inputs)),
-          {.data = out, .scales = out_scales, .plan = plan}};
-}
-
-std::shared_ptr<Pending> ClusterEngine::start(const Pull& pull) {
-  const ConstTensor rows = readable(pull.rows, pull.stream);
-  const Tensor published = for_peers(rows);
-  const Announcement announcement{pull.kind, pull.plan.data()->hash, offset_of(published), published.bytes(), 0};
-  device::ClusterCombine::Inputs inputs{place(pull.plan, pull.stream),
-                                        rows,
-                                        published,
-                                        {*options.expert_dtype, *options.wire_dtype, *options.result_dtype},
-                                        sum_order(),
-                                        pull.kind == OpKind::combine,
-                                        pull.out};
-  return launch<device::ClusterCombine>(pull.plan, announcement, std::move(inputs));
-}
-
-std::shared_ptr<Pending> ClusterEngine::start(const Backward& backward) {
-  const auto& [rows, weights] = backward.gradients;
-  const bool has_weights = backward.plan.layout() != Layout::token_unique;
-  const ConstTensor grad_out = readable(backward.grad_out, backward.stream);
-  const ConstTensor expert_out = has_weights ? readable(backward.expert_out, backward.stream) : ConstTensor();
-  const Tensor published = has_weights ? for_peers(expert_out) : Tensor();
-  const Announcement announcement{OpKind::combine_backward, backward.plan.data()->hash, offset_of(rows), rows.bytes(),
-                                  offset_of(published)};
-  return launch<device::ClusterCombineBackward>(
-      backward.plan, announcement,
-      {place(backward.plan, backward.stream), grad_out, expert_out, published, rows, weights});
 }
 
 PlanArrays ClusterPlan::device_arrays() const {

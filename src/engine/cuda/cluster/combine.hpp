@@ -18,19 +18,102 @@ class ClusterCombine final : public ClusterShuffle {
     Tensor out;
   };
 
-  ClusterCombine(const Context& context, const Announcement& announcement, Inputs inputs);
+  ClusterCombine(const Context& context, const Announcement& announcement, Inputs inputs)
+      : ClusterShuffle(context, announcement, std::move(inputs.place)), in_(std::move(inputs)) {
+    constexpr std::size_t kAlignment = 256;
+    std::vector<std::size_t> offsets;
+    std::size_t bytes = 0;
+    for (const OutFlowLists& flow : lists().out_flows) {
+      offsets.push_back(bytes);
+      bytes += (static_cast<std::size_t>(flow.num_parts) * part_bytes() + kAlignment - 1) / kAlignment * kAlignment;
+    }
+    far_parts_ = lane().allocate(bytes);
+    for (const std::size_t offset : offsets) parts_of_flow_.push_back(far_parts_.get() + offset);
+    if (in_.order != SumOrder::mixed) return;
+    const std::int64_t num_widened = lists().num_parts() + lists().near_parts.size / plan().topk;
+    widened_ = lane().allocate(static_cast<std::size_t>(num_widened * in_.out.cols) * sizeof(float));
+  }
 
  protected:
-  bool prepare() override;
-  [[nodiscard]] std::vector<std::byte*> rows_by_rank(std::span<const Announcement> peers) override;
-  [[nodiscard]] std::vector<PeerTraffic> traffic() override;
-  void launch_near() override;
-  void launch_last() override;
+  bool prepare() override { return publish(in_.rows, in_.published); }
+
+  [[nodiscard]] std::vector<std::byte*> rows_by_rank(std::span<const Announcement> peers) override {
+    std::vector<std::byte*> rows;
+    append_rows(rows, peers, &Announcement::offset, in_.rows.row_bytes());
+    rows.insert(rows.end(), parts_of_flow_.begin(), parts_of_flow_.end());
+    rows.push_back(widened_.get());
+    return rows;
+  }
+
+  void add_traffic() override {
+    for (const InFlowLists& flow : lists().in_flows) traffic_with(flow.peer).out[0] = sums_for(flow);
+    for (std::size_t i = 0; i < lists().out_flows.size(); ++i) {
+      const OutFlowLists& flow = lists().out_flows[i];
+      traffic_with(flow.peer).in[0] = {
+          flow.num_parts, part_bytes(), [this, i](std::int64_t first, std::int64_t count, std::byte* memory) {
+            lane().launch(CopyBytes{memory, parts_of_flow_[i] + static_cast<std::size_t>(first) * part_bytes(),
+                                    static_cast<std::size_t>(count) * part_bytes()});
+          }};
+    }
+  }
+
+  void launch_near() override {
+    if (in_.order != SumOrder::mixed) return;
+    ReduceRows sums = reduce(lists().near_parts, plan().topk);
+    sums.result = widened_.get() + static_cast<std::size_t>(lists().num_parts() * in_.out.cols) * sizeof(float);
+    sums.result_dtype = f32;
+    lane().launch(sums);
+  }
+
+  void launch_last() override {
+    ReduceRows sums = reduce(lists().sums, plan().topk);
+    sums.result = in_.out.data;
+    if (in_.order == SumOrder::mixed) {
+      ReduceRows widen = reduce(lists().far_parts, 1);
+      widen.result = widened_.get();
+      widen.row_dtype = in_.format.wire;
+      widen.result_dtype = f32;
+      lane().launch(widen);
+      sums.rows = table(1) + lists().out_flows.size();
+      sums.row_dtype = f32;
+    }
+    lane().launch(sums);
+  }
 
  private:
-  [[nodiscard]] std::size_t part_bytes() const;
-  [[nodiscard]] ReduceRows reduce(const ListIn<Term>& terms, std::int32_t width) const;
-  [[nodiscard]] Run sums_for(const InFlowLists& flow);
+  [[nodiscard]] std::size_t part_bytes() const {
+    return static_cast<std::size_t>(in_.out.cols) *
+           size_of(in_.order == SumOrder::flat ? in_.format.terms : in_.format.wire);
+  }
+
+  [[nodiscard]] ReduceRows reduce(const ListIn<Term>& terms, std::int32_t width) const {
+    return {.rows = table(),
+            .result = nullptr,
+            .terms = list(terms),
+            .num_tokens = width > 0 ? terms.size / width : 0,
+            .topk = width,
+            .hidden = in_.out.cols,
+            .row_dtype = in_.format.terms,
+            .wire_dtype = in_.format.wire,
+            .result_dtype = in_.format.result,
+            .weighted = in_.weighted,
+            .stop = nullptr};
+  }
+
+  /// What the near ranks hold for a far source's tokens: the sum of each token's rows or, for `flat`, the rows.
+  [[nodiscard]] Run sums_for(const InFlowLists& flow) {
+    const bool is_flat = in_.order == SumOrder::flat;
+    ReduceRows sums = reduce(is_flat ? flow.flat_terms : flow.terms, is_flat ? 1 : flow.most_targets);
+    sums.result_dtype = is_flat ? in_.format.terms : in_.format.wire;
+    sums.weighted = in_.weighted && !is_flat;
+    return {sums.num_tokens, part_bytes(), [this, sums](std::int64_t first, std::int64_t count, std::byte* memory) {
+              ReduceRows batch = sums;
+              batch.terms += first * sums.topk;
+              batch.num_tokens = count;
+              batch.result = memory;
+              lane().launch(batch);
+            }};
+  }
 
   Inputs in_;
   std::vector<std::byte*> parts_of_flow_;

@@ -16,23 +16,109 @@ class ClusterCombineBackward final : public ClusterShuffle {
     Tensor weights;    ///< [tokens, topk] f32
   };
 
-  ClusterCombineBackward(const Context& context, const Announcement& announcement, Inputs inputs);
+  ClusterCombineBackward(const Context& context, const Announcement& announcement, Inputs inputs)
+      : ClusterShuffle(context, announcement, std::move(inputs.place)), in_(std::move(inputs)) {
+    std::int64_t num_floats = 0;
+    for (const InFlowLists& flow : lists().in_flows) num_floats += num_answers(flow);
+    answers_ = lane().allocate(static_cast<std::size_t>(num_floats) * sizeof(float));
+  }
 
  protected:
-  bool prepare() override;
-  [[nodiscard]] std::vector<std::byte*> rows_by_rank(std::span<const Announcement> peers) override;
-  [[nodiscard]] std::vector<PeerTraffic> traffic() override;
-  void launch_near() override;
+  bool prepare() override { return publish(in_.expert_out, in_.published); }
+
+  // Gradients of every rank's rows, every rank's expert outputs, and this rank's gradients of weights.
+  [[nodiscard]] std::vector<std::byte*> rows_by_rank(std::span<const Announcement> peers) override {
+    std::vector<std::byte*> rows;
+    append_rows(rows, peers, &Announcement::offset, in_.gradients.row_bytes());
+    if (has_weights())
+      append_rows(rows, peers, &Announcement::second_offset, in_.gradients.row_bytes());
+    else
+      rows.resize(2 * peers.size(), nullptr);
+    rows.push_back(in_.weights.data);
+    return rows;
+  }
+
+  void add_traffic() override {
+    for (const OutFlowLists& flow : lists().out_flows) add_flow(flow);
+    auto* answers = reinterpret_cast<float*>(answers_.get());
+    for (const InFlowLists& flow : lists().in_flows) {
+      add_flow(flow, answers);
+      answers += num_answers(flow);
+    }
+  }
+
+  void launch_near() override {
+    // Where a far rank answers, its zeros are overwritten: answers come later on the lane.
+    if (has_weights())
+      dot(in_.grad_out.data, list(lists().near_terms), plan().topk, plan().num_tokens,
+          reinterpret_cast<float*>(in_.weights.data));
+    scale(in_.grad_out.data, list(lists().near), lists().near.size);
+    zero_padding(in_.gradients.data, in_.gradients.row_bytes());
+  }
 
  private:
-  // Runs of a far rank's stream, each way.
+  // A far rank's runs, each way.
   static constexpr std::size_t kRows = 0, kAnswers = 1;
 
+  static std::int64_t num_answers(const InFlowLists& flow) { return flow.num_tokens * flow.most_targets; }
   [[nodiscard]] bool has_weights() const { return in_.weights.data != nullptr; }
-  void scale(const std::byte* x, const Segment* segments, std::int64_t num_segments);
-  void dot(const std::byte* x, const Term* terms, std::int32_t width, std::int64_t num_tokens, float* result);
-  void add_flow(TrafficByPeer& traffic, const OutFlowLists& flow);
-  void add_flow(TrafficByPeer& traffic, const InFlowLists& flow, float* answers);
+
+  void scale(const std::byte* x, const Segment* segments, std::int64_t num_segments) {
+    lane().launch(ScaleRows{.x = x,
+                            .out = table(),
+                            .segments = segments,
+                            .num_segments = num_segments,
+                            .hidden = in_.grad_out.cols,
+                            .x_dtype = in_.grad_out.dtype,
+                            .out_dtype = in_.gradients.dtype,
+                            .stop = nullptr});
+  }
+
+  void dot(const std::byte* x, const Term* terms, std::int32_t width, std::int64_t num_tokens, float* result) {
+    lane().launch(DotRows{.x = x,
+                          .rows = table(1),
+                          .terms = terms,
+                          .result = result,
+                          .num_tokens = num_tokens,
+                          .topk = width,
+                          .hidden = in_.grad_out.cols,
+                          .x_dtype = in_.grad_out.dtype,
+                          .row_dtype = in_.gradients.dtype,
+                          .stop = nullptr});
+  }
+
+  void add_flow(const OutFlowLists& flow) {
+    PeerTraffic& traffic = traffic_with(flow.peer);
+    traffic.out[kRows] = gather(flow, in_.grad_out);
+    if (!has_weights()) return;
+    const std::size_t answer_bytes = static_cast<std::size_t>(flow.most_targets) * sizeof(float);
+    // From where the forwarder counts them to where this rank does: rows of one float.
+    traffic.in[kAnswers] = {flow.tokens.size, answer_bytes,
+                            [=, this, &flow](std::int64_t first, std::int64_t count, std::byte* memory) {
+                              scatter(flow.choices, first, count, memory, answer_bytes, sizeof(float), table(2));
+                            }};
+  }
+
+  void add_flow(const InFlowLists& flow, float* answers) {
+    PeerTraffic& traffic = traffic_with(flow.peer);
+    const std::size_t row_bytes = in_.grad_out.row_bytes();
+    const std::int64_t width = flow.most_targets;
+    traffic.in[kRows] = {
+        flow.num_tokens, row_bytes, [=, this, &flow](std::int64_t first, std::int64_t count, std::byte* memory) {
+          scale(before(memory, first, row_bytes), list(flow.rows.all) + flow.rows.begin_of(first),
+                flow.rows.num_of(first, count));
+          if (has_weights())
+            dot(memory, list(flow.terms) + first * width, flow.most_targets, count, answers + first * width);
+        }};
+    if (!has_weights()) return;
+    const std::size_t answer_bytes = static_cast<std::size_t>(width) * sizeof(float);
+    traffic.out[kAnswers] = {flow.num_tokens, answer_bytes,
+                             [=, this](std::int64_t first, std::int64_t count, std::byte* memory) {
+                               lane().launch(CopyBytes{reinterpret_cast<const std::byte*>(answers + first * width),
+                                                       memory, static_cast<std::size_t>(count) * answer_bytes});
+                             },
+                             true};
+  }
 
   Inputs in_;
   std::shared_ptr<std::byte> answers_;  // gradients of far sources' weights, flow by flow

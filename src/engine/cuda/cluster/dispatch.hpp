@@ -1,6 +1,8 @@
 // Tokens to experts.
 #pragma once
 
+#include <array>
+
 #include "engine/cuda/cluster/shuffle.hpp"
 
 namespace shunt::device {
@@ -25,20 +27,70 @@ class ClusterDispatch final : public ClusterShuffle {
   ClusterDispatch(const Context& context, const Announcement& announcement, Inputs inputs)
       : ClusterShuffle(context, announcement, std::move(inputs.place)), in_(std::move(inputs)) {}
 
-  bool finish() override;
+  bool finish() override {
+    if (!copied_) {
+      bool copies = false;
+      for (const Output* output : {&in_.rows, &in_.row_scales}) {
+        if (output->copy_into.bytes() == 0) continue;
+        lane().launch(CopyBytes{output->received.data, output->copy_into.data, output->copy_into.bytes()});
+        copies = true;
+      }
+      copied_ = copies ? lane().mark() : [] { return true; };
+    }
+    return (*copied_)();
+  }
 
  protected:
-  bool prepare() override;
-  [[nodiscard]] std::vector<std::byte*> rows_by_rank(std::span<const Announcement> peers) override;
-  [[nodiscard]] std::vector<PeerTraffic> traffic() override;
-  void launch_near() override;
+  // Once for all of a token's rows, so that no more than fp8 travels.
+  bool prepare() override {
+    if (in_.to_quantise.rows == 0) return false;
+    const std::array made{const_cast<std::byte*>(in_.x.data), const_cast<std::byte*>(in_.scales.data)};
+    lane().write(table(), made);
+    lane().launch(quantise_tokens(in_.to_quantise, table(), nullptr));
+    return true;
+  }
+
+  [[nodiscard]] std::vector<std::byte*> rows_by_rank(std::span<const Announcement> peers) override {
+    std::vector<std::byte*> rows;
+    append_rows(rows, peers, &Announcement::offset, in_.x.row_bytes());
+    if (has_scales()) append_rows(rows, peers, &Announcement::second_offset, in_.scales.row_bytes());
+    return rows;
+  }
+
+  void add_traffic() override {
+    add_run(0, in_.x);
+    if (has_scales()) add_run(1, in_.scales);
+  }
+
+  void launch_near() override {
+    copy_near(in_.x, table(), in_.rows);
+    if (has_scales()) copy_near(in_.scales, table(1), in_.row_scales);
+  }
 
  private:
   [[nodiscard]] bool has_scales() const { return in_.x.dtype == fp8_e4m3; }
-  /// In the table, after the rows.
-  [[nodiscard]] std::byte** scales_table() const { return table() + plan().topology.num_ranks(); }
-  void add_run(TrafficByPeer& traffic, std::size_t index, const ConstTensor& x, std::byte* const* out);
-  void copy_near(const ConstTensor& x, std::byte* const* out, const Output& output);
+
+  // One row for each token and far node; the forwarder there writes it into all its slots.
+  void add_run(std::size_t index, const ConstTensor& x) {
+    for (const OutFlowLists& flow : lists().out_flows) traffic_with(flow.peer).out[index] = gather(flow, x);
+    for (const InFlowLists& flow : lists().in_flows)
+      traffic_with(flow.peer).in[index] = {
+          flow.num_tokens, x.row_bytes(),
+          [=, this, &flow, &x](std::int64_t first, std::int64_t count, std::byte* memory) {
+            scatter(flow.rows, first, count, memory, x.row_bytes(), x.row_bytes(),
+                    table(static_cast<std::int32_t>(index)));
+          }};
+  }
+
+  void copy_near(const ConstTensor& x, std::byte* const* out, const Output& output) {
+    lane().launch(CopyRows{.x = x.data,
+                           .out = out,
+                           .segments = list(lists().near),
+                           .num_segments = lists().near.size,
+                           .row_bytes = x.row_bytes(),
+                           .stop = nullptr});
+    zero_padding(output.received.data, x.row_bytes());
+  }
 
   Inputs in_;
   std::optional<Lane::Mark> copied_;

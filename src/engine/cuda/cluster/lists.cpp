@@ -46,7 +46,7 @@ class TermTable {
   std::vector<Term> terms_;
 };
 
-/// The parts that come back from far nodes: each flow's are in the order of tokens, and so is whoever asks.
+/// The parts that come back from far nodes. Each flow's are in the order of tokens, in which next() is called, too.
 class FarParts {
  public:
   FarParts(const PlanData& plan, std::span<const OutFlowLists> flows) : plan_(plan), cursors_(flows.size()) {
@@ -167,16 +167,16 @@ void PlanLists::add_out_flows(const PlanData& plan, SumOrder order) {
     }
     std::vector<Segment> choices;
     for (std::size_t i = 0; i < flow.tokens.size(); ++i) {
-      lists.first_choice.push_back(std::ssize(choices));
+      lists.choices.begins.push_back(std::ssize(choices));
       auto place = static_cast<std::int32_t>(i) * lists.most_targets;
       for_targets(flow.tokens[i], [&](const Target& target) {
         choices.push_back({place++, 0, static_cast<std::int32_t>(flow.tokens[i]) * plan.topk + target.choice, 1.0f});
       });
     }
-    lists.first_choice.push_back(std::ssize(choices));
+    lists.choices.begins.push_back(std::ssize(choices));
     lists.num_parts = order == SumOrder::flat ? num_targets : std::ssize(flow.tokens);
     lists.tokens = add<std::int32_t>(std::vector<std::int32_t>(flow.tokens.begin(), flow.tokens.end()));
-    lists.choices = add<Segment>(choices);
+    lists.choices.all = add<Segment>(choices);
     out_flows.push_back(std::move(lists));
   }
 }
@@ -190,7 +190,7 @@ void PlanLists::add_in_flows(const PlanData& plan, SumOrder order) {
     std::vector<Term> flat;
     TermTable terms(lists.most_targets);
     for (std::size_t i = 0; i < flow.tokens.size(); ++i) {
-      lists.first_row.push_back(std::ssize(rows));
+      lists.rows.begins.push_back(std::ssize(rows));
       terms.begin_row();
       const auto targets = flow.targets_of(i);
       for (std::size_t place = 0; place < targets.size(); ++place) {
@@ -200,8 +200,8 @@ void PlanLists::add_in_flows(const PlanData& plan, SumOrder order) {
         flat.push_back(term_of(target, 0, shunt::Closes::node));
       }
     }
-    lists.first_row.push_back(std::ssize(rows));
-    lists.rows = add<Segment>(rows);
+    lists.rows.begins.push_back(std::ssize(rows));
+    lists.rows.all = add<Segment>(rows);
     lists.terms = add<Term>(terms.terms());
     if (order == SumOrder::flat) lists.flat_terms = add<Term>(flat);
     in_flows.push_back(std::move(lists));

@@ -1,4 +1,4 @@
-// A host's plan as lists that kernels read.
+// A plan in host memory as lists that kernels read.
 #pragma once
 
 #include <cstddef>
@@ -28,9 +28,21 @@ enum class SumOrder : std::uint8_t {
 };
 
 /// Lists count a flow's segments from its beginning, and a batch begins in the middle of it.
-inline std::byte* before(std::byte* batch, std::int64_t num_segments, std::size_t segment_bytes) {
+inline const std::byte* before(const std::byte* batch, std::int64_t num_segments, std::size_t segment_bytes) {
   return batch - static_cast<std::size_t>(num_segments) * segment_bytes;
 }
+
+/// Segments of a flow's tokens, one token's after another's.
+struct SegmentsByToken {
+  ListIn<Segment> all{};
+  std::vector<std::int64_t> begins{};  ///< [tokens + 1]
+
+  [[nodiscard]] std::int64_t begin_of(std::int64_t token) const { return begins[static_cast<std::size_t>(token)]; }
+  /// Those of tokens [first, first + count).
+  [[nodiscard]] std::int64_t num_of(std::int64_t first, std::int64_t count) const {
+    return begin_of(first + count) - begin_of(first);
+  }
+};
 
 /// Tables that kernels find rows by have an entry per rank of the world; parts from far nodes have the entries behind.
 struct OutFlowLists {
@@ -39,32 +51,16 @@ struct OutFlowLists {
   std::int64_t num_parts = 0;     ///< rows that come back: one per token or, for `flat`, one per target
   std::int32_t most_targets = 0;  ///< of a token, on the forwarder's node
   /// For every target, from its place in [tokens, most_targets] to its place in [this rank's tokens, topk].
-  ListIn<Segment> choices{};
-  std::vector<std::int64_t> first_choice{};  ///< [tokens + 1]
-
-  [[nodiscard]] std::int64_t first_choice_of(std::int64_t token) const {
-    return first_choice[static_cast<std::size_t>(token)];
-  }
-  [[nodiscard]] std::int64_t num_choices_of(std::int64_t first, std::int64_t count) const {
-    return first_choice_of(first + count) - first_choice_of(first);
-  }
+  SegmentsByToken choices{};
 };
 
 struct InFlowLists {
   RankId peer;  ///< the source
   std::int64_t num_tokens = 0;
-  std::int32_t most_targets = 0;          ///< of a token
-  ListIn<Segment> rows{};                 ///< for every target, from the token's place in the flow
-  std::vector<std::int64_t> first_row{};  ///< [tokens + 1]
-  ListIn<Term> terms{};                   ///< [tokens, most_targets]; a term's choice is its place in the row
-  ListIn<Term> flat_terms{};              ///< `flat`: [targets, 1]
-
-  [[nodiscard]] std::int64_t first_row_of(std::int64_t token) const {
-    return first_row[static_cast<std::size_t>(token)];
-  }
-  [[nodiscard]] std::int64_t num_rows_of(std::int64_t first, std::int64_t count) const {
-    return first_row_of(first + count) - first_row_of(first);
-  }
+  std::int32_t most_targets = 0;  ///< of a token
+  SegmentsByToken rows{};         ///< for every target, from the token's place in the flow
+  ListIn<Term> terms{};           ///< [tokens, most_targets]; a term's choice is its place in the row
+  ListIn<Term> flat_terms{};      ///< `flat`: [targets, 1]
 };
 
 /// Made once per plan. One block for the device, and where things lie in it.
@@ -74,7 +70,7 @@ struct PlanLists {
   [[nodiscard]] std::int64_t num_parts() const;
 
   std::vector<std::byte> block;
-  ListIn<Segment> near;     ///< rows that stay on this host
+  ListIn<Segment> near;     ///< rows that stay on this node
   ListIn<Term> near_terms;  ///< [tokens, topk]: the same rows, by token
   /// [tokens, topk]: what a token's sum consists of. `mixed`: places among the widened parts, those of far nodes first.
   ListIn<Term> sums;

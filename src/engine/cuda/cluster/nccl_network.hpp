@@ -8,6 +8,7 @@
 #include <mutex>
 #include <set>
 
+#include "engine/cuda/cluster/lane.hpp"
 #include "shunt/world.hpp"
 #include "transport/nccl/communicator.hpp"
 
@@ -19,40 +20,46 @@ class NcclNetwork : public std::enable_shared_from_this<NcclNetwork> {
  public:
   using Transfer = nccl::Communicator::Transfer;
 
-  using Load = std::function<const nccl::Library&()>;
-  using Allocate = std::function<std::shared_ptr<std::byte>(std::size_t bytes)>;
-
   /// Collective. All ranks throw what one of them can't do: Error(unsupported) where there is no NCCL, Error(system)
-  /// where there is no device memory, Error(mismatch) unless all ranks' batches have the same size.
-  static std::shared_ptr<NcclNetwork> join(World& world, std::size_t batch_bytes, const Allocate& allocate,
-                                           const Load& load = nccl::Library::load);
+  /// where there is no device memory, Error(mismatch) unless all ranks' buffers have the same size.
+  static std::shared_ptr<NcclNetwork> join(World& world, Lane& lane);
 
-  /// `memory` holds memory_bytes().
+  /// `memory` holds two batches per rank.
   NcclNetwork(const nccl::Library& library, const nccl::Communicator::Place& place, std::shared_ptr<std::byte> memory,
               std::size_t batch_bytes, const std::function<void()>& may_wait)
       : memory_(std::move(memory)), batch_bytes_(batch_bytes), communicator_(library, place, may_wait) {}
 
-  static std::size_t memory_bytes(std::int32_t num_ranks, std::size_t batch_bytes) {
-    return 2 * static_cast<std::size_t>(num_ranks) * batch_bytes;
-  }
-
-  // Device memory of whoever has its turn: a batch to and a batch from every rank. What uses it is on one stream.
+  // Device memory of the operation that has its turn: a batch to and a batch from every rank. What uses it is on one
+  // stream.
   [[nodiscard]] std::size_t batch_bytes() const { return batch_bytes_; }
   [[nodiscard]] std::byte* batch_to(RankId peer) const { return memory_.get() + 2 * peer.index() * batch_bytes_; }
   [[nodiscard]] std::byte* batch_from(RankId peer) const { return batch_to(peer) + batch_bytes_; }
 
-  /// An operation's; over when it is destroyed.
+  /// One operation's; over when it is destroyed.
   class Turn {
    public:
-    explicit Turn(std::shared_ptr<NcclNetwork> network);
-    ~Turn();
+    explicit Turn(std::shared_ptr<NcclNetwork> network) : network_(std::move(network)) {
+      const std::lock_guard lock(network_->mutex_);
+      number_ = network_->next_turn_++;
+      network_->turns_.insert(number_);
+    }
+    ~Turn() {
+      const std::lock_guard lock(network_->mutex_);
+      network_->turns_.erase(number_);
+    }
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
 
     /// All earlier ones are over.
-    [[nodiscard]] bool has_come() const;
+    [[nodiscard]] bool has_come() const {
+      const std::lock_guard lock(network_->mutex_);
+      return *network_->turns_.begin() == number_;
+    }
     /// As in nccl::Communicator.
-    void exchange(std::span<const Transfer> sends, std::span<const Transfer> receives, cudaStream_t stream);
+    void exchange(std::span<const Transfer> sends, std::span<const Transfer> receives, cudaStream_t stream) {
+      const std::lock_guard lock(network_->mutex_);
+      network_->communicator_.exchange(sends, receives, stream);
+    }
     [[nodiscard]] const std::shared_ptr<NcclNetwork>& network() const { return network_; }
 
    private:
@@ -63,8 +70,14 @@ class NcclNetwork : public std::enable_shared_from_this<NcclNetwork> {
   [[nodiscard]] std::unique_ptr<Turn> take_turn() { return std::make_unique<Turn>(shared_from_this()); }
 
   // As in nccl::Communicator.
-  [[nodiscard]] bool is_idle() const;
-  void abort();
+  [[nodiscard]] bool is_idle() const {
+    const std::lock_guard lock(mutex_);
+    return communicator_.is_idle();
+  }
+  void abort() {
+    const std::lock_guard lock(mutex_);
+    communicator_.abort();
+  }
 
  private:
   std::shared_ptr<std::byte> memory_;

@@ -1,103 +1,127 @@
-#include "engine/cuda/cluster/nccl_route.hpp"
-
 #include <algorithm>
 #include <chrono>
 #include <thread>
 
+#include "engine/cuda/cluster/far_route.hpp"
+
 namespace shunt::device {
+namespace {
 
-NcclRoute::NcclRoute(std::unique_ptr<NcclNetwork::Turn> turn, std::vector<PeerTraffic> traffic)
-    : network_(turn->network()), turn_(std::move(turn)), peers_(std::move(traffic)) {
-  for (const PeerTraffic& peer : peers_) {
-    num_runs_ = std::max(num_runs_, peer.out.size());
-    peer.channel->begin_sending();
-    peer.channel->begin_receiving();
-  }
-}
-
-bool NcclRoute::has_started() const {
-  // Once connections stand NCCL needs microseconds; a nap would be a millisecond in every round.
-  constexpr std::chrono::microseconds kMostSpin{50};
-  const auto end = std::chrono::steady_clock::now() + kMostSpin;
-  while (!network_->is_idle()) {
-    if (std::chrono::steady_clock::now() >= end) return false;
-    std::this_thread::yield();
-  }
-  return true;
-}
-
-NcclRoute::Batch NcclRoute::batch_of(const Run& run) const {
-  if (run.num_segments == 0) return {};
-  const auto most = static_cast<std::int64_t>(network_->batch_bytes() / run.segment_bytes);
-  const std::int64_t first = std::min(round_ * most, run.num_segments);
-  return {first, std::min(most, run.num_segments - first)};
-}
-
-Work NcclRoute::pump(Lane& lane) {
-  if (is_over()) {
-    (void)network_->is_idle();  // throws if what was launched has failed: nothing else would tell
-    return Work::soon;
-  }
-  if (!turn_->has_come() || !are_all_here()) return Work::idle;
-  if (is_exchanging_) {
-    if (!has_started()) return Work::soon;
-    unpack();
-    is_exchanging_ = false;
-    ++round_;
-  }
-  while (run_ < num_runs_ && !is_exchanging_) {
-    is_exchanging_ = begin_round(lane);
-    if (is_exchanging_) continue;
-    ++run_;
-    round_ = 0;
-  }
-  if (run_ == num_runs_) turn_.reset();
-  return Work::moved;
-}
-
-bool NcclRoute::are_all_here() const {
-  return std::ranges::all_of(peers_, [&](const PeerTraffic& peer) { return peer.channel->room() > 0; });
-}
-
-bool NcclRoute::begin_round(Lane& lane) {
-  std::vector<NcclNetwork::Transfer> sends, receives;
-  for (const PeerTraffic& peer : peers_) {
-    const Run& out = peer.out[run_];
-    if (const Batch batch = batch_of(out); batch.count > 0) {
-      std::byte* const memory = network_->batch_to(peer.peer);
-      out.launch(batch.first, batch.count, memory);
-      sends.push_back({peer.peer, memory, static_cast<std::size_t>(batch.count) * out.segment_bytes});
+/// In rounds: pack one batch for every peer, exchange them as one group, unpack. Batch n of two ranks travels in round
+/// n on both, so no round waits for a later one of another rank's. At the end ranks exchange empty slices by the
+/// world's own network: until then each is awaited, which the device alone does not show the host.
+class NcclRoute final : public FarRoute {
+ public:
+  NcclRoute(std::unique_ptr<NcclNetwork::Turn> turn, std::vector<PeerTraffic> traffic)
+      : network_(turn->network()), turn_(std::move(turn)), peers_(std::move(traffic)) {
+    for (const PeerTraffic& peer : peers_) {
+      peer.channel->begin_sending();
+      peer.channel->begin_receiving();
     }
-    const Run& in = peer.in[run_];
-    if (const Batch batch = batch_of(in); batch.count > 0)
-      receives.push_back(
-          {peer.peer, network_->batch_from(peer.peer), static_cast<std::size_t>(batch.count) * in.segment_bytes});
   }
-  if (sends.empty() && receives.empty()) return false;
-  turn_->exchange(sends, receives, lane.stream());
-  return true;
-}
 
-void NcclRoute::unpack() {
-  for (const PeerTraffic& peer : peers_) {
-    const Run& in = peer.in[run_];
-    if (const Batch batch = batch_of(in); batch.count > 0)
-      in.launch(batch.first, batch.count, network_->batch_from(peer.peer));
-  }
-}
-
-bool NcclRoute::finish() {
-  bool is_finished = true;
-  for (const PeerTraffic& peer : peers_) {
-    SliceChannel& channel = *peer.channel;
-    if (channel.is_sending() && channel.room() > 0) channel.post_slice({}, 0, true);
-    if (const InSlice* const farewell = channel.front_slice()) {
-      if (!farewell->bytes.empty() || !farewell->tag.is_last) channel.refuse("sent rows beside NCCL");
-      channel.pop_slice();
+  Work pump(Lane& lane) override {
+    if (is_all_launched()) {
+      (void)network_->is_idle();  // throws if what was launched has failed: nothing else would tell
+      return Work::soon;
     }
-    is_finished = is_finished && !channel.is_sending() && channel.has_ended();
+    if (!turn_->has_come() || !are_all_here()) return Work::idle;
+    if (is_exchanging_) {
+      if (!has_started()) return Work::soon;
+      for (const PeerTraffic& peer : peers_) launch(peer.in[run_], network_->batch_from(peer.peer));
+      is_exchanging_ = false;
+      ++round_;
+    }
+    while (run_ < kRuns && !is_exchanging_) {
+      is_exchanging_ = begin_round(lane);
+      if (is_exchanging_) continue;
+      ++run_;
+      round_ = 0;
+    }
+    if (run_ == kRuns) turn_.reset();
+    return Work::moved;
   }
-  return is_finished;
+
+  bool is_all_launched() override { return turn_ == nullptr; }
+
+  bool finish() override {
+    bool is_finished = true;
+    for (const PeerTraffic& peer : peers_) {
+      SliceChannel& channel = *peer.channel;
+      if (channel.is_sending() && channel.room() > 0) channel.post_slice({}, 0, true);
+      if (const InSlice* const farewell = channel.front_slice()) {
+        if (!farewell->bytes.empty() || !farewell->tag.is_last) channel.refuse("sent rows beside NCCL");
+        channel.pop_slice();
+      }
+      is_finished = is_finished && !channel.is_sending() && channel.has_ended();
+    }
+    return is_finished;
+  }
+
+ private:
+  static constexpr std::size_t kRuns = std::tuple_size_v<decltype(PeerTraffic::out)>;
+
+  /// Peers have begun this operation: else the device would wait for them.
+  [[nodiscard]] bool are_all_here() const {
+    return std::ranges::all_of(peers_, [](const PeerTraffic& peer) { return peer.channel->room() > 0; });
+  }
+
+  /// What was exchanged last is on the lane.
+  [[nodiscard]] bool has_started() const {
+    // Once connections stand NCCL needs microseconds; a nap would be a millisecond in every round.
+    constexpr std::chrono::microseconds kMostSpin{50};
+    const auto end = std::chrono::steady_clock::now() + kMostSpin;
+    while (!network_->is_idle()) {
+      if (std::chrono::steady_clock::now() >= end) return false;
+      std::this_thread::yield();
+    }
+    return true;
+  }
+
+  struct Batch {
+    std::int64_t first = 0;
+    std::int64_t count = 0;  // 0: no more
+  };
+  /// This round's.
+  [[nodiscard]] Batch batch_of(const Run& run) const {
+    if (run.num_segments == 0) return {};
+    const auto most = static_cast<std::int64_t>(network_->batch_bytes() / run.segment_bytes);
+    const std::int64_t first = std::min(round_ * most, run.num_segments);
+    return {first, std::min(most, run.num_segments - first)};
+  }
+  void launch(const Run& run, std::byte* memory) const {
+    if (const Batch batch = batch_of(run); batch.count > 0) run.launch(batch.first, batch.count, memory);
+  }
+
+  /// Packs and exchanges; false if nothing is left of this run.
+  bool begin_round(Lane& lane) {
+    std::vector<NcclNetwork::Transfer> sends, receives;
+    const auto add = [&](auto& transfers, RankId peer, const Run& run, std::byte* memory) {
+      if (const std::int64_t count = batch_of(run).count; count > 0)
+        transfers.push_back({peer, memory, static_cast<std::size_t>(count) * run.segment_bytes});
+    };
+    for (const PeerTraffic& peer : peers_) {
+      launch(peer.out[run_], network_->batch_to(peer.peer));
+      add(sends, peer.peer, peer.out[run_], network_->batch_to(peer.peer));
+      add(receives, peer.peer, peer.in[run_], network_->batch_from(peer.peer));
+    }
+    if (sends.empty() && receives.empty()) return false;
+    turn_->exchange(sends, receives, lane.stream());
+    return true;
+  }
+
+  std::shared_ptr<NcclNetwork> network_;
+  std::unique_ptr<NcclNetwork::Turn> turn_;  // none: all is launched
+  std::vector<PeerTraffic> peers_;
+  std::size_t run_ = 0;
+  std::int64_t round_ = 0;
+  bool is_exchanging_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<FarRoute> make_nccl_route(std::unique_ptr<NcclNetwork::Turn> turn, std::vector<PeerTraffic> traffic) {
+  return std::make_unique<NcclRoute>(std::move(turn), std::move(traffic));
 }
 
 }  // namespace shunt::device

@@ -1,8 +1,6 @@
 #include "engine/cuda/cluster/shuffle.hpp"
 
 #include "core/fail.hpp"
-#include "engine/cuda/cluster/nccl_route.hpp"
-#include "engine/cuda/cluster/slice_route.hpp"
 
 namespace shunt::device {
 
@@ -27,12 +25,9 @@ void ClusterShuffle::begin(std::span<const Announcement> peers) {
     place_.turn.reset();
     return;
   }
-  auto far = traffic();
-  for (PeerTraffic& each : far) each.channel = &channel(each.peer);
-  if (place_.turn)
-    far_ = std::make_unique<NcclRoute>(std::move(place_.turn), std::move(far));
-  else
-    far_ = std::make_unique<SliceRoute>(std::move(far));
+  add_traffic();
+  far_ = place_.turn ? make_nccl_route(std::move(place_.turn), std::move(traffic_))
+                     : make_slice_route(std::move(traffic_));
 }
 
 Work ClusterShuffle::work() {
@@ -57,16 +52,43 @@ void ClusterShuffle::give_up() noexcept {
   if (place_.nccl) place_.nccl->abort();
 }
 
-std::byte* ClusterShuffle::peer_rows(RankId rank, std::uint64_t offset, std::size_t row_bytes) const {
-  const std::size_t bytes = static_cast<std::size_t>(plan().rows_of_rank[rank.index()]) * row_bytes;
-  if (bytes == 0 || !group().is_near(rank)) return nullptr;
-  return lane().peer_pointer(rank, offset, bytes);
+void ClusterShuffle::append_rows(std::vector<std::byte*>& rows, std::span<const Announcement> peers,
+                                 std::uint64_t Announcement::*offset, std::size_t row_bytes) const {
+  for (std::size_t rank = 0; rank < peers.size(); ++rank) {
+    const std::size_t bytes = static_cast<std::size_t>(plan().rows_of_rank[rank]) * row_bytes;
+    if (offset == &Announcement::offset) check_announced(RankId(rank), peers[rank], bytes);
+    const bool has_rows = bytes > 0 && group().is_near(rank);
+    rows.push_back(has_rows ? lane().peer_pointer(RankId(rank), peers[rank].*offset, bytes) : nullptr);
+  }
 }
 
-std::byte* ClusterShuffle::announced(RankId rank, const Announcement& peer, std::uint64_t offset,
-                                     std::size_t row_bytes) const {
-  check_announced(rank, peer, static_cast<std::size_t>(plan().rows_of_rank[rank.index()]) * row_bytes);
-  return peer_rows(rank, offset, row_bytes);
+bool ClusterShuffle::publish(const ConstTensor& rows, const Tensor& published) {
+  if (published.data == rows.data) return false;
+  lane().launch(CopyBytes{rows.data, published.data, rows.bytes()});
+  return true;
+}
+
+PeerTraffic& ClusterShuffle::traffic_with(RankId peer) {
+  for (PeerTraffic& known : traffic_)
+    if (known.peer == peer) return known;
+  return traffic_.emplace_back(PeerTraffic{peer, &channel(peer)});
+}
+
+Run ClusterShuffle::gather(const OutFlowLists& flow, const ConstTensor& x) {
+  return {flow.tokens.size, x.row_bytes(), [&](std::int64_t first, std::int64_t count, std::byte* memory) {
+            lane().launch(GatherRows{x.data, list(flow.tokens) + first, memory, count, x.row_bytes()});
+          }};
+}
+
+void ClusterShuffle::scatter(const SegmentsByToken& segments, std::int64_t first, std::int64_t count,
+                             const std::byte* memory, std::size_t segment_bytes, std::size_t row_bytes,
+                             std::byte* const* out) {
+  lane().launch(CopyRows{.x = before(memory, first, segment_bytes),
+                         .out = out,
+                         .segments = list(segments.all) + segments.begin_of(first),
+                         .num_segments = segments.num_of(first, count),
+                         .row_bytes = row_bytes,
+                         .stop = nullptr});
 }
 
 void ClusterShuffle::zero_padding(std::byte* rows, std::size_t row_bytes) {

@@ -1,36 +1,250 @@
-#include "engine/cuda/cluster/slice_route.hpp"
-
 #include <algorithm>
-#include <limits>
+#include <cstring>
+#include <deque>
+
+#include "engine/cuda/cluster/far_route.hpp"
 
 namespace shunt::device {
 namespace {
 
-constexpr std::size_t kAllRuns = std::numeric_limits<std::size_t>::max();
+/// Where the packing or unpacking of a peer's runs stands.
+class RunCursor {
+ public:
+  explicit RunCursor(std::array<Run, 2> runs) : runs_(std::move(runs)) { skip_empty_runs(); }
+
+  [[nodiscard]] std::size_t index() const { return index_; }
+  [[nodiscard]] bool is_over() const { return index_ == runs_.size(); }
+  [[nodiscard]] bool answers() const { return runs_[index_].answers; }
+  [[nodiscard]] std::size_t segment_bytes() const { return runs_[index_].segment_bytes; }
+  /// The most segments of the run that `bytes` hold.
+  [[nodiscard]] std::size_t most_in(std::size_t bytes) const {
+    return std::min(bytes / segment_bytes(), static_cast<std::size_t>(runs_[index_].num_segments - next_));
+  }
+  void launch(std::size_t count, std::byte* memory) {
+    runs_[index_].launch(next_, static_cast<std::int64_t>(count), memory);
+    next_ += static_cast<std::int64_t>(count);
+    skip_empty_runs();
+  }
+
+ private:
+  void skip_empty_runs() {
+    for (; !is_over() && next_ == runs_[index_].num_segments; ++index_) next_ = 0;
+  }
+
+  std::array<Run, 2> runs_;
+  std::size_t index_ = 0;
+  std::int64_t next_ = 0;  // segment of the run
+};
+
+/// Runs of segments to one far rank: kernels pack batches of them into host buffers, from which they are sent as
+/// slices. A batch is packed only into room that the peer has granted, so no buffer waits for a peer that is somewhere
+/// else (docs/adr/0005). Slices end where segments end, unless a segment is larger than a slice.
+class SlicePacker {
+ public:
+  SlicePacker(SliceChannel& channel, std::array<Run, 2> runs) : channel_(channel), runs_(std::move(runs)) {
+    if (!runs_.is_over()) channel_.begin_sending();
+  }
+
+  /// Packs what there is room for, of runs that need no more than the peer's before `current_run`, and sends what is
+  /// packed. True if something moved.
+  bool pump(Lane& lane, std::size_t current_run) {
+    bool moved = false;
+    while (!batches_.empty() && batches_.front().packed() && send(batches_.front())) {
+      batches_.pop_front();
+      moved = true;
+    }
+    while (!runs_.is_over() && (!runs_.answers() || runs_.index() <= current_run) && pack(lane)) moved = true;
+    return moved;
+  }
+  [[nodiscard]] bool is_finished() const { return runs_.is_over() && batches_.empty(); }
+
+ private:
+  struct Batch {
+    std::shared_ptr<std::byte> buffer;
+    Lane::Mark packed;
+    std::size_t bytes;
+    std::size_t bytes_per_slice;
+    bool is_last;
+    std::size_t bytes_sent = 0;
+  };
+
+  [[nodiscard]] std::size_t free_room() const {
+    std::size_t promised = 0;
+    for (const Batch& batch : batches_)
+      promised += (batch.bytes - batch.bytes_sent + batch.bytes_per_slice - 1) / batch.bytes_per_slice;
+    const std::size_t room = channel_.room();
+    return room - std::min(room, promised);
+  }
+
+  // A launch costs about as much as a slice's way: so it waits until there is room for a whole batch or half of the
+  // most room. That room comes, as the peer reads all that it is sent.
+  bool pack(Lane& lane) {
+    const std::size_t room = free_room();
+    if (room == 0) return false;
+    const std::size_t slice = channel_.slice_bytes(), segment = runs_.segment_bytes();
+    const std::size_t per_slice = slice / segment;
+    std::size_t count = 1;
+    if (per_slice > 0) {
+      const std::size_t wanted = runs_.most_in(lane.buffer_bytes());
+      const std::size_t half = std::max<std::size_t>(channel_.most_room() / 2, 1);
+      if (room * per_slice < wanted && room < half) return false;
+      count = std::min(wanted, room * per_slice);
+    }
+    auto buffer = lane.take_buffer(Way::out);
+    if (!buffer) return false;
+    runs_.launch(count, buffer.get());
+    batches_.push_back({.buffer = std::move(buffer),
+                        .packed = lane.mark(),
+                        .bytes = count * segment,
+                        .bytes_per_slice = per_slice == 0 ? slice : per_slice * segment,
+                        .is_last = runs_.is_over()});
+    return true;
+  }
+
+  bool send(Batch& batch) {
+    while (batch.bytes_sent < batch.bytes) {
+      if (channel_.room() == 0) return false;
+      const std::size_t bytes = std::min(batch.bytes_per_slice, batch.bytes - batch.bytes_sent);
+      const std::span slice(batch.buffer.get() + batch.bytes_sent, bytes);
+      batch.bytes_sent += bytes;
+      channel_.post_slice({slice, batch.buffer}, bytes, batch.is_last && batch.bytes_sent == batch.bytes);
+    }
+    return true;
+  }
+
+  SliceChannel& channel_;
+  RunCursor runs_;
+  std::deque<Batch> batches_;
+};
+
+/// Runs of segments from one far rank: what has arrived of them is copied into host buffers, from which kernels unpack
+/// it. Takes slices as they come, in any cut. It holds no buffer while it waits for the peer.
+class SliceUnpacker {
+ public:
+  SliceUnpacker(SliceChannel& channel, std::array<Run, 2> runs)
+      : channel_(channel), runs_(std::move(runs)), has_nothing_(runs_.is_over()) {
+    if (!has_nothing_) channel_.begin_receiving();
+  }
+
+  /// Unpacks what is here. True if something moved.
+  bool pump(Lane& lane) {
+    while (!batches_.empty() && batches_.front().unpacked()) batches_.pop_front();
+    bool moved = false;
+    while (!runs_.is_over()) {
+      moved |= take(lane);
+      if (!unpack(lane)) break;
+      moved = true;
+    }
+    return moved;
+  }
+  /// The run whose segments come next; all before it are launched.
+  [[nodiscard]] std::size_t current_run() const { return runs_.index(); }
+  /// All is launched, and the peer has sent its last slice. Throws PeerError if it goes on.
+  bool finish() {
+    if (has_nothing_) return true;
+    if (!runs_.is_over()) return false;
+    if (channel_.front_slice()) channel_.refuse("sent more than was agreed");
+    return channel_.has_ended();
+  }
+
+ private:
+  struct Batch {
+    std::shared_ptr<std::byte> buffer;
+    Lane::Mark unpacked;
+  };
+
+  /// The size of the next batch, if it is whole.
+  [[nodiscard]] std::size_t most_bytes(const Lane& lane) const {
+    return runs_.most_in(lane.buffer_bytes()) * runs_.segment_bytes();
+  }
+
+  /// Copies what is here into the buffer.
+  bool take(Lane& lane) {
+    const std::size_t most = most_bytes(lane);
+    if (buffer_ && filled_ == most) return false;
+    if (!channel_.front_slice()) {
+      if (channel_.has_ended()) channel_.refuse("sent less than was agreed");
+      return false;
+    }
+    if (!buffer_) {
+      buffer_ = lane.take_buffer(Way::in);
+      if (!buffer_) return false;
+      std::copy(pieces_.begin(), pieces_.end(), buffer_.get());
+      filled_ = pieces_.size();
+    }
+    while (filled_ < most) {
+      const InSlice* const slice = channel_.front_slice();
+      if (!slice) break;
+      const std::size_t count = std::min(most - filled_, slice->bytes.size() - used_);
+      std::memcpy(buffer_.get() + filled_, slice->bytes.data() + used_, count);
+      filled_ += count;
+      used_ += count;
+      if (used_ < slice->bytes.size()) break;
+      channel_.pop_slice();
+      used_ = 0;
+    }
+    return true;
+  }
+
+  // While the last batch is being unpacked, more may join the next one: a launch costs about as much as a slice's way.
+  bool unpack(Lane& lane) {
+    if (!buffer_) return false;
+    const std::size_t count = filled_ / runs_.segment_bytes();
+    if (count > 0 && filled_ < most_bytes(lane) && !batches_.empty()) return false;
+    const std::size_t whole = count * runs_.segment_bytes();
+    pieces_.assign(buffer_.get() + whole, buffer_.get() + filled_);
+    const auto buffer = std::exchange(buffer_, nullptr);
+    if (count == 0) return false;
+    runs_.launch(count, lane.land(buffer.get(), whole));
+    batches_.push_back({buffer, lane.mark()});
+    return true;
+  }
+
+  SliceChannel& channel_;
+  RunCursor runs_;
+  bool has_nothing_;
+  std::size_t used_ = 0;               // bytes of the front slice
+  std::shared_ptr<std::byte> buffer_;  // of the next batch, while the last one is unpacked
+  std::size_t filled_ = 0;             // bytes of buffer_
+  std::vector<std::byte> pieces_;      // of a segment that has not wholly arrived
+  std::deque<Batch> batches_;          // whose buffers are read
+};
+
+class SliceRoute final : public FarRoute {
+ public:
+  explicit SliceRoute(std::vector<PeerTraffic> traffic) {
+    for (PeerTraffic& each : traffic)
+      peers_.push_back(
+          {SlicePacker(*each.channel, std::move(each.out)), SliceUnpacker(*each.channel, std::move(each.in))});
+  }
+
+  Work pump(Lane& lane) override {
+    bool moved = false;
+    for (Peer& peer : peers_) {
+      moved |= peer.in.pump(lane);
+      moved |= peer.out.pump(lane, peer.in.current_run());
+    }
+    return moved ? Work::moved : Work::idle;
+  }
+  bool is_all_launched() override {
+    return std::ranges::all_of(peers_, [](Peer& peer) { return peer.in.finish(); });
+  }
+  bool finish() override {
+    return std::ranges::all_of(peers_, [](const Peer& peer) { return peer.out.is_finished(); });
+  }
+
+ private:
+  struct Peer {
+    SlicePacker out;
+    SliceUnpacker in;
+  };
+  std::vector<Peer> peers_;
+};
 
 }  // namespace
 
-SliceRoute::SliceRoute(std::vector<PeerTraffic> traffic) {
-  for (PeerTraffic& each : traffic)
-    peers_.push_back({each.answers, PackedStream(*each.channel, std::move(each.out)),
-                      UnpackedStream(*each.channel, std::move(each.in))});
-}
-
-Work SliceRoute::pump(Lane& lane) {
-  bool moved = false;
-  for (Peer& peer : peers_) {
-    moved |= peer.in.pump(lane);
-    moved |= peer.out.pump(lane, peer.answers ? peer.in.current_run() + 1 : kAllRuns);
-  }
-  return moved ? Work::moved : Work::idle;
-}
-
-bool SliceRoute::is_all_launched() {
-  return std::ranges::all_of(peers_, [](Peer& peer) { return peer.in.finish(); });
-}
-
-bool SliceRoute::finish() {
-  return std::ranges::all_of(peers_, [](const Peer& peer) { return peer.out.is_finished(); });
+std::unique_ptr<FarRoute> make_slice_route(std::vector<PeerTraffic> traffic) {
+  return std::make_unique<SliceRoute>(std::move(traffic));
 }
 
 }  // namespace shunt::device

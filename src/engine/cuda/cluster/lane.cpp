@@ -1,0 +1,172 @@
+#include "engine/cuda/cluster/lane.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/cuda/stream.hpp"
+#include "core/fail.hpp"
+#include "kernels/cuda/write_pointers.hpp"
+
+namespace shunt::device {
+namespace {
+
+std::shared_ptr<std::byte> pin(std::size_t bytes, int device) {
+  const LaneScope scope(device);
+  void* data = nullptr;
+  check(cudaHostAlloc(&data, bytes, cudaHostAllocMapped | cudaHostAllocPortable), "pin buffers");
+  return {static_cast<std::byte*>(data), [](std::byte* freed) { (void)cudaFreeHost(freed); }};
+}
+
+}  // namespace
+
+Lane::Lane(Transport& transport, const Group& group, std::shared_ptr<DeviceHeap> heap, const BufferLimits& limits)
+    : members_(group.members),
+      waker_(std::make_shared<Waker>(transport)),
+      heap_(std::move(heap)),
+      buffer_bytes_((limits.bytes + 255) / 256 * 256),
+      landing_(heap_->allocate(buffer_bytes_)),
+      zero_(heap_->allocate(sizeof(std::uint32_t))) {
+  const auto num_each_way = static_cast<std::size_t>(std::max(limits.num_each_way, 1));
+  pinned_ = pin((2 * num_each_way + 1) * buffer_bytes_, device());
+  staging_ = pinned_.get();
+  for (std::size_t i = 0; i < 2 * num_each_way; ++i) {
+    auto& free = free_[i % 2];
+    if (!free) free = std::make_shared<FreeBuffers>();
+    free->buffers.push_back(pinned_.get() + (i + 1) * buffer_bytes_);
+  }
+  for (std::size_t rank = 0; rank < group.members.size(); ++rank) {
+    const auto found = std::ranges::find(heap_->members, group.members[rank]);
+    if (group.is_near(rank) && found == heap_->members.end())
+      fail(ErrorCode::invalid_argument, "rank {}: engine: rank {} is on this host, but not in the heap", group.self,
+           rank);
+    heap_rank_.push_back(group.is_near(rank) ? found - heap_->members.begin() : -1);
+  }
+  const LaneScope scope(device());
+  for (auto* stream : {&work_, &copies_, &wakes_}) *stream = make_stream();
+  const std::uint32_t zero = 0;
+  upload(zero_.get(), std::as_bytes(std::span(&zero, 1)));
+}
+
+Lane::~Lane() {
+  waker_->end();
+  const LaneScope scope(device());
+  for (auto* stream : {&work_, &copies_, &wakes_}) {
+    (void)cudaStreamSynchronize(stream->get());
+    stream->reset();
+  }
+}
+
+std::optional<std::uint64_t> Lane::offset_of(const std::byte* data, std::size_t bytes) const {
+  if (!heap_->memory.contains(data, bytes)) return std::nullopt;
+  const std::uint64_t offset = heap_->memory.offset_of(data);
+  // Kernels rely on what the heap aligns its blocks to.
+  return offset % SymmetricHeap::kAlignment == 0 ? std::optional(offset) : std::nullopt;
+}
+
+std::byte* Lane::peer_pointer(RankId rank, std::uint64_t offset, std::size_t bytes) const {
+  const std::size_t all = heap_->memory.bytes();
+  if (offset > all || bytes > all - offset || offset % SymmetricHeap::kAlignment != 0)
+    fail_because_of(members_[rank.index()], "rank {} announced {} bytes at {} of a device heap of {}", rank, bytes,
+                    offset, all);
+  return heap_->memory.base_of(static_cast<std::size_t>(heap_rank_[rank.index()])) + offset;
+}
+
+std::shared_ptr<std::byte> Lane::take_buffer(Way way) {
+  const auto& free = free_[static_cast<std::size_t>(way)];
+  const std::lock_guard lock(free->mutex);
+  if (free->buffers.empty()) return nullptr;
+  std::byte* const buffer = free->buffers.back();
+  free->buffers.pop_back();
+  return {buffer, [free, memory = pinned_, waker = waker_](std::byte* freed) {
+            {
+              const std::lock_guard guard(free->mutex);
+              free->buffers.push_back(freed);
+            }
+            waker->wake();
+          }};
+}
+
+void Lane::write(std::byte** to, std::span<std::byte* const> pointers) {
+  const LaneScope scope(device());
+  launch_write_pointers(to, pointers, work_.get());
+}
+
+// Work is done in order, so one place is enough: what read it before is done when the next copy starts.
+std::byte* Lane::land(const std::byte* buffer, std::size_t bytes) {
+  launch(CopyBytes{buffer, landing_.get(), bytes});
+  return landing_.get();
+}
+
+Lane::Mark Lane::passed(const Events::Event& event) const {
+  return [event, device = device()] {
+    const LaneScope scope(device);
+    const cudaError_t status = cudaEventQuery(event.get());
+    if (status == cudaErrorNotReady) {
+      (void)cudaGetLastError();  // else the thread's next launch would report it
+      return false;
+    }
+    check(status, "look for a mark");
+    return true;
+  };
+}
+
+void Lane::wake_after(cudaStream_t stream) {
+  auto passed_on = std::make_unique<std::shared_ptr<Waker>>(waker_);
+  const auto wake = [](void* waker) {
+    const std::unique_ptr<std::shared_ptr<Waker>> owned(static_cast<std::shared_ptr<Waker>*>(waker));
+    (*owned)->wake();
+  };
+  check(cudaLaunchHostFunc(stream, wake, passed_on.get()), "report a mark");
+  (void)passed_on.release();  // the callback's
+}
+
+Lane::Mark Lane::mark() {
+  const LaneScope scope(device());
+  const Events::Event event = events_->record(work_.get());
+  check(cudaStreamWaitEvent(wakes_.get(), event.get(), 0), "wait for a mark");
+  wake_after(wakes_.get());
+  return passed(event);
+}
+
+Lane::Mark Lane::mark(Stream stream) {
+  if (!stream) return [] { return true; };
+  const LaneScope scope(device());
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(stream, &status), "ask whether a stream is captured");
+  if (status != cudaStreamCaptureStatusNone)
+    fail(ErrorCode::invalid_argument, "engine: the host takes part, so nothing can be captured");
+  Mark mark = passed(events_->record(stream));
+  // There it is held up by nothing but the mark; the caller's next kernel waits for it, but streams are few.
+  if (!mark()) wake_after(stream);
+  return mark;
+}
+
+void Lane::wait_for(Stream stream) {
+  if (!stream) return;
+  const LaneScope scope(device());
+  check(cudaStreamSynchronize(stream), "wait for a stream");
+}
+
+void Lane::copy_now(const CopyBytes& copy) {
+  const LaneScope scope(device());
+  device::launch(copy, copies_.get());
+  wait_for(copies_.get());
+}
+
+void Lane::upload(std::byte* to, std::span<const std::byte> from) {
+  for (std::size_t bytes = 0; !from.empty(); to += bytes, from = from.subspan(bytes)) {
+    bytes = std::min(from.size(), buffer_bytes_);
+    std::memcpy(staging_, from.data(), bytes);
+    copy_now({staging_, to, bytes});
+  }
+}
+
+void Lane::download(std::span<std::byte> to, const std::byte* from) {
+  for (std::size_t bytes = 0; !to.empty(); from += bytes, to = to.subspan(bytes)) {
+    bytes = std::min(to.size(), buffer_bytes_);
+    copy_now({from, staging_, bytes});
+    std::memcpy(to.data(), staging_, bytes);
+  }
+}
+
+}  // namespace shunt::device
