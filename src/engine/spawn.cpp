@@ -9,7 +9,6 @@
 #include "engine/world_impl.hpp"
 #include "shunt/world.hpp"
 #include "transport/bootstrap/rendezvous.hpp"
-#include "transport/inproc/islands.hpp"
 #include "transport/inproc/join.hpp"
 #include "transport/shm/launch.hpp"
 

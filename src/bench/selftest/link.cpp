@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "bench/selftest/far_processes.hpp"
-#include "transport/far/rdma.hpp"
+#include "transport/far/make_carrier.hpp"
 
 namespace shunt::bench::selftest {
 namespace {

@@ -1,4 +1,4 @@
-// Bootstraps whose all-gather needs no rendezvous: threads of one process, and a function of the caller's.
+// Bootstraps whose all-gather needs no rendezvous: threads of one process, and the caller's callback.
 #include <condition_variable>
 #include <mutex>
 
@@ -8,7 +8,7 @@
 namespace shunt {
 namespace {
 
-/// Where the threads of one job leave their bytes. A rank that is destroyed has ended.
+/// The bytes of one job's threads. A rank whose bootstrap is destroyed has ended.
 class Board {
  public:
   explicit Board(std::int32_t size) : contributions_(static_cast<std::size_t>(size)) {}
@@ -19,7 +19,7 @@ class Board {
                                          std::chrono::milliseconds limit) {
     std::unique_lock lock(mutex_);
     if (failure_) throw *failure_;
-    // The last to come completes the round; nobody overwrites bytes of a round that others have not read.
+    // The last rank completes the round and moves its bytes into results_, so that the next round can begin.
     auto& own = contributions_[self.index()];
     own = Bootstrap::Bytes(mine.begin(), mine.end());
     const std::uint64_t round = round_;
@@ -38,14 +38,14 @@ class Board {
     throw *failure_;
   }
 
-  /// Others may still wait for it.
+  /// Fails the ranks that wait for it.
   void end(RankId rank) {
     const std::lock_guard lock(mutex_);
     fail_all(ErrorCode::peer_lost, fmt::format("rank {} ended while the ranks were joining", rank));
   }
 
  private:
-  /// The first failure is everybody's.
+  /// All ranks throw the first failure.
   void fail_all(ErrorCode code, const std::string& text) {
     if (!failure_) failure_.emplace(code, text);
     changed_.notify_all();

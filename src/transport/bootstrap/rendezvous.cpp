@@ -3,8 +3,6 @@
 #include <algorithm>
 
 #include "core/fail.hpp"
-#include "transport/bootstrap/coordinator.hpp"
-#include "transport/bootstrap/participant.hpp"
 
 namespace shunt::bootstrap {
 namespace {
@@ -19,19 +17,16 @@ void check(const RendezvousOptions& options) {
 
 std::unique_ptr<Side> make_side(const RendezvousOptions& options, std::vector<Descriptor> listeners) {
   if (options.size == 1) return nullptr;
-  if (options.rank == options.coordinator) return std::make_unique<Coordinator>(options, std::move(listeners));
-  return std::make_unique<Participant>(options);
+  return options.rank == options.coordinator ? make_coordinator(options, std::move(listeners))
+                                             : make_participant(options);
 }
 
 }  // namespace
 
 net::Bytes encode(std::span<const Contribution> contributions) {
   net::Bytes bytes;
-  for (const Contribution& each : contributions) {
-    net::append(bytes, each.rank.value);
-    net::append(bytes, static_cast<std::uint32_t>(each.bytes.size()));
-    net::append(bytes, each.bytes);
-  }
+  for (const Contribution& each : contributions)
+    net::append(bytes, net::pack(each.rank.value, static_cast<std::uint32_t>(each.bytes.size()), each.bytes));
   return bytes;
 }
 
@@ -75,7 +70,7 @@ std::vector<Bootstrap::Bytes> Rendezvous::all_gather(std::span<const std::byte> 
   return gathered;
 }
 
-std::chrono::milliseconds hand_out_limit(std::chrono::milliseconds limit) {
+std::chrono::milliseconds result_limit(std::chrono::milliseconds limit) {
   return std::max(limit, std::chrono::milliseconds(5000));
 }
 

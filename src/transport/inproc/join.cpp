@@ -7,7 +7,7 @@
 namespace shunt::inproc {
 namespace {
 
-/// The memory of the worlds that threads of this process are joining, or use.
+/// The memory of the worlds that threads of this process use or are joining.
 class Worlds {
  public:
   LocalTransport::Segments segments(const std::string& world, std::size_t num_ranks) {

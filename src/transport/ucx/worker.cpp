@@ -49,10 +49,10 @@ Worker::Worker(const WorkerOptions& options) {
 
 void Worker::start(const WorkerOptions& options) {
   const Config config;
-  // Which ranks share memory is decided here, not there.
+  // shunt decides which ranks share memory, so UCX's own shared memory is off.
   if (!options.has_ucx_transports) config.set("TLS", "^sm");
   if (!options.devices.empty()) config.set("NET_DEVICES", options.devices);
-  // UCX up to 1.13 looks for what it does not know itself without the name of its part, later ones with it.
+  // UCX up to 1.13 reads the first name, later versions the second.
   for (const char* name : {"PORT_RANGE", "TCP_PORT_RANGE"}) config.set(name, fmt::format("{}-{}", port_, port_));
 
   ucp_params_t params{};
@@ -87,7 +87,7 @@ std::vector<std::byte> Worker::address() const {
   return bytes;
 }
 
-void Worker::refuse_strangers() const {
+void Worker::stop_accepting() const {
   // UCX offers no way to end its listening. A filter that lets no packet through does; connections have sockets of
   // their own.
   sock_filter drop{BPF_RET | BPF_K, 0, 0, 0};
@@ -96,7 +96,7 @@ void Worker::refuse_strangers() const {
     const int fd = std::atoi(entry.path().filename().c_str());
     if (is_listening(fd) && net::port_of(fd) == port_ &&
         setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof(filter)) != 0)
-      fail_errno("can't close port {} to strangers", port_);
+      fail_errno("can't stop accepting at port {}", port_);
   }
 }
 

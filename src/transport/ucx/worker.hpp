@@ -11,7 +11,7 @@
 
 namespace shunt::ucx {
 
-/// Throws Error(system) that says what was tried.
+/// Throws Error(system) that names the failed step.
 void check(ucs_status_t status, const char* what);
 
 class Worker {
@@ -29,9 +29,9 @@ class Worker {
   /// False: there is something to progress already.
   [[nodiscard]] bool arm() const;
 
-  /// Once all peers are connected: nobody else can connect any more. A stranger who speaks UCX's protocol could end
-  /// this process otherwise, as UCX takes what it hears for granted.
-  void refuse_strangers() const;
+  /// For when all peers are connected: no connection is accepted any more. UCX trusts what arrives at its ports, so an
+  /// unauthenticated connection could otherwise end this process.
+  void stop_accepting() const;
 
  private:
   void start(const WorkerOptions& options);
