@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "core/fail.hpp"
-#include "core/hash.hpp"
 #include "core/start_thread.hpp"
 #include "engine/world_impl.hpp"
 #include "shunt/world.hpp"
@@ -93,14 +92,7 @@ shm::Failure describe(RankId rank, const RankRun& run) {
 }
 
 Joined join_processes(RankId rank, const std::string& job, const Topology& topology, const Environment& environment) {
-  bootstrap::RendezvousOptions options;
-  options.rank = rank;
-  options.size = topology.num_ranks();
-  // Not the token itself: names of sockets can be read by everybody.
-  options.endpoint.address = fmt::format("@shunt/{:016x}", Hasher().add_all<char>(std::span<const char>(job)).value());
-  options.token = job;
-  options.limit = environment.join;
-  bootstrap::Rendezvous bootstrap(options);
+  bootstrap::Rendezvous bootstrap(bootstrap::on_one_machine(rank, topology.num_ranks(), job, environment.join));
   return join(bootstrap, environment, topology);
 }
 

@@ -93,7 +93,7 @@ std::uint64_t process_identity() {
   return Hasher().add(drawn).add(process.name_space).add(static_cast<std::uint64_t>(process.number)).value();
 }
 
-/// Who a rank is.
+/// What identifies a rank.
 struct Identity {
   std::string build;
   std::string host;  // its name, for messages
@@ -130,26 +130,21 @@ struct Contacts {
   Contacts() = default;
 };
 
-/// Numbers equal identities in the order of their first ranks.
+/// The number of an identity, in the order of their first ranks.
 template <class Id>
-class Numbers {
- public:
-  Id of(std::uint64_t identity) {
-    const auto found = std::ranges::find(known_, identity);
-    const Id number(static_cast<std::size_t>(found - known_.begin()));
-    if (found == known_.end()) known_.push_back(identity);
-    return number;
-  }
-
- private:
-  std::vector<std::uint64_t> known_;
-};
+Id number_of(std::uint64_t identity, std::vector<std::uint64_t>& known) {
+  const auto found = std::ranges::find(known, identity);
+  const Id number(static_cast<std::size_t>(found - known.begin()));
+  if (found == known.end()) known.push_back(identity);
+  return number;
+}
 
 Wiring wiring_of(const std::vector<Identity>& identities) {
   Wiring wiring;
-  Numbers<HostId> hosts;
-  Numbers<NicId> nics;
-  for (const Identity& each : identities) wiring.add(hosts.of(each.machine), nics.of(each.nic));
+  std::vector<std::uint64_t> machines;
+  std::vector<std::uint64_t> nics;
+  for (const Identity& each : identities)
+    wiring.add(number_of<HostId>(each.machine, machines), number_of<NicId>(each.nic, nics));
   return wiring;
 }
 
@@ -275,7 +270,7 @@ class Joining {
     return mine;
   }
 
-  /// For ranks of other machines.
+  /// The address for ranks of other machines.
   [[nodiscard]] std::string own_address() const {
     if (const std::string known = bootstrap_.address(); !known.empty() && !net::is_loopback(known)) return known;
     const std::vector<std::string> addresses = net::own_addresses(environment_.network.interface);

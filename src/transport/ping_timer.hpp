@@ -1,4 +1,4 @@
-// How long a peer has left a question unanswered.
+// How long a peer has not answered a ping.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@ class PingTimer {
   using Clock = std::chrono::steady_clock;
   enum class Next { ask, wait, lost };
 
-  /// To be called now and then while the peer is waited for; says what to do. `ask` is followed by a ping.
+  /// Call it repeatedly while waiting for the peer; returns what to do. `ask`: send a ping.
   Next suspect(std::chrono::milliseconds limit) {
     const auto now = Clock::now();
     if (!asked_) {
@@ -20,15 +20,15 @@ class PingTimer {
       last_call_ = now;
       return Next::ask;
     }
-    // However long this process itself was stopped between two calls, it counts as at most this much silence, and never
-    // as the whole limit: after a stop of all ranks the answers need a moment too.
+    // A stop of this process between two calls counts as at most this much silence, and never as the whole limit: after
+    // a stop of all ranks the answers need a moment too.
     const Clock::duration most = std::min(std::chrono::milliseconds(1000), limit / 2);
     silent_ += std::min(most, now - last_call_);
     last_call_ = now;
     return silent_ >= limit ? Next::lost : Next::wait;
   }
 
-  /// The peer has answered, or shown in another way that it lives.
+  /// The peer has answered, or sent something else.
   void end() { asked_ = false; }
 
   [[nodiscard]] std::chrono::milliseconds length() const {

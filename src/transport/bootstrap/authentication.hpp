@@ -52,7 +52,7 @@ class Handshake {
   Handshake(std::string token, const Hello& participant, const Hello& coordinator);
 
   [[nodiscard]] Digest proof_of(Role role) const { return derive("proof", role); }
-  /// For the MACs of the frames that this role sends.
+  /// The key for the MACs of the frames that this role sends.
   [[nodiscard]] Digest frame_key_of(Role role) const { return derive("frames", role); }
 
  private:

@@ -35,7 +35,7 @@ void Connection::flush() {
     const ssize_t taken = ::send(socket_.get(), unsent_.data() + num_sent, unsent_.size() - num_sent, MSG_NOSIGNAL);
     if (taken < 0 && errno == EINTR) continue;
     if (taken < 0 && must_wait()) break;
-    // The other side is gone; receive() may still find a frame that tells why.
+    // The other side is gone; receive() may still find a frame with the reason.
     num_sent = taken < 0 ? unsent_.size() : num_sent + static_cast<std::size_t>(taken);
   }
   unsent_.erase(unsent_.begin(), unsent_.begin() + static_cast<std::ptrdiff_t>(num_sent));

@@ -20,7 +20,7 @@ class Connection {
   [[nodiscard]] bool is_lost() const { return is_lost_; }
   void hang_up() { is_lost_ = true; }
 
-  /// For wait_ready().
+  /// The entry for wait_ready().
   [[nodiscard]] pollfd awaited() const;
   void send(std::span<const std::byte> bytes);
   void flush();
@@ -81,7 +81,7 @@ class FrameConnection {
     Digest key;
     std::uint64_t num_frames = 0;
 
-    /// For the next frame.
+    /// The MAC of the next frame.
     Digest mac(Header header, std::span<const std::byte> body);
   };
 

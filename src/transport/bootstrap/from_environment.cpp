@@ -6,7 +6,6 @@
 #include <sstream>
 
 #include "core/fail.hpp"
-#include "core/hash.hpp"
 #include "transport/bootstrap/authentication.hpp"
 #include "transport/bootstrap/pmix_store.hpp"
 #include "transport/bootstrap/rendezvous.hpp"
@@ -93,7 +92,7 @@ Environment::Network complete(const Environment& environment) {
 void join_on_one_machine(RendezvousOptions& options, const Environment& environment) {
   const Environment::Launch& launch = *environment.launch;
   const std::string job = fmt::format("{}/{}/{}/{}", geteuid(), launch.convention, launch.job, options.number);
-  options.endpoint.address = fmt::format("@shunt/{:016x}", Hasher().add_all<char>(std::span<const char>(job)).value());
+  options.endpoint = on_one_machine(options.rank, options.size, job, options.limit).endpoint;
   options.token = job + "/" + environment.network.token;
 }
 

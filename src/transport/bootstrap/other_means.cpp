@@ -66,22 +66,6 @@ class Board {
   std::optional<Error> failure_;
 };
 
-class ThreadBootstrap final : public Bootstrap {
- public:
-  ThreadBootstrap(RankId rank, std::shared_ptr<Board> board) : rank_(rank), board_(std::move(board)) {}
-  ~ThreadBootstrap() override { board_->end(rank_); }
-
-  [[nodiscard]] RankId rank() const override { return rank_; }
-  [[nodiscard]] std::int32_t size() const override { return board_->size(); }
-  std::vector<Bytes> all_gather(std::span<const std::byte> mine, std::chrono::milliseconds limit) override {
-    return board_->exchange(rank_, mine, limit);
-  }
-
- private:
-  RankId rank_;
-  std::shared_ptr<Board> board_;
-};
-
 class CallbackBootstrap final : public Bootstrap {
  public:
   CallbackBootstrap(RankId rank, std::int32_t size, AllGather all_gather)
@@ -109,8 +93,14 @@ std::vector<std::unique_ptr<Bootstrap>> Bootstrap::threads(std::int32_t num_rank
   if (num_ranks < 1) fail(ErrorCode::invalid_argument, "can't join {} threads", num_ranks);
   const auto board = std::make_shared<Board>(num_ranks);
   std::vector<std::unique_ptr<Bootstrap>> ends;
-  for (std::int32_t rank = 0; rank < num_ranks; ++rank)
-    ends.push_back(std::make_unique<ThreadBootstrap>(RankId(rank), board));
+  for (std::int32_t r = 0; r < num_ranks; ++r) {
+    const RankId rank(r);
+    const std::shared_ptr<void> at_end(nullptr, [board, rank](void*) { board->end(rank); });
+    ends.push_back(callback(rank, num_ranks,
+                            [board, rank, at_end](std::span<const std::byte> mine, std::chrono::milliseconds limit) {
+                              return board->exchange(rank, mine, limit);
+                            }));
+  }
   return ends;
 }
 

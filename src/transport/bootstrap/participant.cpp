@@ -48,7 +48,7 @@ class Participant final : public Side {
     if (result_by_) result_by_ = Clock::now() + limit + kCoordinatorGrace;
     reconnect_by_.reset();
     for (auto pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
-      fail_if_coordinator_is_gone();
+      if (is_coordinator_gone()) fail_lost();
       try {
         if (!frames_) connect();
         return gather_once(mine);
@@ -68,9 +68,7 @@ class Participant final : public Side {
          options_.coordinator);
   }
 
-  void fail_if_coordinator_is_gone() const {
-    if (options_.is_gone && options_.is_gone(options_.coordinator)) fail_lost();
-  }
+  [[nodiscard]] bool is_coordinator_gone() const { return options_.is_gone && options_.is_gone(options_.coordinator); }
 
   void fail_if_too_late(const std::string& why) const {
     if (reconnect_by_ && Clock::now() >= std::min(*reconnect_by_, *result_by_)) fail_lost();
@@ -84,10 +82,12 @@ class Participant final : public Side {
   template <class Attempt>
   auto await(Connection& connection, Deadline deadline, Attempt attempt) const -> decltype(attempt()) {
     for (;;) {
+      // Before the attempt: the coordinator may leave the old world right after its last frame.
+      const bool is_gone = is_coordinator_gone();
       connection.flush();
       if (auto answer = attempt()) return answer;
       if (connection.is_lost()) throw ConnectionFailure("it closed the connection");
-      fail_if_coordinator_is_gone();
+      if (is_gone) fail_lost();
       pollfd entry = connection.awaited();
       const Deadline next = options_.is_gone ? std::min(deadline, Clock::now() + kLivenessInterval) : deadline;
       if (!wait_ready(std::span(&entry, 1), next) && next == deadline) return {};

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/fail.hpp"
+#include "core/hash.hpp"
 
 namespace shunt::bootstrap {
 namespace {
@@ -22,6 +23,18 @@ std::unique_ptr<Side> make_side(const RendezvousOptions& options, std::vector<De
 }
 
 }  // namespace
+
+RendezvousOptions on_one_machine(RankId rank, std::int32_t size, const std::string& job,
+                                 std::chrono::milliseconds limit) {
+  RendezvousOptions options;
+  options.rank = rank;
+  options.size = size;
+  // Not the token itself: any process can read the names of sockets.
+  options.endpoint.address = fmt::format("@shunt/{:016x}", Hasher().add_all<char>(std::span<const char>(job)).value());
+  options.token = job;
+  options.limit = limit;
+  return options;
+}
 
 net::Bytes encode(std::span<const Contribution> contributions) {
   net::Bytes bytes;

@@ -21,9 +21,13 @@ struct RendezvousOptions {
   std::uint32_t number = 0;
   std::chrono::milliseconds limit{0};  ///< for all ranks to connect
   RankId coordinator{0};
-  /// For survivors: true for ranks that are not waited for. Called repeatedly while waiting. None: all are waited for.
+  /// Survivors only: true for ranks that are not waited for. Called repeatedly while waiting. None: all are waited for.
   std::function<bool(RankId)> is_gone = nullptr;
 };
+
+/// For ranks of one machine: a local socket whose name follows from the job's. The job's name is the token.
+RendezvousOptions on_one_machine(RankId rank, std::int32_t size, const std::string& job,
+                                 std::chrono::milliseconds limit);
 
 /// One rank's bytes.
 struct Contribution {

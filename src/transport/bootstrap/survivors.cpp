@@ -20,7 +20,7 @@ bool is_gone(RankId self, const Losses& losses, RankId rank) {
   return rank != self && (rank == losses.named || losses.is_gone(rank));
 }
 
-/// The same on all survivors, unless they differ in who is left; then those that find no majority fail.
+/// The same on all survivors, unless they differ in which ranks are left; then those that find no majority fail.
 RankId choose_coordinator(const SurvivorContacts& contacts, const Losses& losses) {
   for (std::size_t r = 0; r < contacts.endpoints.size(); ++r)
     if (const RankId rank(r); rank != losses.named && !is_gone(contacts.rank, losses, rank)) return rank;

@@ -25,7 +25,7 @@ Losses losses_of(Transport& world);
 
 /// Collective over the survivors; blocks until all ranks that are not gone have joined, or the limit has passed. All of
 /// them get the same members. Throws Error(minority) where these are too few; other survivors may succeed then, or
-/// none. Throws Error(deadline) for a survivor that waits in vain for one that lives.
+/// none. Throws Error(deadline) for a survivor that waits for one that lives but does not join.
 std::unique_ptr<Rendezvous> join_survivors(const SurvivorContacts& contacts, const Losses& losses,
                                            std::chrono::milliseconds limit);
 

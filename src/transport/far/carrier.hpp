@@ -35,13 +35,13 @@ class Receiver {
   ~Receiver() = default;
 };
 
-/// One rank's end. One thread at a time may use it, except where a function says otherwise.
+/// One rank's end. One thread at a time may use it, except where a function is marked.
 class Carrier {
  public:
   /// Closes all connections at once.
   virtual ~Carrier() = default;
 
-  /// For the contacts of others.
+  /// What other ranks put into Contact::address.
   [[nodiscard]] virtual std::vector<std::byte> address() const = 0;
   /// Begins to connect to all of them; `wake` ends a sleep. The receiver has to outlive this object. Throws
   /// Error(system).

@@ -27,7 +27,7 @@ class LocalTransport : public Transport {
   /// Every rank's segment in rank order, all at least Control::bytes() large and zero at first.
   using Segments = std::shared_ptr<std::vector<Segment>>;
 
-  /// For ranks that are threads.
+  /// Segments of ranks that are threads.
   static Segments anonymous_segments(std::int32_t num_ranks);
 
   /// `names` are the ranks' numbers in messages and faults; empty: the same as here.

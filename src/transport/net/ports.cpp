@@ -47,7 +47,7 @@ std::vector<std::uint16_t> ports_of(std::string_view range) {
 Descriptor reserve_port(const std::string& range) {
   for (const std::uint16_t port : ports_of(range)) {
     Descriptor reserved = bind_to(port);
-    const int on = 1;  // not before it is bound: it could then share a port that somebody else has reserved
+    const int on = 1;  // not before it is bound: it could then share a port that another process has reserved
     if (reserved.valid() && setsockopt(reserved.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0) return reserved;
   }
   fail(ErrorCode::system, "all ports of {} are in use", range);

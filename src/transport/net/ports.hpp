@@ -15,14 +15,14 @@ namespace shunt::net {
 /// Throws Error(invalid_argument).
 std::vector<std::uint16_t> ports_of(std::string_view range);
 
-/// A socket at an unused port of such a range. As long as it is open the system gives the port to nobody, but a
-/// listener that reuses addresses can have it. Throws as ports_of, and Error(system) where all of it is in use.
+/// A socket at an unused port of such a range. As long as it is open the system gives the port to no other socket, but
+/// a listener that reuses addresses can have it. Throws as ports_of, and Error(system) where all of it is in use.
 Descriptor reserve_port(const std::string& range);
 
 [[nodiscard]] bool is_taken(std::uint16_t port);
 
 /// For a library that listens by itself and can't be handed a socket: calls listen(port), and again with another port
-/// if that threw because somebody took the port before it.
+/// if that threw because another process took the port before it.
 template <class Listen>
 void listen_at_free_port(const std::string& range, const Listen& listen) {
   constexpr int kAttempts = 20;

@@ -170,21 +170,27 @@ Descriptor try_to_listen(const Address& address, bool also_v4, int backlog) {
   return listener;
 }
 
-Address any_v6() {
-  sockaddr_in6 address{};
-  address.sin6_family = AF_INET6;
-  address.sin6_addr = in6addr_any;
-  return {reinterpret_cast<const sockaddr*>(&address), sizeof(address)};
-}
-
-Address any_v4() {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  return {reinterpret_cast<const sockaddr*>(&address), sizeof(address)};
-}
-
-[[noreturn]] void fail_to_find(const std::string& interface) {
-  fail(ErrorCode::invalid_argument, "can't listen at '{}': this machine has no such interface or address", interface);
+std::vector<Descriptor> listen_at(const Endpoint& endpoint, int backlog) {
+  std::vector<Descriptor> listeners;
+  bool is_taken = false;
+  const auto listen_on = [&](const Address& address, bool also_v4) {
+    Descriptor listener = try_to_listen(address.with_port(endpoint.port), also_v4, backlog);
+    is_taken = is_taken || (!listener.valid() && errno == EADDRINUSE);
+    if (listener.valid()) listeners.push_back(std::move(listener));
+    return !listeners.empty();
+  };
+  const auto any = [](const char* number) { return resolve(number, AI_NUMERICHOST).addresses.front(); };
+  if (endpoint.address.starts_with('@'))
+    listen_on(Address::local(endpoint.address.substr(1)), false);
+  else if (endpoint.interface.empty())
+    (void)(listen_on(any("::"), true) || is_taken || listen_on(any("0.0.0.0"), false));
+  else
+    for (const Address& address : addresses_of_interface(endpoint.interface)) listen_on(address, false);
+  if (is_taken) return {};
+  if (listeners.empty())
+    fail(ErrorCode::invalid_argument, "can't listen at '{}': this machine has no such interface or address",
+         endpoint.interface);
+  return listeners;
 }
 
 bool is_of_this_user(const Descriptor& socket) {
@@ -193,7 +199,7 @@ bool is_of_this_user(const Descriptor& socket) {
   return getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
 }
 
-/// The kernel may connect a socket to itself, while nobody listens at a port that it gives to clients.
+/// The kernel may connect a socket to itself, while no socket listens at a port that it gives to clients.
 bool is_connected_to_itself(const Descriptor& socket) {
   const auto own = end_of(socket.get(), getsockname);
   const auto other = end_of(socket.get(), getpeername);
@@ -240,25 +246,7 @@ std::string describe(const Endpoint& endpoint) {
 
 std::uint16_t port_of(int socket) { return end_of(socket, getsockname).value_or(Address()).port(); }
 
-std::vector<Descriptor> listen_at(const Endpoint& endpoint) {
-  std::vector<Descriptor> listeners;
-  bool is_taken = false;
-  const auto listen_on = [&](const Address& address, bool also_v4) {
-    Descriptor listener = try_to_listen(address.with_port(endpoint.port), also_v4, SOMAXCONN);
-    is_taken = is_taken || (!listener.valid() && errno == EADDRINUSE);
-    if (listener.valid()) listeners.push_back(std::move(listener));
-    return !listeners.empty();
-  };
-  if (endpoint.address.starts_with('@'))
-    listen_on(Address::local(endpoint.address.substr(1)), false);
-  else if (endpoint.interface.empty())
-    (void)(listen_on(any_v6(), true) || is_taken || listen_on(any_v4(), false));
-  else
-    for (const Address& address : addresses_of_interface(endpoint.interface)) listen_on(address, false);
-  if (is_taken) return {};
-  if (listeners.empty()) fail_to_find(endpoint.interface);
-  return listeners;
-}
+std::vector<Descriptor> listen_at(const Endpoint& endpoint) { return listen_at(endpoint, SOMAXCONN); }
 
 Accepted accept_from(const Descriptor& listener) {
   Descriptor socket(accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
@@ -283,19 +271,12 @@ std::string own_address(const Descriptor& socket) {
 }
 
 Listener open_listener(const std::string& interface, const std::string& port_range) {
-  std::vector<Address> addresses = {any_v6(), any_v4()};
-  if (!interface.empty()) addresses = addresses_of_interface(interface);
-  bool is_taken = false;
   for (const std::uint16_t port : ports_of(port_range)) {
-    for (const Address& address : addresses) {
-      Descriptor listener = try_to_listen(address.with_port(port), interface.empty(), kSmallBacklog);
-      is_taken = is_taken || (!listener.valid() && errno == EADDRINUSE);
-      if (!listener.valid()) continue;
-      const std::uint16_t taken = port_of(listener.get());
-      return {{interface.empty() ? "" : address.host(), taken, interface}, std::move(listener)};
-    }
+    std::vector<Descriptor> listeners = listen_at({.port = port, .interface = interface}, kSmallBacklog);
+    if (listeners.empty()) continue;
+    Descriptor& first = listeners.front();
+    return {{interface.empty() ? "" : own_address(first), port_of(first.get()), interface}, std::move(first)};
   }
-  if (!is_taken) fail_to_find(interface);
   fail(ErrorCode::system, "all ports of {} are in use", port_range);
 }
 

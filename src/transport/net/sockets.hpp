@@ -71,12 +71,12 @@ struct Connected {
 Connected connect_to(const Endpoint& endpoint, Deadline deadline);
 
 /// To an address given as a number, from one of this machine, or from any where it is empty. Once the socket can be
-/// written, why_not_connected() tells the outcome.
+/// written, why_not_connected() returns the outcome.
 Connected begin_to_connect(const Endpoint& endpoint, const std::string& from);
 /// Empty: it is connected.
 std::string why_not_connected(const Descriptor& socket);
 
-/// Outcome of an attempt that never blocks. `ended`: the other side has hung up; `lost`: errno tells why.
+/// Outcome of an attempt that never blocks. `ended`: the other side has hung up; `lost`: errno has the cause.
 enum class IoStatus { done, blocked, ended, lost };
 /// Never waits. `num_received`: how many of the bytes have arrived so far.
 IoStatus receive(int socket, std::span<std::byte> bytes, std::size_t& num_received);

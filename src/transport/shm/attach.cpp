@@ -66,7 +66,7 @@ class Attachment {
     return std::ranges::all_of(links_, [](const Link& link) { return link.step == Link::Step::done; });
   }
 
-  /// Takes the steps for which this rank waits for nobody; true where the system had no room.
+  /// Takes the steps that need no other rank; true where the system had no room.
   bool advance() {
     bool has_to_retry = false;
     for (Link& link : links_) {

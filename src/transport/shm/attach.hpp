@@ -30,9 +30,9 @@ struct AttachOptions {
 net::Listener open_near_listener();
 
 /// Collective over the ranks of one machine. Every pair shares one connection, on which they pass their segments, and
-/// whose end tells of the other's end. Only processes of the same user that know the session are accepted, and others
-/// delay no rank. Throws Error(deadline) that names the ranks that did not come, Error(peer_lost) for a rank that ended
-/// meanwhile, Error(system).
+/// whose end means the end of the other process. Only processes of the same user that know the session are accepted,
+/// and others delay no rank. Throws Error(deadline) that names the ranks that did not come, Error(peer_lost) for a rank
+/// that ended meanwhile, Error(system).
 std::shared_ptr<LocalTransport> attach(const AttachOptions& options, const net::Listener& listener);
 
 }  // namespace shunt::shm

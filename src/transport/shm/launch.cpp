@@ -188,7 +188,7 @@ std::vector<Failure> launch(std::int32_t num_ranks, const RankBody& body, std::c
       if (child.running() && child.is_stopped()) child.kill();
   }
 
-  // Ranks that are still joining would wait for the failed rank in vain, and no fault can reach them.
+  // Ranks that are still joining would wait for the failed rank, and no fault can reach them.
   for (Child& child : children)
     if (child.running() && !child.has_joined()) child.kill();
   const Deadline deadline = after_grace();

@@ -1,4 +1,4 @@
-#include "support/liar.hpp"
+#include "support/rogue_peer.hpp"
 
 #include <gtest/gtest.h>
 
@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "engine/world_impl.hpp"
+#include "support/eventually.hpp"
 #include "support/require.hpp"
 
 namespace shunt::test {
@@ -15,7 +16,7 @@ constexpr std::chrono::seconds kGuard{30};
 
 }
 
-void Liar::await(const std::function<bool()>& condition) {
+void RoguePeer::await(const std::function<bool()>& condition) {
   const auto guard = std::chrono::steady_clock::now() + kGuard;
   while (!condition()) {
     require(!end_.fault(), "there is no fault yet");
@@ -24,23 +25,23 @@ void Liar::await(const std::function<bool()>& condition) {
   }
 }
 
-void Liar::say(std::size_t bytes) {
-  await([&] { return end_.post(RankId(0), std::as_bytes(std::span(&about, 1)).first(bytes)) == Post::posted; });
+void RoguePeer::send_signal(std::size_t bytes) {
+  await([&] { return end_.post(RankId(0), std::as_bytes(std::span(&signal, 1)).first(bytes)) == Post::posted; });
 }
 
-void Liar::grant(std::uint64_t num_slices, std::uint64_t bytes_each) {
-  about.offset = num_slices;
-  about.bytes = bytes_each;
-  say();
+void RoguePeer::grant(std::uint64_t num_slices, std::uint64_t bytes_each) {
+  signal.offset = num_slices;
+  signal.bytes = bytes_each;
+  send_signal();
 }
 
-void Liar::send_slice(std::size_t bytes, std::uint32_t index, bool is_last) {
+void RoguePeer::send_slice(std::size_t bytes, std::uint32_t index, bool is_last) {
   std::optional<OutSlice> slice;
   await([&] { return (slice = end_.slices()->open(bytes)).has_value(); });
-  end_.slices()->post(RankId(0), std::move(*slice), bytes, {about.engine, about.sequence, index, is_last});
+  end_.slices()->post(RankId(0), std::move(*slice), bytes, {signal.engine, signal.sequence, index, is_last});
 }
 
-SignalRecord Liar::hear() {
+SignalRecord RoguePeer::receive_signal() {
   Message message;
   await([&] { return end_.poll(message); });
   SignalRecord record{};
@@ -48,27 +49,23 @@ SignalRecord Liar::hear() {
   return record;
 }
 
-InSlice Liar::await_slice() {
+InSlice RoguePeer::await_slice() {
   InSlice slice;
   await([&] { return end_.slices()->poll(slice); });
   return slice;
 }
 
-std::string error_against(const std::function<void(World&)>& honest, const std::function<void(Liar&)>& lie,
+std::string error_against(const std::function<void(World&)>& honest, const std::function<void(RoguePeer&)>& rogue,
                           Environment environment) {
   environment.ring_depth = 4;
   std::string text;
   const auto run = [&](World& world) {
     Transport& end = world.impl()->fabric->transport();
     if (world.rank() == RankId(1)) {
-      Liar liar(end);
-      lie(liar);
-      // It stays until it is found out.
-      const auto guard = std::chrono::steady_clock::now() + kGuard;
-      while (!end.fault()) {
-        require(std::chrono::steady_clock::now() < guard, "the lie is noticed");
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      }
+      RoguePeer peer(end);
+      rogue(peer);
+      // It stays until rank 0 has noticed.
+      require(eventually([&] { return end.fault().has_value(); }), "rank 0 notices");
       return;
     }
     try {
