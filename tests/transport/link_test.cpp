@@ -208,26 +208,19 @@ TEST_P(LinkThatSendsSlices, LetsMessagesOvertakeThem) {
   EXPECT_LT(peer_->num_received(RawPeer::Kind::slice), kNumSlices);
 }
 
-/// While it lives no thread can be started: there is no memory for so large a stack.
-class NoThreads {
- public:
-  NoThreads() {
-    pthread_getattr_default_np(&before_);
-    pthread_attr_t huge = before_;
-    pthread_attr_setstacksize(&huge, std::size_t{1} << 46);
-    require(pthread_setattr_default_np(&huge) == 0, "the stack size can be set");
-  }
-  ~NoThreads() { pthread_setattr_default_np(&before_); }
-  NoThreads(const NoThreads&) = delete;
-  NoThreads& operator=(const NoThreads&) = delete;
-
- private:
-  pthread_attr_t before_{};
-};
+/// Until the result ends, no thread can be started: there is no memory for so large a stack.
+std::shared_ptr<void> forbid_threads() {
+  pthread_attr_t before{};
+  pthread_getattr_default_np(&before);
+  pthread_attr_t huge = before;
+  pthread_attr_setstacksize(&huge, std::size_t{1} << 46);
+  require(pthread_setattr_default_np(&huge) == 0, "the stack size can be set");
+  return {nullptr, [before](void*) { pthread_setattr_default_np(&before); }};
+}
 
 TEST(Link, ThrowsWhereNoThreadCanBeStarted) {
   const RawPeer peer(far::Network::tcp);
-  const NoThreads no_threads;
+  const auto no_threads = forbid_threads();
   require_error([&] { const LinkEnd end(far::Network::tcp, peer.address(), 5000ms); }, ErrorCode::system,
                 "can't start the network thread of rank 0");
 }

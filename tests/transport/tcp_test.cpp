@@ -115,28 +115,21 @@ TEST_F(TcpListener, AcceptsAPeerAmongManySilentConnections) {
   expect_no_fault();
 }
 
-/// While it lives this process may open only so many more descriptors.
-class FewDescriptors {
- public:
-  explicit FewDescriptors(rlim_t num_more) {
-    getrlimit(RLIMIT_NOFILE, &before_);
-    const Descriptor next(dup(STDERR_FILENO));
-    const rlimit few{static_cast<rlim_t>(next.get()) + num_more, before_.rlim_max};
-    require(setrlimit(RLIMIT_NOFILE, &few) == 0, "the limit can be lowered");
-  }
-  ~FewDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
-  FewDescriptors(const FewDescriptors&) = delete;
-  FewDescriptors& operator=(const FewDescriptors&) = delete;
-
- private:
-  rlimit before_{};
-};
+/// Until the result ends, this process may open only that many more descriptors.
+std::shared_ptr<void> limit_descriptors(rlim_t num_more) {
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  const Descriptor next(dup(STDERR_FILENO));
+  const rlimit few{static_cast<rlim_t>(next.get()) + num_more, before.rlim_max};
+  require(setrlimit(RLIMIT_NOFILE, &few) == 0, "the limit can be lowered");
+  return {nullptr, [before](void*) { setrlimit(RLIMIT_NOFILE, &before); }};
+}
 
 TEST_F(TcpListener, AcceptsAPeerThoughConnectionsTakeAllDescriptors) {
   const auto messages = accept_for_messages();
   std::vector<Descriptor> sockets;  // of this process, too
   for (int i = 0; i < 40; ++i) sockets.emplace_back(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const FewDescriptors few(10);
+  const auto few = limit_descriptors(10);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);

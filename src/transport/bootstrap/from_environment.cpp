@@ -47,12 +47,6 @@ Published choose(const Environment::Network& network) {
           network.master_port != 0 ? network.master_port : net::port_of(port.get()), hex(draw_nonce())};
 }
 
-Published choose_and_publish(const Environment::Network& network) {
-  const Published chosen = choose(network);
-  require_backend<PmixStore>("pmix").publish(kKey, chosen.text());
-  return chosen;
-}
-
 Published read_published(const Environment& environment) {
   const auto text =
       require_backend<PmixStore>("pmix").read_from_rank_0(kKey, std::chrono::steady_clock::now() + environment.join);
@@ -80,8 +74,12 @@ Environment::Network complete(const Environment& environment) {
   Environment::Network network = environment.network;
   if (!network.master_address.empty() && network.master_port != 0 && !network.token.empty()) return network;
   expect_pmix(*environment.launch);
-  static const Published published =
-      environment.launch->rank == 0 ? choose_and_publish(network) : read_published(environment);
+  static const Published published = [&] {
+    if (environment.launch->rank != 0) return read_published(environment);
+    Published chosen = choose(network);
+    require_backend<PmixStore>("pmix").publish(kKey, chosen.text());
+    return chosen;
+  }();
   if (network.master_address.empty()) network.master_address = published.addresses;
   if (network.master_port == 0) network.master_port = published.port;
   if (network.token.empty()) network.token = published.token;
