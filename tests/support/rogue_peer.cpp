@@ -3,26 +3,19 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <thread>
 
 #include "engine/world_impl.hpp"
 #include "support/eventually.hpp"
 #include "support/require.hpp"
 
 namespace shunt::test {
-namespace {
-
-constexpr std::chrono::seconds kGuard{30};
-
-}
 
 void RoguePeer::await(const std::function<bool()>& condition) {
-  const auto guard = std::chrono::steady_clock::now() + kGuard;
-  while (!condition()) {
-    require(!end_.fault(), "there is no fault yet");
-    require(std::chrono::steady_clock::now() < guard, "rank 0 goes on");
-    std::this_thread::yield();
-  }
+  require(eventually([&] {
+            require(!end_.fault(), "there is no fault yet");
+            return condition();
+          }),
+          "rank 0 goes on");
 }
 
 void RoguePeer::send_signal(std::size_t bytes) {

@@ -119,16 +119,14 @@ bool Link::poll(Message& message) {
 
 void Link::suspect(RankId peer) {
   Peer& state = *peers_[peer.index()];
-  const std::lock_guard lock(state.mutex);
-  switch (state.ping_timer.suspect(options_.liveness)) {
-    case PingTimer::Next::ask: queue(make_packet(peer, Kind::ping)); break;
-    case PingTimer::Next::wait: break;
-    case PingTimer::Next::lost:
-      state.is_silent = true;
-      callbacks_.on_fault(ErrorCode::peer_lost, peer,
-                          fmt::format("rank {} has not answered rank {} for {} ms (stopped, or cut off?)", peer,
-                                      options_.rank, state.ping_timer.length().count()));
-  }
+  state.ping_timer.suspect(
+      options_.liveness, [&] { queue(make_packet(peer, Kind::ping)); },
+      [&](auto milliseconds) {
+        state.is_silent = true;
+        callbacks_.on_fault(ErrorCode::peer_lost, peer,
+                            fmt::format("rank {} has not answered rank {} for {} ms (stopped, or cut off?)", peer,
+                                        options_.rank, milliseconds));
+      });
 }
 
 bool Link::has_left(RankId peer) const {

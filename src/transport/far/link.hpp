@@ -85,7 +85,6 @@ class Link final : private SliceLink, private Receiver {
     std::atomic<std::int32_t> num_unread{0};  // messages to it
     std::int32_t num_polled = 0;              // messages from it, since the last `read`
     std::deque<Message> messages;             // from it; guarded by the link's mutex
-    std::mutex mutex;                         // guards ping_timer
     PingTimer ping_timer;
 
     [[nodiscard]] bool has_all_slices() const { return num_slices_from >= num_slices_until_left; }

@@ -53,10 +53,7 @@ bool Link::wants(const Header& header, std::size_t bytes) {
   Peer* const peer = peers_[static_cast<std::size_t>(header.from)].get();
   if (!peer || header.session != peer->session_here || peer->has_violated) return false;
   peer->has_sent = true;
-  {
-    const std::lock_guard lock(peer->mutex);
-    peer->ping_timer.end();
-  }
+  peer->ping_timer.end();
   if (header.kind != Kind::slice) {
     if (bytes > kMostSmallBytes) report_violation(*peer, fmt::format("{} bytes that are no slice", bytes));
     return bytes <= kMostSmallBytes;

@@ -3,7 +3,6 @@
 #include <sys/socket.h>
 
 #include <atomic>
-#include <mutex>
 #include <thread>
 
 #include "core/fail.hpp"
@@ -35,17 +34,15 @@ class Heartbeat final : public Liveness {
   }
 
   void suspect(RankId peer) override {
-    const std::lock_guard lock(mutex_);
     Peer& state = peers_[peer.index()];
-    switch (state.ping_timer.suspect(limit_)) {
-      case PingTimer::Next::ask: send_byte(state.socket, kPing); break;
-      case PingTimer::Next::wait: break;
-      case PingTimer::Next::lost:
-        state.is_gone = true;
-        transport_.report(ErrorCode::peer_lost, transport_.name(peer),
-                          fmt::format("rank {} has not answered for {} ms (stopped?)", transport_.name(peer),
-                                      state.ping_timer.length().count()));
-    }
+    state.ping_timer.suspect(
+        limit_, [&] { send_byte(state.socket, kPing); },
+        [&](auto milliseconds) {
+          state.is_gone = true;
+          transport_.report(
+              ErrorCode::peer_lost, transport_.name(peer),
+              fmt::format("rank {} has not answered for {} ms (stopped?)", transport_.name(peer), milliseconds));
+        });
   }
   [[nodiscard]] bool is_gone(RankId peer) const override { return peers_[peer.index()].is_gone; }
 
@@ -79,7 +76,6 @@ class Heartbeat final : public Liveness {
       return true;
     }
     if (bytes == 1) {
-      const std::lock_guard lock(mutex_);
       state.ping_timer.end();
       return true;
     }
@@ -93,7 +89,6 @@ class Heartbeat final : public Liveness {
 
   LocalTransport& transport_;
   std::chrono::milliseconds limit_;
-  std::mutex mutex_;  // guards peers_ except the sockets, which never change while the thread runs
   std::vector<Peer> peers_;
   Wake stop_;
   std::thread thread_;
