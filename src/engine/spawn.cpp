@@ -4,12 +4,10 @@
 #include <vector>
 
 #include "core/fail.hpp"
-#include "core/hash.hpp"
 #include "core/start_thread.hpp"
 #include "engine/world_impl.hpp"
 #include "shunt/world.hpp"
 #include "transport/bootstrap/rendezvous.hpp"
-#include "transport/inproc/islands.hpp"
 #include "transport/inproc/join.hpp"
 #include "transport/shm/launch.hpp"
 
@@ -94,14 +92,7 @@ shm::Failure describe(RankId rank, const RankRun& run) {
 }
 
 Joined join_processes(RankId rank, const std::string& job, const Topology& topology, const Environment& environment) {
-  bootstrap::RendezvousOptions options;
-  options.rank = rank;
-  options.size = topology.num_ranks();
-  // A hash, as names of sockets are public and the token is not.
-  options.endpoint.address = fmt::format("@shunt/{:016x}", Hasher().add_all<char>(std::span<const char>(job)).value());
-  options.token = job;
-  options.limit = environment.join;
-  bootstrap::Rendezvous bootstrap(options);
+  bootstrap::Rendezvous bootstrap(bootstrap::on_one_machine(rank, topology.num_ranks(), job, environment.join));
   return join(bootstrap, environment, topology);
 }
 

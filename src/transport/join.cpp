@@ -12,7 +12,6 @@
 #include "core/process_id.hpp"
 #include "core/wiring.hpp"
 #include "transport/bootstrap/authentication.hpp"
-#include "transport/bootstrap/survivors.hpp"
 #include "transport/far/link.hpp"
 #include "transport/far/make_carrier.hpp"
 #include "transport/hybrid/hybrid_transport.hpp"
@@ -25,17 +24,17 @@ namespace {
 using net::Bytes;
 using Clock = std::chrono::steady_clock;
 
-// The others may find out at the last moment what went wrong.
-constexpr std::chrono::milliseconds kPatience{2000};
+// Beyond a step's deadline, so that an error of its last moment still reaches all ranks.
+constexpr std::chrono::milliseconds kGrace{2000};
 
 std::chrono::milliseconds until(Clock::time_point deadline) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::max(deadline - Clock::now(), Clock::duration(0)));
 }
 
-/// Errors that may follow from what happened to another rank explain less than others.
-int suspicion(ErrorCode code) { return code == ErrorCode::peer_lost ? 2 : code == ErrorCode::deadline ? 1 : 0; }
+/// Errors that another rank's error may have caused come last.
+int order_of(ErrorCode code) { return code == ErrorCode::peer_lost ? 2 : code == ErrorCode::deadline ? 1 : 0; }
 
-/// What make() returns on each rank, by rank. Where it throws, all ranks throw the error that explains the others.
+/// make()'s result on each rank, by rank. Where it throws on a rank, all ranks throw the error that caused the others.
 template <class Make>
 std::vector<Bytes> gather(Bootstrap& bootstrap, Clock::time_point deadline, Make make) {
   constexpr std::uint8_t kMade = 0xff;
@@ -43,41 +42,36 @@ std::vector<Bytes> gather(Bootstrap& bootstrap, Clock::time_point deadline, Make
   Bytes mine;
   const auto contribute_error = [&](ErrorCode code, std::string text) {
     if (!text.starts_with("rank ")) text = fmt::format("rank {} on {}: {}", bootstrap.rank(), host_name(), text);
-    mine.clear();
-    net::append(mine, static_cast<std::uint8_t>(code));
-    net::append(mine, net::bytes_of(std::string_view(text).substr(0, kMostText)));
+    mine = net::pack(static_cast<std::uint8_t>(code), net::bytes_of(std::string_view(text).substr(0, kMostText)));
   };
   try {
-    net::append(mine, kMade);
-    net::append(mine, std::span<const std::byte>(make()));
+    mine = net::pack(kMade, make());
   } catch (const Error& error) {
     contribute_error(error.code(), error.what());
   } catch (const std::exception& error) {
     contribute_error(ErrorCode::system, error.what());
   }
-  std::vector<Bytes> all = bootstrap.all_gather(mine, until(deadline) + kPatience);
+  std::vector<Bytes> all = bootstrap.all_gather(mine, until(deadline) + kGrace);
   if (all.size() != static_cast<std::size_t>(bootstrap.size()))
     fail(ErrorCode::mismatch, "rank {}: the bootstrap gathered the bytes of {} ranks, not of {}", bootstrap.rank(),
          all.size(), bootstrap.size());
   std::optional<Error> root;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    net::ByteReader reader(all[rank]);
-    const auto code = reader.take<std::uint8_t>();
-    const auto rest = reader.take_rest();
-    if (!reader.ok() || (code != kMade && code > static_cast<std::uint8_t>(ErrorCode::internal)))
+    std::uint8_t code = 0;
+    Bytes rest;
+    if (!net::unpack(all[rank], code, rest) || (code != kMade && code > static_cast<std::uint8_t>(ErrorCode::internal)))
       fail(ErrorCode::mismatch, "rank {} joins with bytes that make no sense: it is another build of shunt", rank);
     if (code != kMade) {
-      const Error told(static_cast<ErrorCode>(code),
-                       std::string(reinterpret_cast<const char*>(rest.data()), rest.size()));
-      if (!root || suspicion(told.code()) < suspicion(root->code())) root = told;
+      const Error error(static_cast<ErrorCode>(code), net::text_of(rest));
+      if (!root || order_of(error.code()) < order_of(root->code())) root = error;
     }
-    all[rank] = {rest.begin(), rest.end()};
+    all[rank] = std::move(rest);
   }
   if (root) throw *root;
   return all;
 }
 
-/// Equal for ranks that can share memory: one running system, and one network, as sockets pass the memory on.
+/// Equal for ranks that can share memory: one running system and, as sockets pass the memory on, one network.
 std::uint64_t machine_identity() {
   std::string boot;
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
@@ -98,100 +92,58 @@ std::uint64_t process_identity() {
   return Hasher().add(drawn).add(process.name_space).add(static_cast<std::uint64_t>(process.number)).value();
 }
 
-void append_text(Bytes& bytes, std::string_view text) {
-  net::append(bytes, static_cast<std::uint32_t>(text.size()));
-  net::append(bytes, net::bytes_of(text));
-}
-
-std::string take_text(net::ByteReader& reader) {
-  const auto text = reader.take(reader.take<std::uint32_t>());
-  return {reinterpret_cast<const char*>(text.data()), text.size()};
-}
-
-/// Who a rank is.
+/// What identifies a rank.
 struct Identity {
   std::string build;
   std::string host;  // its name, for messages
   std::uint64_t machine = 0;
   std::uint64_t process = 0;
   std::uint64_t nic = 0;
+  std::uint64_t nodes = 0;  // the hash of a given topology, 0 for none
   far::Network network{};
-  std::uint64_t nodes = 0;         // the hash of a topology that was given, 0 for none
   std::int32_t virtual_nodes = 1;  // without one, on one machine
   bootstrap::Nonce nonce{};
 
   [[nodiscard]] Bytes bytes() const {
-    Bytes all;
-    append_text(all, build);
-    append_text(all, host);
-    for (const std::uint64_t number : {machine, process, nic, nodes}) net::append(all, number);
-    net::append(all, static_cast<std::uint8_t>(network));
-    net::append(all, virtual_nodes);
-    net::append(all, nonce);
-    return all;
+    return net::pack(build, host, machine, process, nic, nodes, network, virtual_nodes, nonce);
   }
-  static Identity read(const Bytes& bytes) {
-    net::ByteReader reader(bytes);
-    Identity identity;
-    identity.build = take_text(reader);
-    identity.host = take_text(reader);
-    for (std::uint64_t* number : {&identity.machine, &identity.process, &identity.nic, &identity.nodes})
-      *number = reader.take<std::uint64_t>();
-    identity.network = static_cast<far::Network>(reader.take<std::uint8_t>());
-    identity.virtual_nodes = reader.take<std::int32_t>();
-    identity.nonce = reader.take<bootstrap::Nonce>();
-    return identity;  // of another build it may make no sense
+  /// Another build's may make no sense.
+  explicit Identity(const Bytes& bytes) {
+    (void)net::unpack(bytes, build, host, machine, process, nic, nodes, network, virtual_nodes, nonce);
   }
+  Identity() = default;
 };
 
 /// Where a rank can be reached.
 struct Contacts {
-  std::string near;         // the name of the socket for ranks of its machine
-  std::string address;      // for those of others
-  Bytes carrier;            // what its carrier says of itself
+  std::string near;         // by ranks of its machine
+  std::string address;      // by ranks of other machines
   net::Endpoint survivors;  // where it listens after a fault
+  Bytes carrier;            // its carrier's address
 
-  [[nodiscard]] Bytes bytes() const {
-    Bytes all;
-    append_text(all, near);
-    append_text(all, address);
-    net::append(all, survivors);
-    net::append(all, carrier);
-    return all;
+  [[nodiscard]] Bytes bytes() const { return net::pack(near, address, survivors.port, survivors.address, carrier); }
+  Contacts(const Bytes& bytes, RankId rank) {
+    if (!net::unpack(bytes, near, address, survivors.port, survivors.address, carrier))
+      fail(ErrorCode::mismatch, "rank {} says in {} bytes where it can be reached", rank, bytes.size());
   }
-  static Contacts read(const Bytes& bytes, RankId rank) {
-    net::ByteReader reader(bytes);
-    Contacts contacts;
-    contacts.near = take_text(reader);
-    contacts.address = take_text(reader);
-    contacts.survivors = net::take_endpoint(reader);
-    const auto carrier = reader.take_rest();
-    contacts.carrier.assign(carrier.begin(), carrier.end());
-    if (!reader.ok()) fail(ErrorCode::mismatch, "rank {} says in {} bytes where it can be reached", rank, bytes.size());
-    return contacts;
-  }
+  Contacts() = default;
 };
 
-/// Numbers what is the same, by its first rank.
+/// The number of an identity, in the order of their first ranks.
 template <class Id>
-class Numbers {
- public:
-  Id of(std::uint64_t identity) {
-    const auto found = std::ranges::find(known_, identity);
-    const Id number(static_cast<std::size_t>(found - known_.begin()));
-    if (found == known_.end()) known_.push_back(identity);
-    return number;
-  }
-
- private:
-  std::vector<std::uint64_t> known_;
-};
+Id number_of(std::uint64_t identity, std::vector<std::uint64_t>& known) {
+  const auto found = std::ranges::find(known, identity);
+  const Id number(static_cast<std::size_t>(found - known.begin()));
+  if (found == known.end()) known.push_back(identity);
+  return number;
+}
 
 Wiring wiring_of(const std::vector<Identity>& identities) {
   Wiring wiring;
-  Numbers<HostId> hosts;
-  Numbers<NicId> nics;
-  for (const Identity& each : identities) wiring.add(hosts.of(each.machine), nics.of(each.nic));
+  std::vector<std::uint64_t> machines;
+  std::vector<std::uint64_t> nics;
+  for (const Identity& each : identities)
+    wiring.add(number_of<HostId>(each.machine, machines), number_of<NicId>(each.nic, nics));
   return wiring;
 }
 
@@ -223,7 +175,7 @@ void expect_nodes_within_machines(const Topology& topology, const Wiring& wiring
   }
 }
 
-/// All ranks come to the same one.
+/// The same on all ranks.
 Topology agree_on_nodes(const std::optional<Topology>& given, const Wiring& wiring,
                         const std::vector<Identity>& identities) {
   const bool is_one_machine = wiring.is_one_host();
@@ -245,25 +197,6 @@ Topology agree_on_nodes(const std::optional<Topology>& given, const Wiring& wiri
   return Topology::from_nodes(std::move(nodes));
 }
 
-class KeptContacts final : public Rebuilder {
- public:
-  KeptContacts(const Environment& environment, bootstrap::SurvivorContacts contacts)
-      : environment_(environment), contacts_(std::move(contacts)) {}
-
-  Rebuilt rebuild(Transport& old, const Topology& topology) override {
-    const auto survivors = join_survivors(contacts_, bootstrap::losses_of(old), environment_.join);
-    Rebuilt rebuilt{join(*survivors, environment_, topology.subset(survivors->members())), survivors->members()};
-    // Until the new world stands, another loss makes survivors join again.
-    contacts_.own = {};
-    old.leave();
-    return rebuilt;
-  }
-
- private:
-  Environment environment_;
-  bootstrap::SurvivorContacts contacts_;
-};
-
 /// One rank that joins a world, step by step.
 class Joining {
  public:
@@ -278,7 +211,7 @@ class Joining {
 
   Joined run() {
     for (const Bytes& bytes : gather(bootstrap_, deadline_, [&] { return identify().bytes(); }))
-      identities_.push_back(Identity::read(bytes));
+      identities_.emplace_back(bytes);
     expect_one_build(identities_);
     wiring_ = wiring_of(identities_);
     Topology topology = agree_on_nodes(given_nodes_, wiring_, identities_);
@@ -289,15 +222,14 @@ class Joining {
 
     deadline_ = Clock::now() + environment_.join;
     const auto contacts = gather(bootstrap_, deadline_, [&] { return open_for_others().bytes(); });
-    for (std::size_t rank = 0; rank < contacts.size(); ++rank)
-      contacts_.push_back(Contacts::read(contacts[rank], RankId(rank)));
+    for (std::size_t rank = 0; rank < contacts.size(); ++rank) contacts_.emplace_back(contacts[rank], RankId(rank));
 
     std::shared_ptr<Transport> transport;
     (void)gather(bootstrap_, deadline_, [&] {
       try {
         transport = connect();
       } catch (...) {
-        // Others that wait for this rank find out at once.
+        // Closes connections, so that ranks which wait for this one fail at once.
         near_.reset();
         carrier_.reset();
         throw;
@@ -337,7 +269,7 @@ class Joining {
     return mine;
   }
 
-  /// For ranks of other machines.
+  /// The address for ranks of other machines.
   [[nodiscard]] std::string own_address() const {
     if (const std::string known = bootstrap_.address(); !known.empty() && !net::is_loopback(known)) return known;
     const std::vector<std::string> addresses = net::own_addresses(environment_.network.interface);
@@ -346,14 +278,14 @@ class Joining {
 
   Contacts open_for_others() {
     Contacts mine;
-    if (has_other_processes()) mine.near = near_.emplace().name();
+    if (has_other_processes()) mine.near = near_.emplace(shm::open_near_listener()).endpoint.address;
     if (has_far()) {
       mine.address = own_address();
       carrier_ = far::make_carrier(choose_network(carrier_options_), carrier_options_);
       mine.carrier = carrier_->address();
       survivors_ = net::open_listener(environment_.network.interface, environment_.network.port_range);
     } else if (near_) {
-      survivors_ = net::open_local_listener(near_->name() + "/survivors");
+      survivors_ = net::open_local_listener(mine.near + "/survivors");
     }
     mine.survivors = survivors_.endpoint;
     if (mine.survivors.address.empty()) mine.survivors.address = mine.address;
@@ -381,13 +313,9 @@ class Joining {
       if (const RankId rank(r); !is_near(r))
         options.contacts.push_back({rank, std::move(contacts_[r].carrier), contacts_[r].address,
                                     key_->session(self_, rank), key_->session(rank, self_)});
-    far::Link* link = nullptr;
-    auto transport = std::make_shared<HybridTransport>(self_, wiring_, local, [&](FarLink::Listener listener) {
-      auto made = std::make_unique<far::Link>(std::move(carrier_), std::move(options), std::move(listener));
-      link = made.get();
-      return made;
-    });
-    link->greet_all(until(deadline_), [&] { return local->fault(); });
+    auto transport =
+        std::make_shared<HybridTransport>(wiring_, std::move(local), std::move(carrier_), std::move(options));
+    transport->connect_all(until(deadline_));
     return transport;
   }
 
@@ -396,7 +324,7 @@ class Joining {
     bootstrap::SurvivorContacts kept{
         .rank = self_, .own = std::move(survivors_), .endpoints = {}, .token = key_->token()};
     for (const Contacts& each : contacts_) kept.endpoints.push_back(each.survivors);
-    return std::make_unique<KeptContacts>(environment_, std::move(kept));
+    return std::make_unique<Rebuilder>(environment_, std::move(kept));
   }
 
   Bootstrap& bootstrap_;
@@ -408,8 +336,8 @@ class Joining {
   std::vector<Identity> identities_;  // by rank
   Wiring wiring_;
   std::optional<bootstrap::WorldKey> key_;
-  std::optional<shm::AttachListener> near_;  // none where no other process is near
-  std::unique_ptr<far::Carrier> carrier_;    // none where no rank is far
+  std::optional<net::Listener> near_;      // none where no other process is near
+  std::unique_ptr<far::Carrier> carrier_;  // none where no rank is far
   net::Listener survivors_;
   std::vector<Contacts> contacts_;  // by rank
 };
@@ -430,6 +358,15 @@ Topology declared_nodes(const Environment& environment, std::int32_t num_ranks) 
     fail(ErrorCode::invalid_argument, "{}: nodes: {} ranks, but the world has {}", environment.topology_file,
          topology.num_ranks(), num_ranks);
   return topology;
+}
+
+Rebuilder::Rebuilt Rebuilder::rebuild(Transport& old, const Topology& topology) {
+  const auto survivors = join_survivors(contacts_, bootstrap::losses_of(old), environment_.join);
+  Rebuilt rebuilt{join(*survivors, environment_, topology.subset(survivors->members())), survivors->members()};
+  // Not before: while the new world is incomplete, another loss makes survivors join again.
+  contacts_.own = {};
+  old.leave();
+  return rebuilt;
 }
 
 Joined join(Bootstrap& bootstrap, const Environment& environment, const std::optional<Topology>& topology) {

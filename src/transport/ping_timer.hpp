@@ -1,41 +1,45 @@
-// How long a peer has left a question unanswered.
+// How long a peer has not answered a ping.
 #pragma once
 
 #include <algorithm>
 #include <chrono>
+#include <mutex>
 
 namespace shunt {
 
+/// Any thread.
 class PingTimer {
  public:
-  using Clock = std::chrono::steady_clock;
-  enum class Next { ask, wait, lost };
-
-  /// To be called now and then while the peer is waited for; says what to do. `ask` is followed by a ping.
-  Next suspect(std::chrono::milliseconds limit) {
+  /// Call it repeatedly while waiting for the peer. Calls send_ping() at first, and on_lost(milliseconds without an
+  /// answer) once the limit has passed.
+  template <class SendPing, class OnLost>
+  void suspect(std::chrono::milliseconds limit, SendPing send_ping, OnLost on_lost) {
+    const std::lock_guard lock(mutex_);
     const auto now = Clock::now();
     if (!asked_) {
       asked_ = true;
       silent_ = Clock::duration::zero();
       last_call_ = now;
-      return Next::ask;
+      return send_ping();
     }
-    // However long this process itself was stopped between two calls, it counts as at most this much silence, and never
-    // as the whole limit: after a stop of all ranks the answers need a moment too.
+    // A stop of this process between two calls counts as at most this much silence, and never as the whole limit: after
+    // a stop of all ranks the answers need a moment too.
     const Clock::duration most = std::min(std::chrono::milliseconds(1000), limit / 2);
     silent_ += std::min(most, now - last_call_);
     last_call_ = now;
-    return silent_ >= limit ? Next::lost : Next::wait;
+    if (silent_ >= limit) on_lost(std::chrono::duration_cast<std::chrono::milliseconds>(silent_).count());
   }
 
-  /// The peer has answered, or shown in another way that it lives.
-  void end() { asked_ = false; }
-
-  [[nodiscard]] std::chrono::milliseconds length() const {
-    return std::chrono::duration_cast<std::chrono::milliseconds>(silent_);
+  /// The peer has answered, or sent something else.
+  void end() {
+    const std::lock_guard lock(mutex_);
+    asked_ = false;
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
+
+  std::mutex mutex_;  // guards what follows
   bool asked_ = false;
   Clock::time_point last_call_;
   Clock::duration silent_{0};

@@ -1,4 +1,4 @@
-// Buffers for slices on their way, a bounded number at a time.
+// Buffers for slices that are being sent, a bounded number at a time.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@ namespace shunt {
 
 class SliceBuffers {
  public:
-  /// `on_free` is called when there is room again, on the thread that frees a buffer, maybe after this object's end.
+  /// `on_free` is called when a buffer is freed, on the thread that frees it, maybe after this object's end.
   SliceBuffers(std::int32_t most_open, std::function<void()> on_free)
       : most_open_(most_open), shared_(std::make_shared<Shared>(std::move(on_free))) {}
 

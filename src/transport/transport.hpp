@@ -1,5 +1,6 @@
-// What the engine asks of a transport, in three capabilities: *memory* (near peers address each other's blocks),
-// *message* (small records with back-pressure) and *slice* (runs of bytes to far peers), plus waiting and faults.
+// The contract between the engine and a transport, in three capabilities: *memory* (near peers address each other's
+// blocks), *message* (small records with back-pressure) and *slice* (runs of bytes to far peers), plus waiting and
+// faults.
 //
 // One Transport object is one rank's end. The backends live in folders of their own with equal file names; `inproc` and
 // `shm` share the protocol in local/.
@@ -41,11 +42,11 @@ struct Message {
   alignas(8) std::array<std::byte, kMaxMessageBytes> data{};
 };
 
-/// Why a world is poisoned. The first fault wins; every rank of a host reads the same one.
+/// Why a world is poisoned. The first fault wins; every rank of a machine reads the same one.
 struct Fault {
   ErrorCode code;
   RankId culprit;
-  RankId reporter;  ///< on this host: who found out, or heard of it from another host
+  RankId reporter;  ///< on this machine: the first to report it, by itself or after a far rank
   std::string text;
 };
 
@@ -56,9 +57,9 @@ class Transport {
   [[nodiscard]] virtual RankId rank() const = 0;
   [[nodiscard]] virtual std::int32_t size() const = 0;
 
-  /// Ranks of one host are near: they address each other's memory. Equal on all ranks.
+  /// Ranks of one machine are near: they address each other's memory. Equal on all ranks.
   [[nodiscard]] virtual HostId host(RankId rank) const = 0;
-  /// By which a rank reaches far peers. Equal on all ranks.
+  /// The interface by which a rank reaches far peers. Equal on all ranks.
   [[nodiscard]] virtual NicId nic(RankId rank) const = 0;
   /// How to reach far peers; none where all are near.
   [[nodiscard]] virtual SliceLink* slices() = 0;
@@ -67,7 +68,7 @@ class Transport {
 
   /// Throws Error(system) when the machine has no more memory.
   virtual Block allocate(std::size_t bytes) = 0;
-  /// Where this rank's peers find [data, data + bytes); nothing if that is not memory of allocate().
+  /// The offset of [data, data + bytes) for peers; none if that is not memory of allocate().
   [[nodiscard]] virtual std::optional<std::uint64_t> offset_of(const std::byte* data, std::size_t bytes) const = 0;
   /// A near peer's block in this rank's address space. The offset comes from a peer and is checked: throws
   /// PeerError.
@@ -80,8 +81,8 @@ class Transport {
 
   // Messages. Between two ranks they arrive in order. One thread at a time may post, and one may poll.
 
-  /// At most kMaxMessageBytes. What this thread wrote before, into peers' blocks too, is visible to whoever polls the
-  /// message. Never blocks.
+  /// At most kMaxMessageBytes. What this thread wrote before, into peers' blocks too, is visible to a rank that has
+  /// polled the message. Never blocks.
   virtual Post post(RankId peer, std::span<const std::byte> message) = 0;
   /// False when nothing has arrived.
   virtual bool poll(Message& message) = 0;
@@ -100,15 +101,15 @@ class Transport {
   /// Poisons the world for all ranks, unless it is already. A later report is ignored.
   virtual void report(ErrorCode code, RankId culprit, const std::string& text) = 0;
   [[nodiscard]] virtual std::optional<Fault> fault() const = 0;
-  /// To be called now and then while waiting for `peer`: asks it for a sign of life, and reports it lost when it has
-  /// not answered for the liveness limit.
+  /// Call it repeatedly while waiting for `peer`: pings it, and reports it lost when it has not answered for the
+  /// liveness limit.
   virtual void suspect(RankId peer) = 0;
   /// True once the peer has left in good order and will send nothing more.
   [[nodiscard]] virtual bool has_left(RankId peer) const = 0;
   /// True once nothing can come from the peer any more: it has left, its process has ended, its connection is broken,
   /// or it has not answered suspect() for the liveness limit. Also after a fault.
   [[nodiscard]] virtual bool is_gone(RankId peer) const = 0;
-  /// Tells the peers that this rank needs nothing more. Blocks stay valid. Idempotent.
+  /// Signals the peers that this rank needs nothing more. Blocks stay valid. Idempotent.
   virtual void leave() = 0;
 };
 

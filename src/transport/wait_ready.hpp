@@ -16,4 +16,19 @@ using Deadline = std::chrono::steady_clock::time_point;
 /// passed.
 bool wait_ready(std::span<pollfd> entries, Deadline deadline);
 
+/// Ends another thread's wait for descriptors, one of which is fd().
+class Wake {
+ public:
+  /// Throws Error(system).
+  Wake();
+
+  [[nodiscard]] int fd() const { return event_.get(); }
+  /// Makes fd() readable until clear().
+  void ring() const;
+  void clear() const;
+
+ private:
+  Descriptor event_;
+};
+
 }  // namespace shunt

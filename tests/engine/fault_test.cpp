@@ -11,7 +11,7 @@
 #include "engine/small_shuffle.hpp"
 #include "support/require.hpp"
 #include "support/require_error.hpp"
-#include "support/survivors.hpp"
+#include "support/spawn_recorder.hpp"
 
 namespace shunt::test {
 namespace {
@@ -141,7 +141,7 @@ INSTANTIATE_TEST_SUITE_P(At, FaultOfProcesses, ::testing::Values(kHostProcesses,
 // Others may still write into its memory.
 TEST_P(FaultOfProcesses, OneThatDiesIsNamedAndLeavesMemoryUsable) {
   constexpr RankId kCulprit(1);
-  Survivors survivors;
+  SpawnRecorder survivors;
   const SpawnEnd end = survivors.spawn(
       3,
       [&](World& world) {
@@ -159,7 +159,7 @@ TEST_P(FaultOfProcesses, OneThatDiesIsNamedAndLeavesMemoryUsable) {
       },
       hasty());
   EXPECT_TRUE(end.threw);
-  survivors.expect_all_were_told(kCulprit, ErrorCode::peer_lost, {"ended"});
+  survivors.expect_all_received(kCulprit, ErrorCode::peer_lost, {"ended"});
 }
 
 /// On devices of one node what fails is one engine.

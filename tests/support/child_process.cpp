@@ -9,8 +9,8 @@
 #include <array>
 #include <cstdio>
 #include <cstring>
-#include <thread>
-#include <utility>
+
+#include "support/eventually.hpp"
 
 namespace shunt::test {
 namespace {
@@ -46,22 +46,17 @@ struct Report {
 ChildProcess::ChildProcess(const std::function<void()>& body) {
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) throw std::runtime_error("no pipe");
+  pipe_ = Descriptor(ends[0]);
+  const Descriptor writable(ends[1]);
   std::fflush(nullptr);  // else buffered output would be printed by both
   pid_ = fork();
-  if (pid_ == 0) run(body, ends[1]);
-  close(ends[1]);
-  pipe_ = ends[0];
+  if (pid_ == 0) run(body, writable.get());
 }
 
-ChildProcess::ChildProcess(ChildProcess&& other) noexcept
-    : pid_(std::exchange(other.pid_, -1)), pipe_(std::exchange(other.pipe_, -1)) {}
-
 ChildProcess::~ChildProcess() {
-  if (pid_ > 0) {
-    kill(SIGKILL);
-    waitpid(pid_, nullptr, 0);
-  }
-  if (pipe_ >= 0) close(pipe_);
+  if (pid_ <= 0) return;
+  kill(SIGKILL);
+  waitpid(pid_, nullptr, 0);
 }
 
 void ChildProcess::kill(int signal) const { ::kill(pid_, signal); }
@@ -72,21 +67,26 @@ void ChildProcess::stop() const {
 }
 
 std::optional<ChildEnd> ChildProcess::wait(std::chrono::seconds limit) {
-  const auto deadline = std::chrono::steady_clock::now() + limit;
   int status = 0;
-  while (waitpid(pid_, &status, WNOHANG) == 0) {
-    if (std::chrono::steady_clock::now() > deadline) return std::nullopt;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
+  if (!eventually([&] { return waitpid(pid_, &status, WNOHANG) != 0; }, limit)) return std::nullopt;
   pid_ = -1;
   Report report;
-  const bool reported = read(pipe_, &report, sizeof(report)) == static_cast<ssize_t>(sizeof(report));
-  ChildEnd end;
-  end.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-  end.returned = reported && report.returned;
-  end.code = report.code;
-  end.error = report.text.data();
-  return end;
+  const bool reported = read(pipe_.get(), &report, sizeof(report)) == static_cast<ssize_t>(sizeof(report));
+  return ChildEnd{WIFSIGNALED(status) ? WTERMSIG(status) : 0, reported && report.returned, report.code,
+                  report.text.data()};
+}
+
+void expect_returned(ChildProcess& child, std::chrono::seconds limit) {
+  const auto end = child.wait(limit);
+  ASSERT_TRUE(end) << "hangs";
+  EXPECT_TRUE(end->returned) << end->error;
+}
+
+void expect_error(ChildProcess& child, ErrorCode code, const std::string& words) {
+  const auto end = child.wait(std::chrono::seconds(40));
+  ASSERT_TRUE(end) << "hangs";
+  EXPECT_EQ(to_string(end->code), to_string(code)) << end->error;
+  EXPECT_NE(end->error.find(words), std::string::npos) << end->error;
 }
 
 }  // namespace shunt::test

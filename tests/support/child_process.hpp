@@ -9,12 +9,14 @@
 #include <new>
 #include <optional>
 #include <string>
+#include <utility>
 
+#include "core/descriptor.hpp"
 #include "shunt/error.hpp"
 
 namespace shunt::test {
 
-/// How a child ended; `error` and `code` say what its body threw.
+/// How a child ended; `error` and `code` are what its body threw.
 struct ChildEnd {
   int signal = 0;
   bool returned = false;
@@ -25,22 +27,26 @@ struct ChildEnd {
 class ChildProcess {
  public:
   explicit ChildProcess(const std::function<void()>& body);
-  ChildProcess(ChildProcess&& other) noexcept;
+  ChildProcess(ChildProcess&& other) noexcept : pid_(std::exchange(other.pid_, -1)), pipe_(std::move(other.pipe_)) {}
   ChildProcess& operator=(ChildProcess&&) = delete;
-  /// Kills and reaps what still runs.
+  /// Kills and reaps a child that still runs.
   ~ChildProcess();
 
   [[nodiscard]] pid_t pid() const { return pid_; }
   void kill(int signal) const;
-  /// Returns when it stands still.
+  /// Returns when the child has stopped.
   void stop() const;
-  /// Waits for the end; nothing if the child still runs after some seconds, which is a hang.
+  /// Waits for the end; nothing if the child still runs after the limit, which is a hang.
   std::optional<ChildEnd> wait(std::chrono::seconds limit = std::chrono::seconds(20));
 
  private:
   pid_t pid_ = -1;
-  int pipe_ = -1;
+  Descriptor pipe_;
 };
+
+/// Fail the test unless the child's body returns, or throws an Error with this code and these words.
+void expect_returned(ChildProcess& child, std::chrono::seconds limit = std::chrono::seconds(40));
+void expect_error(ChildProcess& child, ErrorCode code, const std::string& words);
 
 /// One T that this process and all it forks later share. T must be trivial to destroy.
 template <class T>

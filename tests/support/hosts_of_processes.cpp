@@ -1,10 +1,8 @@
 #include "support/hosts_of_processes.hpp"
 
 #include <fmt/format.h>
-#include <netinet/in.h>
 #include <sched.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -13,24 +11,11 @@
 #include <vector>
 
 #include "support/child_process.hpp"
+#include "transport/net/ports.hpp"
 #include "transport/ucx/make_carrier.hpp"
 
 namespace shunt::test {
 namespace {
-
-/// Nobody listens there now.
-int free_port() {
-  const int listener = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  const bool found = bind(listener, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
-                     getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size) == 0;
-  close(listener);
-  if (!found) throw std::runtime_error("no free port");
-  return ntohs(address.sin_port);
-}
 
 void set(const char* name, const std::string& value) { setenv(name, value.c_str(), 1); }
 
@@ -79,7 +64,7 @@ void run_on_hosts(std::int32_t num_hosts, std::int32_t ranks_per_host, const std
   set("WORLD_SIZE", std::to_string(num_hosts * ranks_per_host));
   set("LOCAL_WORLD_SIZE", std::to_string(ranks_per_host));
   set("MASTER_ADDR", "127.0.0.1");
-  set("MASTER_PORT", std::to_string(free_port()));
+  set("MASTER_PORT", std::to_string(net::port_of(net::reserve_port("").get())));
   set("SHUNT_JOB_TOKEN", "hosts of processes");
   set("SHUNT_INTERFACE", "lo");
   std::vector<ChildProcess> hosts;

@@ -4,7 +4,6 @@
 
 #include "core/wiring.hpp"
 #include "shunt/topology.hpp"
-#include "transport/far/link.hpp"
 #include "transport/hybrid/hybrid_transport.hpp"
 #include "transport/ucx/make_carrier.hpp"
 
@@ -13,13 +12,6 @@ namespace {
 
 std::uint64_t session(RankId from, RankId to) {
   return 1000 + static_cast<std::uint64_t>(from.value) * 100 + static_cast<std::uint64_t>(to.value);
-}
-
-/// All at once, as each waits for the others.
-void greet(const std::vector<far::Link*>& links) {
-  std::vector<std::jthread> greeters;
-  for (far::Link* link : links)
-    greeters.emplace_back([link] { link->greet_all(std::chrono::seconds(30), [] { return std::nullopt; }); });
 }
 
 }  // namespace
@@ -39,8 +31,7 @@ std::vector<std::shared_ptr<Transport>> join_hosts(far::Network network, std::in
         far::make_carrier(network, {.network = {}, .devices = has_two_rails ? "lo,lo" : "lo", .port_range = {}}));
     addresses.push_back(carriers.back()->address());
   }
-  std::vector<std::shared_ptr<Transport>> ends;
-  std::vector<far::Link*> links;
+  std::vector<std::shared_ptr<HybridTransport>> ends;
   for (std::int32_t n = 0; n < topology.num_nodes(); ++n) {
     const auto members = topology.ranks(NodeId(n));
     const auto segments = LocalTransport::anonymous_segments(static_cast<std::int32_t>(members.size()));
@@ -53,15 +44,14 @@ std::vector<std::shared_ptr<Transport>> join_hosts(far::Network network, std::in
               {RankId(rank), addresses[rank], "", session(self, RankId(rank)), session(RankId(rank), self)});
       auto near = std::make_shared<LocalTransport>(RankId(local), segments,
                                                    std::vector<RankId>(members.begin(), members.end()));
-      ends.push_back(std::make_shared<HybridTransport>(self, wiring, std::move(near), [&](FarLink::Listener listener) {
-        auto link = std::make_unique<far::Link>(std::move(carriers[self.index()]), options, std::move(listener));
-        links.push_back(link.get());
-        return link;
-      }));
+      ends.push_back(std::make_shared<HybridTransport>(wiring, std::move(near), std::move(carriers[self.index()]),
+                                                       std::move(options)));
     }
   }
-  greet(links);
-  return ends;
+  std::vector<std::jthread> connecting;  // all at once, as each waits for the others
+  for (const auto& end : ends) connecting.emplace_back([&end] { end->connect_all(std::chrono::seconds(30)); });
+  connecting.clear();
+  return {ends.begin(), ends.end()};
 }
 
 }  // namespace shunt::test

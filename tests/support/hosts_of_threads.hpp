@@ -1,4 +1,4 @@
-// Two hosts of one process: their ranks are threads, joined over the loopback interface.
+// Two simulated machines in one process: their ranks are threads, joined over the loopback interface.
 #pragma once
 
 #include <chrono>
@@ -11,10 +11,10 @@
 
 namespace shunt::test {
 
-/// Empty where this build can do it.
+/// Why this build does not have the network; empty where it does.
 std::string why_not(far::Network network);
 
-/// The first half of the ranks is on one host, the rest on the other.
+/// The first half of the ranks is on one machine, the rest on the other.
 std::vector<std::shared_ptr<Transport>> join_hosts(far::Network network, std::int32_t num_ranks,
                                                    std::chrono::milliseconds liveness);
 

@@ -3,7 +3,7 @@
 namespace shunt::test {
 namespace {
 
-constexpr std::uint64_t kToHonest = 77;
+constexpr std::uint64_t kToLink = 77;
 constexpr std::uint64_t kToPeer = 78;
 
 const std::string kLoopback = "127.0.0.1";
@@ -14,7 +14,7 @@ std::unique_ptr<far::Carrier> carrier_on_loopback(far::Network network) {
   return far::make_carrier(network, {.network = {}, .devices = "lo", .port_range = {}});
 }
 
-FarLink::Listener LinkListener::listener() {
+far::LinkCallbacks FaultRecorder::callbacks() {
   return {.on_arrival = [] {},
           .on_fault =
               [this](ErrorCode code, RankId culprit, const std::string& text) {
@@ -23,31 +23,29 @@ FarLink::Listener LinkListener::listener() {
               }};
 }
 
-std::optional<Fault> LinkListener::fault() const {
+std::optional<Fault> FaultRecorder::fault() const {
   const std::lock_guard lock(mutex_);
   return fault_;
 }
 
-HonestEnd::HonestEnd(far::Network network, std::span<const std::byte> address_of_peer,
-                     std::chrono::milliseconds liveness) {
+LinkEnd::LinkEnd(far::Network network, std::span<const std::byte> address_of_peer, std::chrono::milliseconds liveness) {
   auto carrier = carrier_on_loopback(network);
   address_ = carrier->address();
-  const far::Contact contact{
-      RankId(1), {address_of_peer.begin(), address_of_peer.end()}, kLoopback, kToPeer, kToHonest};
-  link_ = std::make_unique<far::Link>(
-      std::move(carrier), far::LinkOptions{.rank = RankId(0), .size = 2, .contacts = {contact}, .liveness = liveness},
-      heard_.listener());
+  const far::Contact contact{RankId(1), {address_of_peer.begin(), address_of_peer.end()}, kLoopback, kToPeer, kToLink};
+  link_.emplace(std::move(carrier),
+                far::LinkOptions{.rank = RankId(0), .size = 2, .contacts = {contact}, .liveness = liveness},
+                recorder_.callbacks());
 }
 
 void RawPeer::connect(std::span<const std::byte> address) {
-  const far::Contact contact{RankId(0), {address.begin(), address.end()}, kLoopback, kToHonest, kToPeer};
-  carrier_->connect(RankId(1), {contact}, *this, std::make_shared<far::Wake>());
+  const far::Contact contact{RankId(0), {address.begin(), address.end()}, kLoopback, kToLink, kToPeer};
+  carrier_->connect(RankId(1), {contact}, *this, std::make_shared<Wake>());
 }
 
 void RawPeer::send(Kind kind, std::span<const std::byte> bytes) {
   auto packet = std::make_unique<far::Packet>();
   packet->to = RankId(0);
-  packet->header.session = kToHonest;
+  packet->header.session = kToLink;
   packet->header.from = 1;
   packet->header.kind = kind;
   std::vector<std::byte> copy(bytes.begin(), bytes.end());
@@ -66,7 +64,7 @@ void RawPeer::send(Kind kind, std::span<const std::byte> bytes) {
 bool RawPeer::wants(const far::Header& header, std::size_t) { return header.session == kToPeer; }
 
 void RawPeer::receive(const far::Header& header, std::span<const std::byte>, std::shared_ptr<const void>) {
-  heard_.push_back(header.kind);
+  received_.push_back(header.kind);
 }
 
 }  // namespace shunt::test

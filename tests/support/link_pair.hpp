@@ -1,4 +1,4 @@
-// Two ranks over the loopback interface: a real link, and a peer that may say whatever it likes.
+// Two ranks over the loopback interface: a link, and a peer that may send any packet.
 #pragma once
 
 #include <algorithm>
@@ -13,64 +13,64 @@
 
 namespace shunt::test {
 
-/// Hears what a link tells its transport.
-class LinkListener {
+/// Records the first fault that a link reports.
+class FaultRecorder {
  public:
-  [[nodiscard]] FarLink::Listener listener();
+  [[nodiscard]] far::LinkCallbacks callbacks();
   [[nodiscard]] std::optional<Fault> fault() const;
 
  private:
   mutable std::mutex mutex_;
-  std::optional<Fault> fault_;  // the first
+  std::optional<Fault> fault_;
 };
 
 std::unique_ptr<far::Carrier> carrier_on_loopback(far::Network network);
 
-/// Rank 0's link, to rank 1.
-class HonestEnd {
+/// Rank 0's link to rank 1.
+class LinkEnd {
  public:
-  HonestEnd(far::Network network, std::span<const std::byte> address_of_peer, std::chrono::milliseconds liveness);
+  LinkEnd(far::Network network, std::span<const std::byte> address_of_peer, std::chrono::milliseconds liveness);
 
   [[nodiscard]] far::Link& link() { return *link_; }
-  [[nodiscard]] const LinkListener& heard() const { return heard_; }
+  [[nodiscard]] std::optional<Fault> fault() const { return recorder_.fault(); }
   [[nodiscard]] std::span<const std::byte> address() const { return address_; }
+  void connect_all() {
+    link_->connect_all(std::chrono::seconds(60), [this] { return fault(); });
+  }
 
  private:
-  LinkListener heard_;
+  FaultRecorder recorder_;
   std::vector<std::byte> address_;
-  std::unique_ptr<far::Link> link_;
+  std::optional<far::Link> link_;
 };
 
-/// Rank 1 without a link: it knows the session, and may say whatever it likes. One thread at a time.
-class RawPeer : private far::Receiver {
+/// Rank 1 without a link: it knows the session, and may send any packet. One thread at a time.
+class RawPeer final : private far::Receiver {
  public:
   using Kind = far::Kind;
 
   explicit RawPeer(far::Network network) : carrier_(carrier_on_loopback(network)) {}
-  virtual ~RawPeer() = default;
-  RawPeer(const RawPeer&) = delete;
-  RawPeer& operator=(const RawPeer&) = delete;
 
   [[nodiscard]] std::vector<std::byte> address() const { return carrier_->address(); }
   void connect(std::span<const std::byte> address);
-  /// Ends without a word, as if killed.
+  /// Closes its connections, as if killed.
   void vanish() { carrier_.reset(); }
 
-  /// Returns once it has left, or the other side has gone.
+  /// Returns once the packet is sent, or the other side has gone.
   void send(Kind kind, std::span<const std::byte> bytes = {});
   void progress() { carrier_->progress(); }
-  [[nodiscard]] int num_heard(Kind kind) const { return static_cast<int>(std::ranges::count(heard_, kind)); }
-  [[nodiscard]] const std::vector<Kind>& heard() const { return heard_; }
+  [[nodiscard]] int num_received(Kind kind) const { return static_cast<int>(std::ranges::count(received_, kind)); }
+  [[nodiscard]] const std::vector<Kind>& received() const { return received_; }
 
  private:
   bool wants(const far::Header& header, std::size_t bytes) override;
   void receive(const far::Header& header, std::span<const std::byte> bytes, std::shared_ptr<const void> owner) override;
-  void note_sent(const far::Packet&) override { ++num_sent_; }
-  void lose(RankId, const std::string&) override { is_lost_ = true; }
+  void on_sent(const far::Packet&) override { ++num_sent_; }
+  void on_lost(RankId, const std::string&) override { is_lost_ = true; }
 
   bool is_lost_ = false;
   std::int64_t num_sent_ = 0;
-  std::vector<Kind> heard_;
+  std::vector<Kind> received_;
   std::unique_ptr<far::Carrier> carrier_;
 };
 

@@ -1,4 +1,4 @@
-// Ranks that join as threads of the test, and others that only pretend to be ranks.
+// Ranks that join as threads of the test, and connections that only pretend to be ranks.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,46 +12,26 @@
 #include "support/traces.hpp"
 #include "transport/bootstrap/connection.hpp"
 #include "transport/bootstrap/rendezvous.hpp"
+#include "transport/net/ports.hpp"
 
 namespace shunt::test {
 
-/// A port of this machine that nobody else gets while this exists; a listener that reuses addresses can have it.
-class FreePort {
- public:
-  explicit FreePort(const std::string& address = "127.0.0.1");
-
-  /// False where this machine does not have the address.
-  [[nodiscard]] bool valid() const { return number_ != 0; }
-  [[nodiscard]] std::uint16_t number() const { return number_; }
-
- private:
-  Descriptor reserved_;
-  std::uint16_t number_ = 0;
-};
-
-/// What a rank knows once it has joined the others and all have exchanged their texts.
-struct Gathered {
+/// The result of joining, and of gathering texts in two rounds more.
+struct JoinOutcome {
   std::vector<RankId> members;
   std::vector<std::string> texts;
-};
-
-struct JoinOutcome {
-  std::optional<Gathered> gathered;
   std::optional<Error> error;
 };
 
-/// Joins, by whatever means, and gathers the texts in two rounds more.
-JoinOutcome join_and_gather(const std::function<std::unique_ptr<bootstrap::Rendezvous>()>& join,
-                            const std::string& text, std::chrono::milliseconds limit);
-
-/// Joins in a thread of its own.
+/// A rank that joins in a thread of its own, by whatever means, and then gathers the texts.
 class RendezvousRank {
  public:
+  RendezvousRank(std::function<std::unique_ptr<bootstrap::Rendezvous>()> join, const std::string& text,
+                 std::chrono::milliseconds limit);
   explicit RendezvousRank(const bootstrap::RendezvousOptions& options, const std::string& text = "");
 
-  JoinOutcome wait() { return outcome_.get(); }
   /// Fails the test unless the rank has joined the others.
-  Gathered expect_joined();
+  JoinOutcome expect_joined();
   /// Fails the test unless the rank has thrown such an error.
   void expect_error(ErrorCode code, const std::string& words);
 
@@ -59,30 +39,31 @@ class RendezvousRank {
   std::future<JoinOutcome> outcome_;
 };
 
-/// One job at a port of its own. Every test leaves nothing behind.
+/// One job at an address of its own. Every test leaves nothing behind.
 class RendezvousTest : public LeavesNoTrace {
  protected:
   [[nodiscard]] bootstrap::RendezvousOptions options(std::int32_t rank, std::int32_t size) const;
+  [[nodiscard]] net::Endpoint endpoint() const { return options(1, 2).endpoint; }
   [[nodiscard]] RendezvousRank start(std::int32_t rank, std::int32_t size) const {
     return RendezvousRank(options(rank, size));
   }
 
-  FreePort port_;
+  // Reserved; a listener that reuses addresses can have the port.
+  Descriptor port_ = net::reserve_port("");
   std::string address_ = "127.0.0.1";
   std::string token_ = "open sesame";
-  std::uint32_t number_ = 0;
   std::chrono::milliseconds limit_{60'000};
 };
 
-/// A connection by which a test says to rank 0 what it likes. Waits for rank 0 to listen and to answer, within limits
-/// that only a hang reaches.
-class Caller {
+/// A connection on which a test sends any bytes to rank 0. Waits for rank 0 to listen and to answer, within limits that
+/// only a hang reaches.
+class RawConnection {
  public:
-  explicit Caller(const net::Endpoint& endpoint);
+  explicit RawConnection(const net::Endpoint& endpoint);
 
   void send(std::span<const std::byte> bytes);
   void send(const std::string& text) { send(net::bytes_of(text)); }
-  /// So many bytes; fewer if rank 0 closes the connection before.
+  /// That many bytes; fewer if rank 0 closes the connection before.
   net::Bytes receive(std::size_t num_bytes);
   [[nodiscard]] bool is_closed_by_rank_0() { return receive(1).empty(); }
   void reset();
@@ -93,12 +74,12 @@ class Caller {
   Descriptor socket_;
 };
 
-/// A participant that knows the token and the protocol, and does no more than the test says.
-class PuppetParticipant {
+/// A participant that knows the token and the protocol, and does only what the test calls.
+class ScriptedParticipant {
  public:
-  /// Both have proven themselves when this returns.
-  explicit PuppetParticipant(const bootstrap::RendezvousOptions& options,
-                             std::uint32_t version = bootstrap::kProtocolVersion);
+  /// Returns after the handshake.
+  explicit ScriptedParticipant(const bootstrap::RendezvousOptions& options,
+                               std::uint32_t version = bootstrap::kProtocolVersion);
 
   void send(bootstrap::FrameKind kind, const std::string& body = "") { frames_->send(kind, net::bytes_of(body)); }
   /// An empty contribution to this round; the first one is 1.

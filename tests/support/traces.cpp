@@ -49,15 +49,6 @@ std::map<std::string, std::string> local_listeners() {
 
 }  // namespace
 
-std::string local_listener_of(pid_t process) {
-  for (const auto& [inode, name] : local_listeners()) {
-    std::error_code ignored;  // descriptors come and go
-    for (const auto& entry : std::filesystem::directory_iterator(fmt::format("/proc/{}/fd", process), ignored))
-      if (std::filesystem::read_symlink(entry.path(), ignored) == fmt::format("socket:[{}]", inode)) return name;
-  }
-  return {};
-}
-
 std::set<std::string> find_traces() {
   std::set<std::string> traces;
   add_children(traces);

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <sys/types.h>
 
 #include <set>
 #include <string>
@@ -12,9 +11,6 @@ namespace shunt::test {
 /// Children and descriptors of this process, and everything named after shunt that other processes can see: files in
 /// /dev/shm and /tmp, abstract sockets.
 std::set<std::string> find_traces();
-
-/// The name of an abstract socket of shunt that this process listens at; empty while there is none.
-std::string local_listener_of(pid_t process);
 
 /// Fails the test if there is a new trace that does not vanish within some seconds. Other jobs on the machine may come
 /// and go meanwhile.

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::chrono::seconds kGuard{30};
 
-/// What went wrong; nothing: all went well. Peers are told, so that they don't wait for this rank.
+/// Why the body failed; nothing: it did not. Reports the failure, so that peers don't wait for this rank.
 std::optional<std::string> run_rank(Transport& transport, const TransportBody& body) {
   try {
     body(transport);
@@ -37,25 +37,14 @@ void run_threads(const std::vector<std::shared_ptr<Transport>>& ends, const Tran
     });
 }
 
-std::shared_ptr<Transport> join_process(RankId rank, std::int32_t num_ranks, const std::string& job,
-                                        const Environment& environment) {
-  bootstrap::RendezvousOptions options;
-  options.rank = rank;
-  options.size = num_ranks;
-  options.endpoint.address = "@shunt/" + job;
-  options.token = job;
-  options.limit = environment.join;
-  bootstrap::Rendezvous rendezvous(options);
-  return join(rendezvous, environment, Topology::single_node(num_ranks)).transport;
-}
-
 void run_processes(std::int32_t num_ranks, const TransportBody& body, const RankOptions& options) {
   const auto run_process = [&](RankId rank, const std::string& job,
                                const std::function<void()>& joined) -> std::optional<shm::Failure> {
     Environment environment;
     environment.join = kGuard;
     environment.liveness = options.liveness;
-    const auto end = join_process(rank, num_ranks, job, environment);
+    bootstrap::Rendezvous rendezvous(bootstrap::on_one_machine(rank, num_ranks, job, environment.join));
+    const auto end = join(rendezvous, environment, Topology::single_node(num_ranks)).transport;
     joined();
     if (auto text = run_rank(*end, body)) return shm::Failure{rank, ErrorCode::peer_failed, *text, true};
     return std::nullopt;
@@ -63,13 +52,11 @@ void run_processes(std::int32_t num_ranks, const TransportBody& body, const Rank
   for (const auto& failure : shm::launch(num_ranks, run_process, kGuard)) ADD_FAILURE() << failure.text;
 }
 
-/// Where the words of a Meeting are.
+/// The place of a Barrier's words.
 struct Words {
   std::uint64_t offset;
   std::byte* data;
 };
-
-std::string line_of(const std::source_location& where) { return fmt::format("{}:{}", where.file_name(), where.line()); }
 
 }  // namespace
 
@@ -87,9 +74,9 @@ void await(Transport& transport, const std::function<bool()>& condition, std::so
   for (;;) {
     const std::uint32_t seen = transport.observe();
     if (condition()) return;
-    if (const auto fault = transport.fault()) throw std::runtime_error("told of a fault: " + fault->text);
+    if (const auto fault = transport.fault()) throw std::runtime_error("a fault: " + fault->text);
     if (std::chrono::steady_clock::now() > deadline)
-      throw std::runtime_error(fmt::format("{}: waited in vain", line_of(where)));
+      throw std::runtime_error(fmt::format("{}:{}: waited in vain", where.file_name(), where.line()));
     transport.sleep(seen, std::chrono::milliseconds(1));
   }
 }
@@ -104,7 +91,7 @@ Message receive(Transport& transport) {
   return message;
 }
 
-Meeting::Meeting(Transport& transport) : transport_(transport) {
+Barrier::Barrier(Transport& transport) : transport_(transport) {
   const auto num_ranks = static_cast<std::size_t>(transport.size());
   const std::size_t bytes = (num_ranks + 1) * sizeof(std::uint64_t);
   if (transport.rank() == RankId(0)) {
@@ -114,21 +101,21 @@ Meeting::Meeting(Transport& transport) : transport_(transport) {
       send_value(transport, RankId(rank), Words{*transport.offset_of(own_.data, bytes), own_.data});
   }
   const auto words = value_of<Words>(receive(transport));
-  // Hosts of threads share an address space after all.
+  // Simulated machines share an address space after all.
   const bool is_near = transport.host(RankId(0)) == transport.host(transport.rank());
   words_ =
       reinterpret_cast<std::uint64_t*>(is_near ? transport.peer_pointer(RankId(0), words.offset, bytes) : words.data);
-  wait();  // before anybody's first message can be taken for the offset
+  wait();  // before any other message can be taken for the offset
 }
 
-void Meeting::wait() {
+void Barrier::wait() {
   const std::atomic_ref<std::uint64_t> num_arrived(words_[0]);
   ++num_arrived;
   ++num_calls_;
   await(transport_, [&] { return num_arrived >= num_calls_ * static_cast<std::uint64_t>(transport_.size()); });
 }
 
-std::atomic_ref<std::uint64_t> Meeting::word(RankId rank) const {
+std::atomic_ref<std::uint64_t> Barrier::word(RankId rank) const {
   return std::atomic_ref<std::uint64_t>(words_[1 + rank.index()]);
 }
 

@@ -17,7 +17,7 @@
 
 namespace shunt::test {
 
-/// `tcp`, `ucx`: two hosts of threads, joined over the loopback interface.
+/// `tcp`, `ucx`: two simulated machines of threads, joined over the loopback interface.
 enum class Backend { inproc, shm, tcp, ucx };
 
 using TransportBody = std::function<void(Transport&)>;
@@ -29,13 +29,13 @@ struct RankOptions {
 /// Returns when all ranks have; what a rank throws is a failure of the running test.
 void run_ranks(Backend backend, std::int32_t num_ranks, const TransportBody& body, const RankOptions& options = {});
 
-/// Waits, as a guard against hangs for some seconds at most, and throws when it was in vain or a fault is seen.
+/// Waits for the condition. Throws after some seconds, as a guard against hangs, and for a fault.
 void await(Transport& transport, const std::function<bool()>& condition,
            std::source_location where = std::source_location::current());
 
-/// Posts, with patience for back-pressure.
+/// Posts, again and again while the mailbox is full.
 void send(Transport& transport, RankId peer, std::span<const std::byte> message);
-/// The next message, whoever it is from.
+/// The next message of any rank.
 Message receive(Transport& transport);
 
 template <class T>
@@ -51,11 +51,10 @@ T value_of(const Message& message) {
   return value;
 }
 
-/// Where ranks wait for each other without messages: counters in a block of rank 0. Made by all ranks at once, before
-/// they send anything else.
-class Meeting {
+/// A barrier without messages: counters in a block of rank 0. Collective; constructed before anything else is sent.
+class Barrier {
  public:
-  explicit Meeting(Transport& transport);
+  explicit Barrier(Transport& transport);
   /// Returns once all ranks have called it as often as this one.
   void wait();
   /// One word per rank that all ranks can read and write; for results that ranks compare.
@@ -68,7 +67,7 @@ class Meeting {
   std::uint64_t num_calls_ = 0;
 };
 
-/// The conformance suite's parameters: every backend with 1, 2, 4 and 7 ranks.
+/// The conformance suite, on every backend with 1, 2, 4 and 7 ranks.
 class TransportTest : public ::testing::TestWithParam<std::tuple<Backend, std::int32_t>> {
  protected:
   void SetUp() override {

@@ -1,36 +1,30 @@
-// Processes of one machine map each other's memory, whatever else connects to their sockets.
+// Processes of one machine map each other's memory, though other connections reach their sockets.
 #include "transport/shm/attach.hpp"
 
 #include <fmt/format.h>
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <future>
-#include <thread>
 
-#include "support/child_process.hpp"
 #include "support/require_error.hpp"
 #include "support/traces.hpp"
-#include "transport/shm/local_socket.hpp"
+#include "transport/shm/hello.hpp"
 
 namespace shunt::test {
 namespace {
 
 using namespace std::chrono_literals;
 
-/// Ranks that attach as threads, each with a listener of its own. They are called 10, 11 … as parts of a larger world.
+/// Ranks that attach as threads, each with a listener. Their numbers are 10, 11 … as parts of a larger world.
 class Attach : public LeavesNoTrace {
  protected:
   static constexpr std::int32_t kFirst = 10;
 
-  void prepare(std::int32_t size) {
-    listeners_ = std::vector<std::optional<shm::AttachListener>>(RankId(size).index());
-  }
-  void listen(std::int32_t index) { listeners_[RankId(index).index()].emplace(); }
-  void listen_all() {
-    for (std::size_t i = 0; i < listeners_.size(); ++i) listen(static_cast<std::int32_t>(i));
+  void prepare(std::size_t size) {
+    listeners_.clear();
+    while (listeners_.size() < size) listeners_.push_back(shm::open_near_listener());
   }
   void TearDown() override {
     listeners_.clear();
@@ -40,14 +34,16 @@ class Attach : public LeavesNoTrace {
   static std::uint64_t session(std::int32_t from, std::int32_t to) {
     return 1000 + 100 * static_cast<std::uint64_t>(from) + static_cast<std::uint64_t>(to);
   }
-  [[nodiscard]] const shm::AttachListener& listener(std::int32_t index) const {
-    return *listeners_[RankId(index).index()];
+  [[nodiscard]] const net::Listener& listener(std::int32_t index) const { return listeners_[RankId(index).index()]; }
+  /// A connection to the rank's listener.
+  [[nodiscard]] Descriptor connect(std::int32_t index) const {
+    return std::move(net::begin_to_connect(listener(index).endpoint, "").socket);
   }
 
   [[nodiscard]] shm::AttachOptions options(std::int32_t index) const {
     shm::AttachOptions options{.self = RankId(kFirst + index), .ranks = {}, .limit = limit_};
     for (std::int32_t i = 0; i < static_cast<std::int32_t>(listeners_.size()); ++i)
-      options.ranks.push_back({RankId(kFirst + i), listener(i).name(), session(index, i), session(i, index)});
+      options.ranks.push_back({RankId(kFirst + i), listener(i).endpoint.address, session(index, i), session(i, index)});
     return options;
   }
 
@@ -56,7 +52,15 @@ class Attach : public LeavesNoTrace {
                       [this, index, mine = options(index)] { return shm::attach(mine, listener(index)); });
   }
 
-  std::vector<std::optional<shm::AttachListener>> listeners_;
+  std::vector<std::shared_ptr<LocalTransport>> attach_all(const std::vector<std::int32_t>& order) {
+    std::vector<std::future<std::shared_ptr<LocalTransport>>> starting(order.size());
+    for (const std::int32_t index : order) starting[RankId(index).index()] = start(index);
+    std::vector<std::shared_ptr<LocalTransport>> ends;
+    for (auto& end : starting) ends.push_back(end.get());
+    return ends;
+  }
+
+  std::vector<net::Listener> listeners_;
   std::chrono::milliseconds limit_{20'000};
 };
 
@@ -70,50 +74,35 @@ void expect_same_memory(const std::vector<std::shared_ptr<LocalTransport>>& ends
   }
 }
 
-TEST_F(Attach, MapsEverybodysMemoryInWhateverOrderRanksCome) {
+TEST_F(Attach, MapsAllMemoryInWhateverOrderRanksStart) {
   for (const auto& order : {std::vector{0, 1, 2, 3, 4, 5, 6}, std::vector{6, 2, 0, 5, 1, 4, 3}}) {
     prepare(7);
-    listen_all();
-    std::vector<std::future<std::shared_ptr<LocalTransport>>> starting(7);
-    for (const int index : order) {
-      starting[RankId(index).index()] = start(index);
-      std::this_thread::sleep_for(5ms);
-    }
-    std::vector<std::shared_ptr<LocalTransport>> ends;
-    for (auto& end : starting) ends.push_back(end.get());
-    expect_same_memory(ends);
+    expect_same_memory(attach_all(order));
   }
 }
 
-TEST_F(Attach, IsNotDisturbedByStrangers) {
+TEST_F(Attach, IsNotDisturbedByUnidentifiedConnections) {
   prepare(3);
-  listen_all();
-  std::vector<Descriptor> strangers;
-  const auto connect = [&](std::int32_t index) -> Descriptor& {
-    return strangers.emplace_back(shm::connect_to(listener(index).name()).socket);
-  };
+  std::vector<Descriptor> connections;
   for (const std::int32_t index : {0, 1, 2}) {
     for (const std::size_t bytes : {0, 1, 16, 512, 5000}) {
       const std::string garbage(bytes, '\xff');
-      (void)!::send(connect(index).get(), garbage.data(), garbage.size(), MSG_NOSIGNAL);
+      connections.push_back(connect(index));
+      (void)!::send(connections.back().get(), garbage.data(), garbage.size(), MSG_NOSIGNAL);
     }
-    EXPECT_EQ(shm::send_hello(connect(index), {.session = 1, .rank = kFirst + 2}, STDERR_FILENO), shm::Sent::done);
-    (void)shm::connect_to(listener(index).name());  // and one that hangs up at once
+    connections.push_back(connect(index));
+    EXPECT_EQ(shm::send_hello(connections.back(), {.session = 1, .rank = kFirst + 2}, STDERR_FILENO), shm::Sent::done);
+    (void)connect(index);  // hangs up at once
   }
-  std::vector<std::future<std::shared_ptr<LocalTransport>>> starting;
-  for (const std::int32_t index : {0, 1, 2}) starting.push_back(start(index));
-  std::vector<std::shared_ptr<LocalTransport>> ends;
-  for (auto& end : starting) ends.push_back(end.get());
-  expect_same_memory(ends);
+  expect_same_memory(attach_all({0, 1, 2}));
 }
 
 TEST_F(Attach, NamesARankThatHasEndedWhetherItWouldConnectOrBeConnectedTo) {
   for (const std::int32_t victim : {0, 1, 2}) {
     prepare(3);
-    listen_all();
     std::vector<shm::AttachOptions> known;
     for (const std::int32_t index : {0, 1, 2}) known.push_back(options(index));
-    listeners_[RankId(victim).index()].reset();
+    listeners_[RankId(victim).index()].socket = {};
     for (const std::int32_t witness : {0, 1, 2})
       if (witness != victim)
         require_error([&] { (void)shm::attach(known[RankId(witness).index()], listener(witness)); },
@@ -123,10 +112,9 @@ TEST_F(Attach, NamesARankThatHasEndedWhetherItWouldConnectOrBeConnectedTo) {
 
 TEST_F(Attach, NamesARankThatEndsInTheMiddle) {
   prepare(2);
-  listen_all();
   auto waiting = start(0);
   {
-    const Descriptor mortal = shm::connect_to(listener(0).name()).socket;
+    const Descriptor mortal = connect(0);
     ASSERT_EQ(shm::send_hello(mortal, {.session = session(1, 0), .rank = kFirst + 1}, STDERR_FILENO), shm::Sent::done);
     pollfd entry = {mortal.get(), POLLIN, 0};
     ASSERT_TRUE(wait_ready(std::span(&entry, 1), std::chrono::steady_clock::now() + 20s));
@@ -139,10 +127,9 @@ TEST_F(Attach, NamesARankThatEndsInTheMiddle) {
                 "can't map the segment of rank 11: a peer's segment is not a sealed memfd");
 }
 
-TEST_F(Attach, NamesWhoDidNotCome) {
+TEST_F(Attach, NamesRanksThatDidNotCome) {
   limit_ = 300ms;
   prepare(4);
-  listen_all();
   auto first = start(0);
   limit_ = 600ms;
   auto third = start(2);

@@ -1,4 +1,4 @@
-// Faults and farewells, on every backend.
+// Faults and leaving, on every backend.
 #include <fmt/format.h>
 
 #include <thread>
@@ -11,14 +11,14 @@ namespace {
 class TransportFaults : public TransportTest {};
 SHUNT_ON_ALL_BACKENDS(TransportFaults);
 
-/// Ranks of one host agree on one fault however many report at once; between hosts news takes its time.
-class FaultsOfOneHost : public TransportTest {};
-SHUNT_ON_BACKENDS(FaultsOfOneHost, Backend::inproc, Backend::shm);
+/// Ranks of one machine agree on one fault however many report at once; between machines a fault takes time.
+class FaultsOfOneMachine : public TransportTest {};
+SHUNT_ON_BACKENDS(FaultsOfOneMachine, Backend::inproc, Backend::shm);
 
 /// As long as a text may be, so that it takes a while to write.
 std::string text_of(RankId rank) { return fmt::format("rank {} tripped{:.>1000}", rank.value, ""); }
 
-/// Without sleeping, so that those who wait for the same moment go on together. A clock that all processes share.
+/// Ranks that spin until the same tick go on together. All processes share the clock.
 void spin_until_next_tick() {
   using Tick = std::chrono::duration<std::int64_t, std::ratio<1, 200>>;
   const auto now = [] { return std::chrono::floor<Tick>(std::chrono::steady_clock::now()); };
@@ -27,9 +27,9 @@ void spin_until_next_tick() {
 }
 
 void require_one_fault_for_all(Transport& transport) {
-  Meeting meeting(transport);
+  Barrier barrier(transport);
   require(!transport.fault(), "a new world has no fault");
-  meeting.wait();
+  barrier.wait();
   spin_until_next_tick();
   transport.report(ErrorCode::peer_failed, transport.rank(), text_of(transport.rank()));
   const auto fault = transport.fault();
@@ -38,23 +38,23 @@ void require_one_fault_for_all(Transport& transport) {
   require(fault->culprit == fault->reporter, "culprit and reporter belong together");
   require(fault->text == text_of(fault->culprit), "the text is the reporter's");
   // Waiting goes on without await(), which a fault would end.
-  meeting.word(transport.rank()) = fault->culprit.index() + 1;
+  barrier.word(transport.rank()) = fault->culprit.index() + 1;
   for (std::int32_t rank = 0; rank < transport.size(); ++rank) {
     const auto guard = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (meeting.word(RankId(rank)) == 0 && std::chrono::steady_clock::now() < guard) std::this_thread::yield();
-    require(meeting.word(RankId(rank)) == fault->culprit.index() + 1, "all ranks name the same culprit");
+    while (barrier.word(RankId(rank)) == 0 && std::chrono::steady_clock::now() < guard) std::this_thread::yield();
+    require(barrier.word(RankId(rank)) == fault->culprit.index() + 1, "all ranks name the same culprit");
   }
 }
 
-// A world has one first fault only, so it takes many worlds to see two ranks come at once.
-TEST_P(FaultsOfOneHost, TheFirstWinsAndEveryRankReadsTheSame) {
+// A world has one first fault only, so it takes many worlds to see two reports at once.
+TEST_P(FaultsOfOneMachine, TheFirstWinsAndEveryRankReadsTheSame) {
   for (int world = 0; world < 20; ++world) run(require_one_fault_for_all);
 }
 
 TEST_P(TransportFaults, WakeEveryRank) {
   run([](Transport& transport) {
-    Meeting meeting(transport);
-    meeting.wait();
+    Barrier barrier(transport);
+    barrier.wait();
     const RankId last(transport.size() - 1);
     if (transport.rank() == last) {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -68,7 +68,7 @@ TEST_P(TransportFaults, WakeEveryRank) {
       require(std::chrono::steady_clock::now() - start < std::chrono::seconds(20), "the fault ends the sleep");
     }
     const bool is_near = transport.host(last) == transport.host(transport.rank());
-    require(transport.fault()->reporter == last || !is_near, "the reporter is named on its host");
+    require(transport.fault()->reporter == last || !is_near, "the reporter is named on its machine");
     require(transport.fault()->culprit == RankId(0), "the culprit is named");
   });
 }
@@ -85,11 +85,11 @@ TEST_P(TransportFaults, LongTextsAreCutAndLaterOnesIgnored) {
   });
 }
 
-TEST_P(TransportFaults, WhoLeavesIsSeenToHaveLeftAndAllItSentIsHeard) {
+TEST_P(TransportFaults, ARankThatLeavesIsSeenToHaveLeftAndAllItSentArrives) {
   run([](Transport& transport) {
-    Meeting meeting(transport);
-    require(!transport.has_left(transport.rank()), "nobody has left a new world");
-    meeting.wait();
+    Barrier barrier(transport);
+    require(!transport.has_left(transport.rank()), "no rank has left a new world");
+    barrier.wait();
     for (std::int32_t peer = 0; peer < transport.size(); ++peer) send_value(transport, RankId(peer), peer);
     transport.leave();
     transport.leave();
@@ -104,19 +104,19 @@ TEST_P(TransportFaults, WhoLeavesIsSeenToHaveLeftAndAllItSentIsHeard) {
   });
 }
 
-TEST_P(TransportFaults, APeerThatComputesIsNotTakenForLost) {
+TEST_P(TransportFaults, APeerThatComputesIsNotReportedLost) {
   run(
       [](Transport& transport) {
-        Meeting meeting(transport);
-        meeting.wait();
-        // Nobody polls or posts meanwhile; only the suspicions travel.
+        Barrier barrier(transport);
+        barrier.wait();
+        // No rank polls or posts meanwhile; only pings travel.
         for (int i = 0; i < 60; ++i) {
           for (std::int32_t peer = 0; peer < transport.size(); ++peer)
             if (RankId(peer) != transport.rank()) transport.suspect(RankId(peer));
           std::this_thread::sleep_for(std::chrono::milliseconds(10));
         }
         require(!transport.fault(), "all are alive");
-        meeting.wait();
+        barrier.wait();
       },
       {.liveness = std::chrono::milliseconds(400)});
 }

@@ -1,13 +1,13 @@
-// What a rank holds from the machine: its live outputs plus 64 MiB, by its own account and by the kernel's.
+// What a rank holds from the machine: its live outputs plus 64 MiB, by its own count and by the kernel's.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
 #include <filesystem>
-#include <thread>
 #include <vector>
 
 #include "shunt/engine.hpp"
 #include "shunt/world.hpp"
+#include "support/eventually.hpp"
 #include "support/require.hpp"
 
 namespace shunt::test {
@@ -35,14 +35,12 @@ void require_within_bounds(const World& world, bool in_kernel) {
   if (!in_kernel) return;
   const std::size_t real = bytes_in_kernel(world.rank());
   require(real == world.committed_bytes(),
-          fmt::format("the kernel holds {} bytes, the world says {}", real, world.committed_bytes()));
+          fmt::format("the kernel holds {} bytes, the world counts {}", real, world.committed_bytes()));
 }
 
 /// Freed memory stays warm for a moment; then it must go.
 void require_given_back(const World& world) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  while (world.committed_bytes() > world.live_bytes() + kReserve && std::chrono::steady_clock::now() < deadline)
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  (void)eventually([&] { return world.committed_bytes() <= world.live_bytes() + kReserve; });
 }
 
 void hold_and_release(World& world, bool in_kernel) {
@@ -75,7 +73,7 @@ TEST(Footprint, OfThreadsIsTheLiveOutputsPlusTheReserve) {
   World::spawn(3, [](World& world) { hold_and_release(world, false); });
 }
 
-TEST(Footprint, OfProcessesIsTheLiveOutputsPlusTheReserveAlsoInTheKernelsBooks) {
+TEST(Footprint, OfProcessesIsTheLiveOutputsPlusTheReserveAlsoByTheKernelsCount) {
   World::spawn(3, [](World& world) { hold_and_release(world, true); }, {.kind = WorldKind::shm});
 }
 

@@ -1,40 +1,51 @@
-// What a rank of several hosts tells those of others.
+// What a rank of a world of several machines sends to ranks of others.
 #include "transport/hybrid/hybrid_transport.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <array>
-#include <stdexcept>
-#include <string>
 #include <vector>
 
 namespace shunt::test {
 namespace {
 
+using far::Kind;
 using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 
-/// Writes down what is to be told.
-class Notes final : public FarLink {
+/// Records what is sent. The peer is lost once it has received `left`.
+class RecordingCarrier final : public far::Carrier {
  public:
-  explicit Notes(std::vector<std::string>& told) : told_(told) {}
+  explicit RecordingCarrier(std::vector<Kind>& sent) : sent_(sent) {}
 
-  Post post(RankId, std::span<const std::byte>) override { return Post::posted; }
-  bool poll(Message&) override { return false; }
-  void suspect(RankId) override {}
-  [[nodiscard]] bool has_left(RankId) const override { return false; }
-  [[nodiscard]] bool is_gone(RankId) const override { return false; }
-  [[nodiscard]] SliceLink& slices() override { throw std::logic_error("there are none"); }
-  void flood(const Fault& fault) override { told_.push_back(fault.text); }
-  void leave() override { told_.emplace_back("left"); }
+  [[nodiscard]] std::vector<std::byte> address() const override { return {}; }
+  void connect(RankId, std::vector<far::Contact>, far::Receiver& receiver, std::shared_ptr<Wake> wake) override {
+    receiver_ = &receiver;
+    wake_ = std::move(wake);
+  }
+  void stop_accepting() override {}
+  void send(std::unique_ptr<far::Packet> packet) override {
+    sent_.push_back(packet->header.kind);
+    if (sent_.back() == Kind::left) receiver_->on_lost(packet->to, "it ended");
+  }
+  void drop(RankId) override {}
+  bool progress() override { return false; }
+  void sleep() override {
+    pollfd entry = {wake_->fd(), POLLIN, 0};
+    (void)wait_ready(std::span(&entry, 1), Deadline::max());
+    wake_->clear();
+  }
+  [[nodiscard]] std::int64_t num_unsent() override { return 0; }
+  void close(std::chrono::milliseconds) override {}
 
  private:
-  std::vector<std::string>& told_;
+  std::vector<Kind>& sent_;
+  far::Receiver* receiver_ = nullptr;
+  std::shared_ptr<Wake> wake_;
 };
 
-/// Ranks 0 and 1 of one host, and rank 2 of another.
-class TwoOfAHost : public ::testing::Test {
+/// Ranks 0 and 1 of one machine, and rank 2 of another. What they have sent can be read once they have ended.
+class TwoOfAMachine : public ::testing::Test {
  protected:
   void SetUp() override {
     Wiring wiring;
@@ -42,27 +53,28 @@ class TwoOfAHost : public ::testing::Test {
     const auto segments = LocalTransport::anonymous_segments(2);
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
       auto near = std::make_shared<LocalTransport>(RankId(rank), segments, std::vector{RankId(0), RankId(1)});
-      ranks_[rank] = std::make_unique<HybridTransport>(RankId(rank), wiring, std::move(near),
-                                                       [&](auto&&) { return std::make_unique<Notes>(told_[rank]); });
+      ranks_[rank] = std::make_unique<HybridTransport>(
+          wiring, std::move(near), std::make_unique<RecordingCarrier>(sent_[rank]),
+          far::LinkOptions{.rank = RankId(rank), .size = 3, .contacts = {{RankId(2), {}, "", 0, 0}}});
     }
   }
 
-  std::array<std::vector<std::string>, 2> told_;
+  std::array<std::vector<Kind>, 2> sent_;
   std::array<std::unique_ptr<HybridTransport>, 2> ranks_;
 };
 
-TEST_F(TwoOfAHost, WhoLeavesAfterAFaultTellsWhyBefore) {
+// The rank that leaves sends a fault that another rank has reported, once.
+TEST_F(TwoOfAMachine, ARankThatLeavesAfterAFaultSendsTheFaultBefore) {
   ranks_[0]->report(ErrorCode::peer_lost, RankId(2), "rank 2 ended");
-  EXPECT_THAT(told_[1], IsEmpty());  // by rank 0 only
   ranks_[1]->leave();
   ranks_[1].reset();
-  EXPECT_THAT(told_[1], ElementsAre("rank 2 ended", "left"));
+  EXPECT_THAT(sent_[1], ElementsAre(Kind::fault, Kind::left));
 }
 
-TEST_F(TwoOfAHost, WhoLeavesWithoutAFaultSaysSoOnce) {
+TEST_F(TwoOfAMachine, ARankThatLeavesWithoutAFaultSendsThatOnce) {
   ranks_[1]->leave();
   ranks_[1].reset();
-  EXPECT_THAT(told_[1], ElementsAre("left"));
+  EXPECT_THAT(sent_[1], ElementsAre(Kind::left));
 }
 
 }  // namespace

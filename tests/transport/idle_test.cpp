@@ -17,7 +17,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Of all threads of this process.
+/// The CPU time of all threads of this process.
 std::chrono::microseconds cpu_time() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -31,7 +31,7 @@ std::chrono::microseconds cpu_time() {
 void require_idle(World& world) {
   round_trip(world);
   world.barrier();
-  std::this_thread::sleep_for(200ms);  // until every rank has come to rest
+  std::this_thread::sleep_for(200ms);  // until all ranks are idle
   const auto before = cpu_time();
   std::this_thread::sleep_for(1500ms);
   const auto used = cpu_time() - before;
@@ -53,7 +53,7 @@ TEST(World, OfOneMachineLoadsNoLibraryOfANetworkOrALauncher) {
       2,
       [](World& world) {
         round_trip(world);
-        // Not hwloc, which tells how large caches are.
+        // hwloc is loaded, as it gives the sizes of caches.
         const auto found = loaded({"libucp", "libucs", "libpmix", "libfmt", "libcrypto", "libcuda", "libnccl"});
         require(found.empty(), fmt::format("what is not used is not loaded: {}", fmt::join(found, ", ")));
       },

@@ -1,4 +1,4 @@
-// What becomes of a job of processes when signals hit its launcher or all of it.
+// Signals to the launcher of a job of processes, or to all of the job.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -10,8 +10,9 @@
 #include <thread>
 
 #include "support/child_process.hpp"
+#include "support/eventually.hpp"
 #include "support/round_trip.hpp"
-#include "support/survivors.hpp"
+#include "support/spawn_recorder.hpp"
 #include "support/traces.hpp"
 
 namespace shunt::test {
@@ -21,7 +22,7 @@ using namespace std::chrono_literals;
 
 constexpr std::int32_t kNumRanks = 3;
 
-/// A launcher in a process of its own. Its orphans become this process's children, so that none can hide.
+/// A launcher in a process of its own. Its orphans become this process's children, so that all are found.
 class Launcher : public LeavesNoTrace {
  protected:
   void SetUp() override {
@@ -29,14 +30,12 @@ class Launcher : public LeavesNoTrace {
     prctl(PR_SET_CHILD_SUBREAPER, 1);
   }
   void TearDown() override {
-    const auto guard = std::chrono::steady_clock::now() + 10s;
-    while (waitpid(-1, nullptr, WNOHANG) >= 0 && std::chrono::steady_clock::now() < guard)
-      std::this_thread::sleep_for(1ms);
+    EXPECT_TRUE(eventually([] { return waitpid(-1, nullptr, WNOHANG) < 0; }));
     prctl(PR_SET_CHILD_SUBREAPER, 0);
     LeavesNoTrace::TearDown();
   }
 
-  /// Returns once all ranks have met; they then work until `finished` is set.
+  /// Returns once all ranks have joined; they then work until `finished` is set.
   ChildProcess start(const Environment& environment = hasty()) {
     ChildProcess launcher([&] {
       World::spawn(kNumRanks,
@@ -48,9 +47,7 @@ class Launcher : public LeavesNoTrace {
                    },
                    {.kind = WorldKind::shm, .environment = environment});
     });
-    const auto guard = std::chrono::steady_clock::now() + 20s;
-    for (const auto& rank : job_->ranks)
-      while (rank == 0 && std::chrono::steady_clock::now() < guard) std::this_thread::sleep_for(1ms);
+    for (const auto& rank : job_->ranks) EXPECT_TRUE(eventually([&] { return rank != 0; }));
     return launcher;
   }
 
@@ -81,8 +78,8 @@ TEST_F(Launcher, ThatIsKilledTogetherWithItsRanksLeavesNothing) {
   ASSERT_TRUE(launcher.wait());
 }
 
-// The last rank stops first and goes on last: the others have asked it for a sign of life before they were stopped, and
-// look for the answer before it can come.
+// The last rank stops first and continues last: the others have sent it pings before they were stopped, and look for
+// the answers before they can arrive.
 TEST_F(Launcher, WhoseRanksAreAllStoppedForLongGoesOnAfterwards) {
   Environment environment = hasty();
   environment.liveness = 1s;
@@ -97,42 +94,38 @@ TEST_F(Launcher, WhoseRanksAreAllStoppedForLongGoesOnAfterwards) {
   }
   std::this_thread::sleep_for(300ms);
   job_->finished = true;
-  const auto end = launcher.wait();
-  ASSERT_TRUE(end);
-  EXPECT_TRUE(end->returned) << end->error;
+  expect_returned(launcher);
+}
+
+/// A launcher whose rank 1 raises the signal.
+ChildProcess launch_and_raise(
+    int number, const std::function<void()>& prepare = [] {}) {
+  return ChildProcess([=] {
+    prepare();
+    World::spawn(kNumRanks,
+                 [number](World& world) {
+                   std::this_thread::sleep_for(50ms);
+                   if (world.rank() == RankId(1)) raise(number);
+                   world.barrier();
+                 },
+                 {.kind = WorldKind::shm, .environment = hasty()});
+  });
 }
 
 TEST_F(Launcher, ThatCatchesSignalsStillSeesHowItsRanksEnd) {
-  ChildProcess launcher([] {
+  ChildProcess launcher = launch_and_raise(SIGKILL, [] {
     struct sigaction interrupt {};
     interrupt.sa_handler = [](int) {};  // without SA_RESTART
     sigaction(SIGALRM, &interrupt, nullptr);
     const itimerval storm = {{0, 1000}, {0, 1000}};
     setitimer(ITIMER_REAL, &storm, nullptr);
-    World::spawn(kNumRanks,
-                 [](World& world) {
-                   std::this_thread::sleep_for(50ms);
-                   if (world.rank() == RankId(1)) raise(SIGKILL);
-                   world.barrier();
-                 },
-                 {.kind = WorldKind::shm, .environment = hasty()});
   });
-  const auto end = launcher.wait();
-  ASSERT_TRUE(end);
-  EXPECT_NE(end->error.find("rank 1 was killed by signal 9"), std::string::npos) << end->error;
+  expect_error(launcher, ErrorCode::peer_lost, "rank 1 was killed by signal 9");
 }
 
 TEST_F(Launcher, NamesMemoryAsAPossibleCauseOfSignal9Alone) {
   for (const int number : {SIGKILL, SIGTERM}) {
-    ChildProcess launcher([number] {
-      World::spawn(kNumRanks,
-                   [number](World& world) {
-                     if (world.rank() == RankId(1)) raise(number);
-                     world.barrier();
-                   },
-                   {.kind = WorldKind::shm, .environment = hasty()});
-    });
-    const auto end = launcher.wait();
+    const auto end = launch_and_raise(number).wait();
     ASSERT_TRUE(end);
     EXPECT_EQ(end->error.find("memory") != std::string::npos, number == SIGKILL) << end->error;
   }

@@ -1,4 +1,4 @@
-// A link and an authenticated peer that lies, dies at a bad moment, or is slow.
+// A link and an authenticated peer that breaks the protocol, dies at a bad moment, or is slow.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,10 +7,12 @@
 #include <functional>
 #include <future>
 #include <optional>
+#include <tuple>
 
 #include "support/hosts_of_threads.hpp"
 #include "support/link_pair.hpp"
 #include "support/require.hpp"
+#include "support/require_error.hpp"
 
 namespace shunt::test {
 namespace {
@@ -31,7 +33,7 @@ class LinkWithPeer : public ::testing::TestWithParam<far::Network> {
     end_.emplace(GetParam(), peer_->address(), 5000ms);
     peer_->connect(end_->address());
   }
-  // First, so that the link does not wait for it.
+  // The peer first, so that the link does not wait for it.
   void TearDown() override { peer_.reset(); }
 
   /// Makes progress until the condition holds; a guard against hangs only.
@@ -42,12 +44,12 @@ class LinkWithPeer : public ::testing::TestWithParam<far::Network> {
       require(std::chrono::steady_clock::now() < guard, "waited in vain");
     }
   }
-  void expect_accused(const std::string& of) {
-    await([&] { return end_->heard().fault().has_value(); });
-    const Fault fault = *end_->heard().fault();
+  void expect_violation(const std::string& sent) {
+    await([&] { return end_->fault().has_value(); });
+    const Fault fault = *end_->fault();
     EXPECT_EQ(fault.code, ErrorCode::mismatch);
     EXPECT_EQ(fault.culprit, kPeer);
-    EXPECT_THAT(fault.text, HasSubstr("rank 1 sent rank 0 " + of));
+    EXPECT_THAT(fault.text, HasSubstr("rank 1 sent rank 0 " + sent));
   }
   void send_slice(std::size_t bytes) { peer_->send(RawPeer::Kind::slice, std::vector<std::byte>(bytes)); }
   int poll_all_messages() {
@@ -63,7 +65,7 @@ class LinkWithPeer : public ::testing::TestWithParam<far::Network> {
   far::Link& link() { return end_->link(); }
 
   std::optional<RawPeer> peer_;
-  std::optional<HonestEnd> end_;
+  std::optional<LinkEnd> end_;
 };
 
 std::string name_of_network(const ::testing::TestParamInfo<far::Network>& info) { return far::name_of(info.param); }
@@ -74,31 +76,42 @@ TEST_P(LinkWithPeer, KeepsAsManyMessagesAsArePromisedAndNoMore) {
   for (int i = 0; i < kMostUnread; ++i) peer_->send(RawPeer::Kind::message);
   int num_polled = 0;
   await([&] { return (num_polled += poll_all_messages()) == kMostUnread; });
-  EXPECT_FALSE(end_->heard().fault()) << end_->heard().fault()->text;
+  EXPECT_FALSE(end_->fault()) << end_->fault()->text;
 
   for (int i = 0; i < 3 * kMostUnread; ++i) peer_->send(RawPeer::Kind::message);
-  expect_accused("more than 256 messages that were not read");
+  expect_violation("more than 256 messages that were not read");
   peer_->send(RawPeer::Kind::message);
   EXPECT_EQ(poll_all_messages(), kMostUnread);
 }
 
-TEST_P(LinkWithPeer, RefusesAMessageThatIsTooLong) {
-  peer_->send(RawPeer::Kind::message, std::vector<std::byte>(kMaxMessageBytes + 1));
-  expect_accused("a message of 57 bytes");
+TEST_P(LinkWithPeer, RefusesPacketsThatBreakTheProtocol) {
+  const auto fault_of_no_rank = net::pack(std::int32_t{0}, std::int32_t{7});
+  const std::size_t huge = std::size_t{64} << 20;
+  const std::vector<std::tuple<RawPeer::Kind, net::Bytes, std::string>> packets = {
+      {RawPeer::Kind::message, net::Bytes(kMaxMessageBytes + 1), "a message of 57 bytes"},
+      {RawPeer::Kind::message, net::Bytes(huge), "67108864 bytes that are no slice"},
+      {static_cast<RawPeer::Kind>(99), {}, "a message of an unknown kind, 99"},
+      {RawPeer::Kind::fault, fault_of_no_rank, "a fault that makes no sense (8 bytes)"},
+      {RawPeer::Kind::fault, net::Bytes(7), "a fault that makes no sense (7 bytes)"},
+      {RawPeer::Kind::left, net::Bytes(7), "word that it leaves in 7 bytes"},
+      {RawPeer::Kind::slice, net::Bytes(8), "slice #0 of 8 bytes, for which it was granted no room"}};
+  for (const auto& [kind, bytes, text] : packets) {
+    if (end_->fault()) {
+      TearDown();
+      SetUp();
+    }
+    peer_->send(kind, bytes);
+    expect_violation(text);
+    EXPECT_EQ(poll_all_slices() + poll_all_messages(), 0);
+  }
 }
 
 TEST_P(LinkWithPeer, RefusesWordThatMoreWasReadThanWasSent) {
   peer_->send(RawPeer::Kind::read);
-  expect_accused("word that it has read more messages than there were");
+  expect_violation("word that it has read more messages than there were");
   int num_posted = 0;
   while (link().post(kPeer, {}) == Post::posted) ++num_posted;
-  EXPECT_EQ(num_posted, kMostUnread) << "the lie has made no room";
-}
-
-TEST_P(LinkWithPeer, RefusesSlicesThatWereNotGranted) {
-  send_slice(8);
-  expect_accused("slice #0 of 8 bytes, for which it was granted no room");
-  EXPECT_EQ(poll_all_slices(), 0);
+  EXPECT_EQ(num_posted, kMostUnread) << "the packet has made no room";
 }
 
 TEST_P(LinkWithPeer, KeepsAsManySlicesAsWereGrantedAndNoMore) {
@@ -107,106 +120,83 @@ TEST_P(LinkWithPeer, KeepsAsManySlicesAsWereGrantedAndNoMore) {
   for (int i = 0; i < 2; ++i) send_slice(kSliceBytes);
   int num_polled = 0;
   await([&] { return (num_polled += poll_all_slices()) == 2; });
-  EXPECT_FALSE(end_->heard().fault()) << end_->heard().fault()->text;
+  EXPECT_FALSE(end_->fault()) << end_->fault()->text;
 
   link().slices().expect(kPeer, 1, kSliceBytes);
   for (int i = 0; i < 5; ++i) send_slice(kSliceBytes);
-  expect_accused("slice #0 of 4096 bytes");
+  expect_violation("slice #0 of 4096 bytes");
   EXPECT_EQ(poll_all_slices(), 1);
 }
 
-TEST_P(LinkWithPeer, RefusesASliceThatIsTooLargeHoweverItTravels) {
+TEST_P(LinkWithPeer, RefusesASliceThatIsLargerThanGrantedHoweverItTravels) {
   link().slices().expect(kPeer, 1, kSliceBytes);
   send_slice(std::size_t{64} << 20);
-  expect_accused("slice #0 of 67108864 bytes");
+  expect_violation("slice #0 of 67108864 bytes");
 }
 
-TEST_P(LinkWithPeer, RefusesBytesThatAreNoSlice) {
-  peer_->send(RawPeer::Kind::message, std::vector<std::byte>(std::size_t{64} << 20));
-  expect_accused("67108864 bytes that are no slice");
-}
-
-TEST_P(LinkWithPeer, RefusesKindsThatAreNone) {
-  peer_->send(static_cast<RawPeer::Kind>(99));
-  expect_accused("a message of an unknown kind, 99");
-}
-
-TEST_P(LinkWithPeer, RefusesAFaultThatMakesNoSense) {
-  const std::array<std::int32_t, 2> words = {0, 7};
-  peer_->send(RawPeer::Kind::fault, std::as_bytes(std::span(words)));
-  expect_accused("a fault that makes no sense");
-}
-
-TEST_P(LinkWithPeer, GreetsUntilItIsHeardAndAnsweredThenAnswersThatItLives) {
+TEST_P(LinkWithPeer, ConnectsOncePingsPassBothWaysAndAnswersLaterOnes) {
   peer_->send(RawPeer::Kind::ping);
   peer_->send(RawPeer::Kind::alive);
-  link().greet_all(30s, [&] { return end_->heard().fault(); });
+  end_->connect_all();
   for (int round = 1; round <= 3; ++round) {
-    await([&] { return peer_->num_heard(RawPeer::Kind::alive) == round; });
+    await([&] { return peer_->num_received(RawPeer::Kind::alive) == round; });
     peer_->send(RawPeer::Kind::ping);
   }
 }
 
-// A rank whose host's ranks have not met yet may still fail to join.
-TEST_P(LinkWithPeer, AnswersNobodyBeforeItGreets) {
+// Until then, this rank may still fail to join the ranks of its machine.
+TEST_P(LinkWithPeer, AnswersNoPingBeforeItConnects) {
   peer_->send(RawPeer::Kind::ping);
   peer_->send(RawPeer::Kind::message);
-  await([&] { return poll_all_messages() == 1; });  // so the ping was heard
+  await([&] { return poll_all_messages() == 1; });  // so the ping has arrived
   ASSERT_EQ(link().post(kPeer, {}), Post::posted);
-  await([&] { return peer_->num_heard(RawPeer::Kind::message) == 1; });
-  EXPECT_EQ(peer_->num_heard(RawPeer::Kind::alive), 0);
+  await([&] { return peer_->num_received(RawPeer::Kind::message) == 1; });
+  EXPECT_EQ(peer_->num_received(RawPeer::Kind::alive), 0);
 }
 
-/// Greeting must end with this error, though there is time left.
-void expect_greeting_fails(HonestEnd& end, ErrorCode code, const std::string& text) {
-  try {
-    end.link().greet_all(60s, [&] { return end.heard().fault(); });
-    FAIL() << "greeted nobody";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code);
-    EXPECT_THAT(error.what(), HasSubstr(text));
-  }
+/// Connecting must end with this error, though there is time left.
+void expect_no_connection(LinkEnd& end, ErrorCode code, const std::string& text) {
+  require_error([&] { end.connect_all(); }, code, text);
 }
 
-TEST_P(LinkWithPeer, EndsItsGreetingWhenAFaultIsKnown) {
+TEST_P(LinkWithPeer, StopsConnectingWhenAFaultIsKnown) {
   peer_->send(RawPeer::Kind::read);
-  expect_greeting_fails(*end_, ErrorCode::mismatch, "rank 1 sent rank 0 word");
+  expect_no_connection(*end_, ErrorCode::mismatch, "rank 1 sent rank 0 word");
 }
 
-TEST_P(LinkWithPeer, EndsItsGreetingWhenThePeerBreaksOff) {
+TEST_P(LinkWithPeer, StopsConnectingWhenThePeerVanishes) {
   peer_->send(RawPeer::Kind::message);
   await([&] { return poll_all_messages() == 1; });
   peer_->vanish();
-  expect_greeting_fails(*end_, ErrorCode::peer_lost, "rank 0 lost its connection to rank 1");
+  expect_no_connection(*end_, ErrorCode::peer_lost, "rank 0 lost its connection to rank 1");
 }
 
-TEST_P(LinkWithPeer, EndsItsGreetingWhenThePeerLeaves) {
-  const std::uint64_t no_slices = 0;
-  peer_->send(RawPeer::Kind::left, std::as_bytes(std::span(&no_slices, 1)));
-  expect_greeting_fails(*end_, ErrorCode::peer_lost, "rank 1 left while rank 0 was greeting it");
+TEST_P(LinkWithPeer, StopsConnectingWhenThePeerLeaves) {
+  peer_->send(RawPeer::Kind::left, net::pack(std::uint64_t{0}));
+  expect_no_connection(*end_, ErrorCode::peer_lost, "rank 1 left while rank 0 was connecting to it");
 }
 
-TEST_P(LinkWithPeer, NamesAPeerThatHasEndedSinceTheyMet) {
+TEST_P(LinkWithPeer, NamesAPeerThatEndsBeforeItConnects) {
   const auto address = peer_->address();
   peer_->vanish();
-  HonestEnd late(GetParam(), address, 5000ms);
-  expect_greeting_fails(late, ErrorCode::peer_lost, "rank 0 lost its connection to rank 1");
+  LinkEnd late(GetParam(), address, 5000ms);
+  expect_no_connection(late, ErrorCode::peer_lost, "rank 0 lost its connection to rank 1");
 }
 
-TEST_P(LinkWithPeer, TellsWhyItLeavesWhoComesLater) {
+TEST_P(LinkWithPeer, SendsItsFaultToAPeerThatConnectsLate) {
   link().flood({ErrorCode::peer_lost, RankId(0), RankId(0), "somebody else ended"});
   auto end = std::async(std::launch::async, [&] { end_.reset(); });
-  await([&] { return peer_->num_heard(RawPeer::Kind::left) == 1; });
-  EXPECT_THAT(peer_->heard(), ElementsAre(RawPeer::Kind::fault, RawPeer::Kind::left));
-  peer_->send(RawPeer::Kind::parted);
+  await([&] { return peer_->num_received(RawPeer::Kind::left) == 1; });
+  EXPECT_THAT(peer_->received(), ElementsAre(RawPeer::Kind::fault, RawPeer::Kind::left));
+  peer_->send(RawPeer::Kind::left_ack);
   await([&] { return end.wait_for(0ms) == std::future_status::ready; });
 }
 
-/// Where there is RDMA, slices are fetched.
+/// TCP only: with RDMA the receiver fetches slices.
 class LinkThatSendsSlices : public LinkWithPeer {};
 INSTANTIATE_TEST_SUITE_P(Networks, LinkThatSendsSlices, ::testing::Values(far::Network::tcp), name_of_network);
 
-// A grant that comes when its receiver has run dry comes too late.
+// Else grants would arrive after their receiver has run out of room.
 TEST_P(LinkThatSendsSlices, LetsMessagesOvertakeThem) {
   constexpr int kNumSlices = 60;  // far more than the system takes
   constexpr std::size_t kLargeSlice = 512 << 10;
@@ -214,37 +204,25 @@ TEST_P(LinkThatSendsSlices, LetsMessagesOvertakeThem) {
     link().slices().post(kPeer, link().slices().open(kLargeSlice).value(), kLargeSlice, {});
   const std::array<std::byte, 8> message{};
   ASSERT_EQ(link().post(kPeer, message), Post::posted);
-  await([&] { return peer_->num_heard(RawPeer::Kind::message) == 1; });
-  EXPECT_LT(peer_->num_heard(RawPeer::Kind::slice), kNumSlices);
+  await([&] { return peer_->num_received(RawPeer::Kind::message) == 1; });
+  EXPECT_LT(peer_->num_received(RawPeer::Kind::slice), kNumSlices);
 }
 
-/// While it lives no thread can be started: there is no memory for so large a stack.
-class NoThreads {
- public:
-  NoThreads() {
-    pthread_getattr_default_np(&before_);
-    pthread_attr_t huge = before_;
-    pthread_attr_setstacksize(&huge, std::size_t{1} << 46);
-    require(pthread_setattr_default_np(&huge) == 0, "the stack size can be set");
-  }
-  ~NoThreads() { pthread_setattr_default_np(&before_); }
-  NoThreads(const NoThreads&) = delete;
-  NoThreads& operator=(const NoThreads&) = delete;
+/// Until the result ends, no thread can be started: there is no memory for so large a stack.
+std::shared_ptr<void> forbid_threads() {
+  pthread_attr_t before{};
+  pthread_getattr_default_np(&before);
+  pthread_attr_t huge = before;
+  pthread_attr_setstacksize(&huge, std::size_t{1} << 46);
+  require(pthread_setattr_default_np(&huge) == 0, "the stack size can be set");
+  return {nullptr, [before](void*) { pthread_setattr_default_np(&before); }};
+}
 
- private:
-  pthread_attr_t before_{};
-};
-
-TEST(LinkWithoutAThread, IsAnErrorAndNotTheEnd) {
+TEST(Link, ThrowsWhereNoThreadCanBeStarted) {
   const RawPeer peer(far::Network::tcp);
-  const NoThreads no_threads;
-  try {
-    const HonestEnd end(far::Network::tcp, peer.address(), 5000ms);
-    FAIL() << "made a link";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::system);
-    EXPECT_THAT(error.what(), HasSubstr("can't start the network thread of rank 0"));
-  }
+  const auto no_threads = forbid_threads();
+  require_error([&] { const LinkEnd end(far::Network::tcp, peer.address(), 5000ms); }, ErrorCode::system,
+                "can't start the network thread of rank 0");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// A rank of a job of processes dies, stops, leaves or errs: every other rank is told who, in seconds, and nothing is
-// left.
+// A rank of a job of processes dies, stops, leaves or errs: every other rank receives an Error that names it, within
+// seconds, and nothing is left behind.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 
 #include "shunt/engine.hpp"
 #include "support/round_trip.hpp"
-#include "support/survivors.hpp"
+#include "support/spawn_recorder.hpp"
 #include "support/traces.hpp"
 
 namespace shunt::test {
@@ -22,71 +22,81 @@ using ::testing::HasSubstr;
 constexpr std::int32_t kNumRanks = 4;
 constexpr RankId kCulprit(2);
 
-/// The culprit does what it does after one good round, while all others wait for it.
+using Body = std::function<void(World&)>;
+
 class LostRank : public LeavesNoTrace {
  protected:
-  SpawnEnd run(const std::function<void(World&)>& misdeed, const Environment& environment = hasty()) {
-    return survivors_.spawn(
-        kNumRanks,
-        [&](World& world) {
-          round_trip(world);
-          if (world.rank() == kCulprit) return misdeed(world);
-          world.barrier();
-        },
-        environment);
+  /// The culprit misbehaves after one good round, while all others wait for it.
+  SpawnEnd run(const Body& misdeed, const Environment& environment = hasty()) {
+    const auto body = [&](World& world) {
+      round_trip(world);
+      if (world.rank() == kCulprit) return misdeed(world);
+      world.barrier();
+    };
+    return recorder_.spawn(kNumRanks, body, environment);
   }
 
-  /// The others handle what they are told, and return.
-  SpawnEnd run_and_handle(const std::function<void(World&)>& misdeed, const Environment& environment = hasty()) {
-    return survivors_.spawn(
-        kNumRanks,
-        [&](World& world) {
-          if (world.rank() == kCulprit) return misdeed(world);
-          EXPECT_THROW(world.barrier(), Error);
-        },
-        environment);
+  /// All ranks name the culprit: the spawn's Error has these words, and that of every other rank has `others`.
+  void expect_named(const Body& misdeed, ErrorCode code, const std::string& words,
+                    const std::vector<std::string>& others, const Environment& environment = hasty()) {
+    const SpawnEnd end = run(misdeed, environment);
+    EXPECT_EQ(to_string(end.code), to_string(code));
+    EXPECT_THAT(end.text, HasSubstr(words));
+    recorder_.expect_all_received(kCulprit, code, others);
   }
 
-  Survivors survivors_;
+  /// The others catch the Error, and return.
+  SpawnEnd run_and_catch(const Body& misdeed, const Environment& environment = hasty()) {
+    const auto body = [&](World& world) {
+      if (world.rank() == kCulprit) return misdeed(world);
+      EXPECT_THROW(world.barrier(), Error);
+    };
+    return recorder_.spawn(kNumRanks, body, environment);
+  }
+
+  SpawnRecorder recorder_;
 };
 
 TEST_F(LostRank, ThatThrowsIsNamedWithItsText) {
-  const auto end = run([](World&) { throw std::runtime_error("out of luck"); });
-  EXPECT_EQ(end.code, ErrorCode::peer_failed);
-  EXPECT_THAT(end.text, HasSubstr("out of luck"));
-  survivors_.expect_all_were_told(kCulprit, ErrorCode::peer_failed, {"out of luck"});
-}
-
-TEST_F(LostRank, ThatThrowsANumberIsNamed) {
-  const auto end = run([](World&) { throw 42; });
-  EXPECT_EQ(end.code, ErrorCode::peer_failed);
-  EXPECT_THAT(end.text, HasSubstr("rank 2 failed: it threw something that is not a std::exception"));
+  expect_named([](World&) { throw std::runtime_error("out of luck"); }, ErrorCode::peer_failed, "out of luck",
+               {"out of luck"});
+  expect_named([](World&) { throw 42; }, ErrorCode::peer_failed,
+               "rank 2 failed: it threw something that is not a std::exception", {});
 }
 
 TEST_F(LostRank, ThatExitsIsNamedWhateverItsStatus) {
-  for (const int status : {0, 3}) {
-    const auto end = run([&](World&) { _exit(status); });
-    EXPECT_EQ(end.code, ErrorCode::peer_lost);
-    EXPECT_THAT(end.text, HasSubstr(fmt::format("rank 2 exited with status {}", status)));
-    survivors_.expect_all_were_told(kCulprit, ErrorCode::peer_lost, {"ended"});
-  }
+  for (const int status : {0, 3})
+    expect_named([&](World&) { _exit(status); }, ErrorCode::peer_lost,
+                 fmt::format("rank 2 exited with status {}", status), {"ended"});
+}
+
+TEST_F(LostRank, ThatIsKilledWhileOthersWaitIsNamed) {
+  expect_named([](World&) { raise(SIGKILL); }, ErrorCode::peer_lost, "rank 2 was killed by signal 9", {"ended"});
+}
+
+TEST_F(LostRank, ThatIsStoppedForLongerThanTheLivenessLimitIsNamed) {
+  expect_named([](World&) { raise(SIGSTOP); }, ErrorCode::peer_lost, "rank 2 has not answered", {"has not answered"});
+}
+
+TEST_F(LostRank, ThatLeavesEarlyIsNamed) {
+  expect_named([](World&) {}, ErrorCode::peer_lost, "rank 2 has left", {"has left", "barrier #"});
+}
+
+TEST_F(LostRank, ThatIsTooSlowIsNamedWhenTheDeadlineExpires) {
+  Environment environment = hasty();
+  environment.deadline = 400ms;
+  expect_named([](World&) { std::this_thread::sleep_for(1200ms); }, ErrorCode::deadline, "400 ms",
+               {"400 ms", "waits for rank 2 to call it"}, environment);
 }
 
 TEST_F(LostRank, ThatExitsAloneIsNoSuccess) {
-  const auto end = survivors_.spawn(
+  const auto end = recorder_.spawn(
       1, [](World&) { _exit(0); }, hasty());
   EXPECT_THAT(end.text, HasSubstr("rank 0 exited with status 0"));
 }
 
-TEST_F(LostRank, ThatIsKilledWhileOthersWaitIsNamed) {
-  const auto end = run([](World&) { raise(SIGKILL); });
-  EXPECT_EQ(end.code, ErrorCode::peer_lost);
-  EXPECT_THAT(end.text, HasSubstr("rank 2 was killed by signal 9"));
-  survivors_.expect_all_were_told(kCulprit, ErrorCode::peer_lost, {"ended"});
-}
-
 TEST_F(LostRank, ThatIsKilledWhileItCopiesIsNamed) {
-  const auto end = survivors_.spawn(
+  const auto end = recorder_.spawn(
       kNumRanks,
       [](World& world) {
         Engine engine(world, {.hidden = 4096, .dtype = f32});
@@ -101,11 +111,11 @@ TEST_F(LostRank, ThatIsKilledWhileItCopiesIsNamed) {
       },
       hasty());
   EXPECT_THAT(end.text, HasSubstr("rank 2 was killed by signal 9"));
-  survivors_.expect_all_were_told(kCulprit, ErrorCode::peer_lost, {"ended"});
+  recorder_.expect_all_received(kCulprit, ErrorCode::peer_lost, {"ended"});
 }
 
-TEST_F(LostRank, ThatHostedTheMeetingIsNamedLikeAnyOther) {
-  const auto end = survivors_.spawn(
+TEST_F(LostRank, ThatCoordinatedIsNamedLikeAnyOther) {
+  const auto end = recorder_.spawn(
       kNumRanks,
       [](World& world) {
         world.barrier();
@@ -114,7 +124,7 @@ TEST_F(LostRank, ThatHostedTheMeetingIsNamedLikeAnyOther) {
       },
       hasty());
   EXPECT_THAT(end.text, HasSubstr("rank 0 was killed by signal 9"));
-  survivors_.expect_all_were_told(RankId(0), ErrorCode::peer_lost, {"ended"});
+  recorder_.expect_all_received(RankId(0), ErrorCode::peer_lost, {"ended"});
 }
 
 TEST_F(LostRank, ThatIsKilledIsNoticedThoughAProcessOfItsOwnHoldsItsDescriptors) {
@@ -130,27 +140,20 @@ TEST_F(LostRank, ThatIsKilledIsNoticedThoughAProcessOfItsOwnHoldsItsDescriptors)
   });
   if (*orphan > 0) kill(*orphan, SIGKILL);
   EXPECT_THAT(end.text, HasSubstr("rank 2 was killed by signal 9"));
-  survivors_.expect_all_were_told(kCulprit, ErrorCode::peer_lost, {"has not answered"});
+  recorder_.expect_all_received(kCulprit, ErrorCode::peer_lost, {"has not answered"});
 }
 
-TEST_F(LostRank, ThatIsStoppedForLongerThanTheLivenessLimitIsNamed) {
-  const auto end = run([](World&) { raise(SIGSTOP); });
-  EXPECT_EQ(end.code, ErrorCode::peer_lost);
-  EXPECT_THAT(end.text, HasSubstr("rank 2 has not answered"));
-  survivors_.expect_all_were_told(kCulprit, ErrorCode::peer_lost, {"has not answered"});
-}
-
-TEST_F(LostRank, ThatStaysStoppedIsEndedAndNamedThoughTheOthersHandleTheError) {
-  const auto end = run_and_handle([](World&) { raise(SIGSTOP); });
+TEST_F(LostRank, ThatStaysStoppedIsEndedAndNamedThoughTheOthersCatchTheError) {
+  const auto end = run_and_catch([](World&) { raise(SIGSTOP); });
   EXPECT_EQ(end.code, ErrorCode::peer_lost);
   EXPECT_THAT(end.text, HasSubstr("rank 2 has not answered"));
 }
 
-TEST_F(LostRank, ThatIsSlowMayFinishThoughTheOthersHandledTheError) {
+TEST_F(LostRank, ThatIsSlowMayFinishThoughTheOthersCaughtTheError) {
   SharedAcrossForks<bool> finished;
   Environment environment = hasty();
   environment.deadline = 100ms;
-  const auto end = run_and_handle(
+  const auto end = run_and_catch(
       [&](World&) {
         std::this_thread::sleep_for(3s);
         *finished = true;
@@ -158,21 +161,6 @@ TEST_F(LostRank, ThatIsSlowMayFinishThoughTheOthersHandledTheError) {
       environment);
   EXPECT_FALSE(end.threw) << end.text;
   EXPECT_TRUE(*finished);
-}
-
-TEST_F(LostRank, ThatLeavesEarlyIsNamed) {
-  const auto end = run([](World&) {});
-  EXPECT_EQ(end.code, ErrorCode::peer_lost);
-  EXPECT_THAT(end.text, HasSubstr("rank 2 has left"));
-  survivors_.expect_all_were_told(kCulprit, ErrorCode::peer_lost, {"has left", "barrier #"});
-}
-
-TEST_F(LostRank, ThatIsTooSlowIsNamedWhenTheDeadlineExpires) {
-  Environment environment = hasty();
-  environment.deadline = 400ms;
-  const auto end = run([](World&) { std::this_thread::sleep_for(1200ms); }, environment);
-  EXPECT_EQ(end.code, ErrorCode::deadline);
-  survivors_.expect_all_were_told(kCulprit, ErrorCode::deadline, {"400 ms", "waits for rank 2 to call it"});
 }
 
 TEST_F(LostRank, ThatOnlyComputesForLongIsNotLost) {
@@ -187,7 +175,7 @@ TEST_F(LostRank, ThatOnlyComputesForLongIsNotLost) {
 }
 
 TEST_F(LostRank, ThatCallsAnotherOperationIsNamedTogetherWithBothOperations) {
-  const auto end = survivors_.spawn(
+  const auto end = recorder_.spawn(
       2,
       [](World& world) {
         Engine engine(world, {.hidden = 8, .dtype = f32});

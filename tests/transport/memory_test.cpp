@@ -58,31 +58,31 @@ TEST_P(TransportMemory, RejectsOffsetsThatNoBlockCanHave) {
   });
 }
 
-// Everyone writes its own megabytes into everyone's block and says so; who hears it must see all of them.
-TEST_P(TransportMemory, ShowsRowsToWhoPolledTheMessageSentAfterThem) {
+// Every rank writes megabytes into every block, then sends a message; a rank that polls it must see all of them.
+TEST_P(TransportMemory, ShowsRowsToARankThatPolledTheMessageSentAfterThem) {
   run([](Transport& transport) {
     constexpr std::size_t kWords = (std::size_t{1} << 20) / sizeof(std::uint64_t);
     const auto num_ranks = static_cast<std::size_t>(transport.size());
     const Block block = transport.allocate(num_ranks * kWords * sizeof(std::uint64_t));
-    Meeting meeting(transport);
-    meeting.word(transport.rank()) = *transport.offset_of(block.data, block.bytes);
-    meeting.wait();
+    Barrier barrier(transport);
+    barrier.word(transport.rank()) = *transport.offset_of(block.data, block.bytes);
+    barrier.wait();
     for (std::uint64_t round = 0; round < 4; ++round) {
       for (std::size_t peer = 0; peer < num_ranks; ++peer) {
         auto* words = reinterpret_cast<std::uint64_t*>(
-            transport.peer_pointer(RankId(peer), meeting.word(RankId(peer)), block.bytes));
+            transport.peer_pointer(RankId(peer), barrier.word(RankId(peer)), block.bytes));
         std::fill_n(words + transport.rank().index() * kWords, kWords, round * 100 + transport.rank().index());
         send_value(transport, RankId(peer), round);
       }
       for (std::size_t i = 0; i < num_ranks; ++i) {
         const Message message = receive(transport);
-        require(value_of<std::uint64_t>(message) == round, "each peer speaks once a round");
+        require(value_of<std::uint64_t>(message) == round, "each peer sends one message a round");
         const auto* words = reinterpret_cast<const std::uint64_t*>(block.data) + message.from.index() * kWords;
         const std::uint64_t expected = round * 100 + message.from.index();
         require(std::all_of(words, words + kWords, [&](std::uint64_t word) { return word == expected; }),
                 "every word that was written before the message is seen");
       }
-      meeting.wait();
+      barrier.wait();
     }
   });
 }

@@ -14,7 +14,7 @@ namespace {
 class TransportMessages : public TransportTest {};
 SHUNT_ON_ALL_BACKENDS(TransportMessages);
 
-/// Numbers the messages that come from each peer, and so notices one that is lost, doubled or overtaken.
+/// Throws for a message that is lost, doubled or overtaken, by the numbers that messages carry.
 class OrderCheck {
  public:
   explicit OrderCheck(const Transport& transport) : next_(static_cast<std::size_t>(transport.size())) {}
@@ -67,7 +67,7 @@ TEST_P(TransportMessages, ArriveOnceAndInOrderFromEachPeerUnderRandomDelays) {
 TEST_P(TransportMessages, AFullMailboxSaysAgainAndTakesMoreOnceEmptied) {
   run([](Transport& transport) {
     const RankId next((transport.rank().value + 1) % transport.size());
-    Meeting meeting(transport);
+    Barrier barrier(transport);
     std::uint64_t sent = 0;
     std::uint64_t received = 0;
     for (int round = 0; round < 3; ++round) {
@@ -76,13 +76,13 @@ TEST_P(TransportMessages, AFullMailboxSaysAgainAndTakesMoreOnceEmptied) {
         fill_until_full(transport, next, sent);
         return sent > before;  // an empty mailbox takes a message, once it is known to be empty
       });
-      meeting.word(next) = sent;
-      meeting.wait();
-      for (; received < meeting.word(transport.rank()); ++received)
+      barrier.word(next) = sent;
+      barrier.wait();
+      for (; received < barrier.word(transport.rank()); ++received)
         require(value_of<std::uint64_t>(receive(transport)) == received, "what was posted arrives, in order");
       Message message;
       require(!transport.poll(message), "what was refused does not arrive");
-      meeting.wait();
+      barrier.wait();
     }
   });
 }
@@ -102,7 +102,7 @@ TEST_P(TransportMessages, OfEveryLengthArriveWhole) {
   });
 }
 
-TEST_P(TransportMessages, FromManyToOneAreAllHeard) {
+TEST_P(TransportMessages, FromManyToOneAllArrive) {
   run([](Transport& transport) {
     constexpr std::uint64_t kEach = 2000;
     if (transport.rank() != RankId(0)) {
@@ -114,22 +114,22 @@ TEST_P(TransportMessages, FromManyToOneAreAllHeard) {
   });
 }
 
-/// Where what was posted is there at once.
-class MessagesOfOneHost : public TransportTest {};
-SHUNT_ON_BACKENDS(MessagesOfOneHost, Backend::inproc, Backend::shm);
+/// Backends on which a posted message can be polled at once.
+class MessagesOfOneMachine : public TransportTest {};
+SHUNT_ON_BACKENDS(MessagesOfOneMachine, Backend::inproc, Backend::shm);
 
-TEST_P(MessagesOfOneHost, OfABusyPeerDontSilenceTheOthers) {
+TEST_P(MessagesOfOneMachine, OfABusyPeerDontStarveTheOthers) {
   run([](Transport& transport) {
-    Meeting meeting(transport);
+    Barrier barrier(transport);
     std::uint64_t number = 0;
     fill_until_full(transport, RankId(0), number);
-    meeting.wait();
+    barrier.wait();
     if (transport.rank() == RankId(0)) {
-      std::set<RankId> heard;
-      for (std::int32_t i = 0; i < transport.size(); ++i) heard.insert(receive(transport).from);
-      require(heard.size() == static_cast<std::size_t>(transport.size()), "each peer is heard in turn");
+      std::set<RankId> senders;
+      for (std::int32_t i = 0; i < transport.size(); ++i) senders.insert(receive(transport).from);
+      require(senders.size() == static_cast<std::size_t>(transport.size()), "each peer has its turn");
     }
-    meeting.wait();
+    barrier.wait();
   });
 }
 

@@ -7,7 +7,7 @@
 #include <map>
 #include <random>
 
-#include "shunt/error.hpp"
+#include "support/require_error.hpp"
 
 namespace shunt::test {
 namespace {
@@ -16,7 +16,7 @@ constexpr std::size_t kMiB = std::size_t{1} << 20;
 constexpr std::size_t kSegmentBytes = 2048 * kMiB;
 constexpr std::size_t kControlBytes = 10'000;
 
-/// What the kernel says.
+/// As the kernel counts them.
 std::size_t bytes_of(const Segment& segment) {
   struct stat status {};
   fstat(segment.fd(), &status);
@@ -89,9 +89,13 @@ TEST_P(PoolUnderRandomUse, KeepsItsPromises) {
   }
 }
 
-TEST(Pool, ReusesWarmMemoryAsItIs) {
+class PoolTest : public ::testing::Test {
+ protected:
   Segment segment = Segment::shareable(kSegmentBytes, "pool-test");
-  Pool pool(segment, kControlBytes);
+  Pool pool{segment, kControlBytes};
+};
+
+TEST_F(PoolTest, ReusesWarmMemoryAsItIs) {
   const std::uint64_t first = pool.allocate(kMiB);
   std::memset(segment.base() + first, 7, kMiB);
   pool.release(first);
@@ -102,9 +106,7 @@ TEST(Pool, ReusesWarmMemoryAsItIs) {
   EXPECT_EQ(pool.committed_bytes(), committed);
 }
 
-TEST(Pool, SmallBlocksDontBreakUpTheLargestWarmRange) {
-  Segment segment = Segment::shareable(kSegmentBytes, "pool-test");
-  Pool pool(segment, kControlBytes);
+TEST_F(PoolTest, SmallBlocksDontBreakUpTheLargestWarmRange) {
   const std::uint64_t large = pool.allocate(8 * kMiB);
   const std::uint64_t fence = pool.allocate(4096);
   const std::uint64_t small = pool.allocate(kMiB);
@@ -116,9 +118,7 @@ TEST(Pool, SmallBlocksDontBreakUpTheLargestWarmRange) {
   pool.release(fence);
 }
 
-TEST(Pool, TrimGivesBackAllButTheReserve) {
-  Segment segment = Segment::shareable(kSegmentBytes, "pool-test");
-  Pool pool(segment, kControlBytes);
+TEST_F(PoolTest, TrimGivesBackAllButTheReserve) {
   pool.release(pool.allocate(200 * kMiB));
   EXPECT_GE(bytes_of(segment), 200 * kMiB) << "freed memory stays warm until trim";
   EXPECT_TRUE(pool.trim());
@@ -126,9 +126,7 @@ TEST(Pool, TrimGivesBackAllButTheReserve) {
   EXPECT_FALSE(pool.trim());
 }
 
-TEST(Pool, FreedNeighboursBecomeOneRange) {
-  Segment segment = Segment::shareable(kSegmentBytes, "pool-test");
-  Pool pool(segment, kControlBytes);
+TEST_F(PoolTest, FreedNeighboursBecomeOneRange) {
   const std::uint64_t a = pool.allocate(kMiB);
   const std::uint64_t b = pool.allocate(kMiB);
   const std::uint64_t c = pool.allocate(kMiB);
@@ -140,17 +138,11 @@ TEST(Pool, FreedNeighboursBecomeOneRange) {
   EXPECT_EQ(pool.committed_bytes(), committed);
 }
 
-TEST(Pool, SaysSoWhenThereIsNoRoomAndStaysUsable) {
+TEST(Pool, ThrowsWhenThereIsNoRoomAndStaysUsable) {
   Segment segment = Segment::anonymous(16 * kMiB);
   Pool pool(segment, kControlBytes);
-  for (const std::size_t bytes : {17 * kMiB, 16 * kMiB, SIZE_MAX}) {
-    try {
-      pool.allocate(bytes);
-      ADD_FAILURE() << bytes << " bytes found room";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::system);
-    }
-  }
+  for (const std::size_t bytes : {17 * kMiB, 16 * kMiB, SIZE_MAX})
+    require_error([&] { pool.allocate(bytes); }, ErrorCode::system, "");
   EXPECT_EQ(pool.live_bytes(), 0u);
   pool.allocate(8 * kMiB);
 }

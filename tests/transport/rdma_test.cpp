@@ -1,4 +1,4 @@
-#include "transport/far/rdma.hpp"
+#include "transport/far/make_carrier.hpp"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A host as its system describes it: mlx5_0 with an active port behind eth1, mlx5_1 with none, eth0 without RDMA.
+/// A machine as its system describes it: mlx5_0 with an active port behind eth1, mlx5_1 with none, eth0 without RDMA.
 class RdmaDevices : public ::testing::Test {
  protected:
   RdmaDevices() {
@@ -42,11 +42,11 @@ TEST_F(RdmaDevices, AreFoundBehindInterfaces) {
 
 TEST_F(RdmaDevices, AreTakenAsTheyAreNamed) {
   EXPECT_EQ(rdma_devices("mlx5_0", classes_), "mlx5_0:1");
-  EXPECT_EQ(rdma_devices("mlx5_1:1", classes_), "mlx5_1:1") << "whoever names a port knows why";
+  EXPECT_EQ(rdma_devices("mlx5_1:1", classes_), "mlx5_1:1") << "a named port is taken though it is down";
   EXPECT_EQ(rdma_devices("10.0.0.1", classes_), "");
 }
 
-TEST_F(RdmaDevices, AreNoneWhereTheSystemKnowsNone) { EXPECT_EQ(rdma_devices("", classes_ / "nothing"), ""); }
+TEST_F(RdmaDevices, AreNoneWhereTheSystemListsNone) { EXPECT_EQ(rdma_devices("", classes_ / "nothing"), ""); }
 
 }  // namespace
 }  // namespace shunt::far

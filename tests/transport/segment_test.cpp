@@ -13,7 +13,8 @@
 #include <vector>
 
 #include "shunt/error.hpp"
-#include "transport/shm/local_socket.hpp"
+#include "support/require_error.hpp"
+#include "transport/wait_ready.hpp"
 
 namespace shunt::test {
 namespace {
@@ -26,20 +27,11 @@ std::size_t file_bytes(const Segment& segment) {
   return static_cast<std::size_t>(status.st_blocks) * 512;
 }
 
-/// Pages of the first `bytes` that the machine holds, whoever else shares its books.
+/// Pages of the first `bytes` that are in memory.
 std::size_t resident_bytes(const Segment& segment, std::size_t bytes) {
   std::vector<unsigned char> pages(bytes / 4096);
   mincore(segment.base(), bytes, pages.data());
   return static_cast<std::size_t>(std::count_if(pages.begin(), pages.end(), [](auto page) { return page & 1; })) * 4096;
-}
-
-ErrorCode code_of_attach(int fd) {
-  try {
-    (void)Segment::attach(fd);
-  } catch (const Error& error) {
-    return error.code();
-  }
-  return ErrorCode::internal;
 }
 
 TEST(Segment, CantBeResizedByAPeer) {
@@ -48,18 +40,18 @@ TEST(Segment, CantBeResizedByAPeer) {
   EXPECT_NE(ftruncate(segment.fd(), 2 * kMiB), 0);
 }
 
-TEST(Segment, ShowsTheSameBytesToWhoAttachesIt) {
+TEST(Segment, ShowsTheSameBytesToAProcessThatAttachesIt) {
   Segment segment = Segment::shareable(kMiB, "segment-test");
   segment.commit(0, kMiB);
-  const Segment attached = Segment::attach(dup(segment.fd()));
+  const Segment attached = Segment::attach(Descriptor(dup(segment.fd())));
   ASSERT_EQ(attached.bytes(), segment.bytes());
   std::memset(segment.base(), 5, kMiB);
   EXPECT_TRUE(std::all_of(attached.base(), attached.base() + kMiB, [](std::byte b) { return b == std::byte{5}; }));
 }
 
 TEST(Segment, AttachRefusesWhatAPeerCouldShorten) {
-  EXPECT_EQ(code_of_attach(memfd_create("unsealed", MFD_CLOEXEC | MFD_ALLOW_SEALING)), ErrorCode::mismatch);
-  EXPECT_EQ(code_of_attach(fileno(std::tmpfile())), ErrorCode::mismatch);
+  for (const int fd : {memfd_create("unsealed", MFD_CLOEXEC | MFD_ALLOW_SEALING), fileno(std::tmpfile())})
+    require_error([&] { (void)Segment::attach(Descriptor(fd)); }, ErrorCode::mismatch, "not a sealed memfd");
 }
 
 TEST(Segment, CostsNothingUntilCommittedAndGivesEverythingBack) {
@@ -95,13 +87,13 @@ TEST(Segment, LeavesHalfOfALimitedAddressSpaceToTheProgram) {
       ::testing::ExitedWithCode(0), "");
 }
 
-TEST(Segment, IsNeverAStandardStreamOfAProgramThatClosedItsOwn) {
+TEST(Segment, IsNeverAStandardStreamOfAProgramThatClosedThem) {
   EXPECT_EXIT(
       {
         for (const int standard : {0, 1, 2}) close(standard);
         const Segment segment = Segment::shareable(kMiB, "segment-test");
-        const auto sockets = shm::socket_pair();
-        _exit(segment.fd() > 2 && sockets.first.get() > 2 && sockets.second.get() > 2 ? 0 : 1);
+        const Wake wake;
+        _exit(segment.fd() > 2 && wake.fd() > 2 ? 0 : 1);
       },
       ::testing::ExitedWithCode(0), "");
 }

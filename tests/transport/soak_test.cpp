@@ -1,4 +1,4 @@
-// Ranks die at any moment, also while they meet.
+// Ranks die at any moment, also while they join.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 #include "shunt/engine.hpp"
 #include "support/child_process.hpp"
 #include "support/round_trip.hpp"
-#include "support/survivors.hpp"
+#include "support/spawn_recorder.hpp"
 #include "support/traces.hpp"
 
 namespace shunt::test {
@@ -34,8 +34,8 @@ void kill_child(pid_t launcher, std::size_t n, std::chrono::microseconds delay) 
   if (children.size() >= n + 2) kill(children[n + 1], SIGKILL);
 }
 
-/// So long that whoever waits for it hangs, by this test's measure: a death is noticed by itself.
-Environment patient() {
+/// Limits so long that waiting for them counts as a hang: a death is noticed without them.
+Environment with_long_limits() {
   Environment environment;
   environment.liveness = std::chrono::seconds(30);
   environment.join = std::chrono::seconds(30);
@@ -51,16 +51,16 @@ TEST_F(Soak, TwoHundredRanksKilledAtRandomMomentsLeaveNoHangAndNothingBehind) {
     const std::chrono::microseconds delay(random() % 30'000);
     SCOPED_TRACE(fmt::format("run {}: rank {} is killed after {} us", run, victim, delay.count()));
     const auto before = find_traces();
-    Survivors survivors;
+    SpawnRecorder recorder;
     std::optional<ChildProcess> killer(std::in_place,
                                        [&, launcher = getpid()] { kill_child(launcher, victim, delay); });
-    const auto end = survivors.spawn(
+    const auto end = recorder.spawn(
         kNumRanks,
         [](World& world) {
           Engine engine(world, {.hidden = 256, .dtype = f32});
           for (std::uint32_t seed = 0;; ++seed) round_trip(engine, world, 32, seed);
         },
-        patient());
+        with_long_limits());
     ASSERT_TRUE(killer->wait());
     killer.reset();
     EXPECT_TRUE(end.threw);

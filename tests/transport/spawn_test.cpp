@@ -11,6 +11,7 @@
 #include "shunt/error.hpp"
 #include "shunt/world.hpp"
 #include "support/require.hpp"
+#include "support/require_error.hpp"
 
 namespace shunt::test {
 namespace {
@@ -22,26 +23,24 @@ struct Peculiar {
   int value;
 };
 
-ErrorCode code_of_spawn(std::int32_t num_ranks, const SpawnOptions& options) {
-  try {
-    World::spawn(
-        num_ranks, [](World&) {}, options);
-  } catch (const Error& error) {
-    return error.code();
-  }
-  return ErrorCode::internal;
+void expect_refused(std::int32_t num_ranks, const SpawnOptions& options) {
+  require_error(
+      [&] {
+        World::spawn(
+            num_ranks, [](World&) {}, options);
+      },
+      ErrorCode::invalid_argument, "");
 }
 
-TEST(Spawn, RefusesATopologyOfAnotherSizeAndAWorldOfNobody) {
-  EXPECT_EQ(code_of_spawn(3, {.topology = Topology::single_node(4)}), ErrorCode::invalid_argument);
-  EXPECT_EQ(code_of_spawn(0, {}), ErrorCode::invalid_argument);
-  EXPECT_EQ(code_of_spawn(-1, {}), ErrorCode::invalid_argument);
+TEST(Spawn, RefusesATopologyOfAnotherSizeAndAWorldWithoutRanks) {
+  expect_refused(3, {.topology = Topology::single_node(4)});
+  expect_refused(0, {});
+  expect_refused(-1, {});
 }
 
 TEST(Spawn, RefusesMoreRanksThanAnyHostHoldsBeforeItStartsOne) {
   for (const std::int32_t num_ranks : {Topology::kMaxRanksPerHost + 1, std::numeric_limits<std::int32_t>::max()})
-    for (const WorldKind kind : {WorldKind::inproc, WorldKind::shm})
-      EXPECT_EQ(code_of_spawn(num_ranks, {.kind = kind}), ErrorCode::invalid_argument);
+    for (const WorldKind kind : {WorldKind::inproc, WorldKind::shm}) expect_refused(num_ranks, {.kind = kind});
 }
 
 TEST(Spawn, GivesEveryRankTheTopologyThatWasAskedFor) {
@@ -60,7 +59,7 @@ TEST(Spawn, GivesEveryRankTheTopologyOfTheFileUnlessAnotherWasAskedFor) {
                  {.kind = kind, .environment = environment});
   World::spawn(4, [](World& world) { EXPECT_EQ(world.topology().num_nodes(), 1); },
                {.topology = Topology::single_node(4), .environment = environment});
-  EXPECT_EQ(code_of_spawn(3, {.environment = environment}), ErrorCode::invalid_argument);
+  expect_refused(3, {.environment = environment});
   std::filesystem::remove(path);
 }
 
@@ -79,22 +78,22 @@ TEST(Spawn, OfThreadsRethrowsWhatTheFailingRankThrew) {
   }
 }
 
-TEST(Spawn, OfThreadsTellsEveryOtherRankWhoFailed) {
-  std::array<std::string, 4> told;
+TEST(Spawn, OfThreadsNamesTheFailingRankOnEveryOther) {
+  std::array<std::string, 4> texts;
   const auto body = [&](World& world) {
     try {
       if (world.rank() == RankId(2)) throw std::runtime_error("lost my way");
       world.barrier();
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::peer_failed);
-      told[world.rank().index()] = error.what();
+      texts[world.rank().index()] = error.what();
       throw;
     }
   };
   EXPECT_THROW(World::spawn(4, body), std::runtime_error);
   for (const std::size_t rank : {0, 1, 3}) {
-    EXPECT_THAT(told[rank], HasSubstr("rank 2"));
-    EXPECT_THAT(told[rank], HasSubstr("lost my way"));
+    EXPECT_THAT(texts[rank], HasSubstr("rank 2"));
+    EXPECT_THAT(texts[rank], HasSubstr("lost my way"));
   }
 }
 
@@ -104,25 +103,17 @@ TEST(Spawn, OfProcessesThrowsAnErrorWithTheTextOfTheFailingRank) {
       if (world.rank().value == num_ranks - 1) throw std::out_of_range("one too far");
       world.barrier();
     };
-    try {
-      World::spawn(num_ranks, fail_last, {.kind = WorldKind::shm});
-      ADD_FAILURE() << "nothing was thrown";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::peer_failed);
-      EXPECT_THAT(error.what(), HasSubstr("one too far"));
-      EXPECT_THAT(error.what(), HasSubstr(fmt::format("rank {}", num_ranks - 1)));
-    }
+    require_error([&] { World::spawn(num_ranks, fail_last, {.kind = WorldKind::shm}); }, ErrorCode::peer_failed,
+                  fmt::format("rank {} failed: one too far", num_ranks - 1));
   }
 }
 
 TEST(Spawn, OfProcessesKeepsTheCodeOfAnError) {
-  try {
-    World::spawn(2, [](World&) { throw Error(ErrorCode::unsupported, "not here"); }, {.kind = WorldKind::shm});
-    ADD_FAILURE() << "nothing was thrown";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::unsupported);
-    EXPECT_STREQ(error.what(), "not here");
-  }
+  require_error(
+      [] {
+        World::spawn(2, [](World&) { throw Error(ErrorCode::unsupported, "not here"); }, {.kind = WorldKind::shm});
+      },
+      ErrorCode::unsupported, "not here");
 }
 
 }  // namespace

@@ -1,9 +1,8 @@
-// The survivors of a fault find each other, whoever was lost, and there is never a second world of them.
+// The survivors of a fault find each other, whichever rank was lost, and never form two worlds.
 #include <fmt/format.h>
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <set>
 #include <thread>
@@ -15,13 +14,10 @@ namespace shunt::test {
 namespace {
 
 using namespace std::chrono_literals;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 enum class SocketKind { tcp, local };
 
-/// Ranks that listen, and join when the test says so. Who is lost is known to all, unless a test
-/// says otherwise.
+/// Ranks that listen, and join when the test starts them. All know the lost ranks, unless a test gives others.
 class Survivors : public LeavesNoTrace, public ::testing::WithParamInterface<SocketKind> {
  protected:
   void TearDown() override {
@@ -33,7 +29,7 @@ class Survivors : public LeavesNoTrace, public ::testing::WithParamInterface<Soc
     contacts_.clear();
     std::vector<net::Endpoint> endpoints;
     for (std::int32_t rank = 0; rank < size; ++rank) {
-      const std::string name = fmt::format("shunt/test/{}/{}", getpid(), rank);
+      const std::string name = fmt::format("@shunt/test/{}/{}", getpid(), rank);
       net::Listener own =
           GetParam() == SocketKind::tcp ? net::open_listener("127.0.0.1", "") : net::open_local_listener(name);
       endpoints.push_back(own.endpoint);
@@ -43,7 +39,7 @@ class Survivors : public LeavesNoTrace, public ::testing::WithParamInterface<Soc
     gone_ = std::vector<std::atomic<bool>>(static_cast<std::size_t>(size));
   }
 
-  /// Its process ends: it is gone, and nobody listens in its place.
+  /// The rank's process ends, and its listener with it.
   void lose(std::int32_t rank) {
     gone_[RankId(rank).index()] = true;
     contacts_[RankId(rank).index()].own = {};
@@ -53,40 +49,38 @@ class Survivors : public LeavesNoTrace, public ::testing::WithParamInterface<Soc
     return {named, [this](RankId rank) { return gone_[rank.index()].load(); }};
   }
 
-  std::future<JoinOutcome> start(std::int32_t rank, const bootstrap::Losses& losses) {
-    return std::async(std::launch::async, [this, rank, losses] {
-      return join_and_gather([&] { return bootstrap::join_survivors(contacts_[RankId(rank).index()], losses, limit_); },
-                             fmt::format("text of {}", rank), limit_);
-    });
+  RendezvousRank start(std::int32_t rank, const bootstrap::Losses& losses) {
+    return {[this, rank, losses] { return join_survivors(contacts_[RankId(rank).index()], losses, limit_); },
+            fmt::format("text of {}", rank), limit_};
   }
-  std::future<JoinOutcome> start(std::int32_t rank) { return start(rank, known_losses()); }
+  RendezvousRank start(std::int32_t rank) { return start(rank, known_losses()); }
+  std::vector<RendezvousRank> start_all(const std::vector<std::int32_t>& ranks, const bootstrap::Losses& losses) {
+    std::vector<RendezvousRank> started;
+    for (const std::int32_t rank : ranks) started.push_back(start(rank, losses));
+    return started;
+  }
 
-  /// All of them join, all know the same ones, and they are exactly these.
-  static void expect_joined(std::vector<std::future<JoinOutcome>> ranks, const std::vector<std::int32_t>& former) {
+  /// All of them join, and the members are exactly these.
+  static void expect_joined(std::vector<RendezvousRank> ranks, const std::vector<std::int32_t>& former) {
     std::vector<RankId> members;
     std::vector<std::string> texts;
     for (const std::int32_t rank : former) {
       members.emplace_back(rank);
       texts.push_back(fmt::format("text of {}", rank));
     }
-    for (auto& rank : ranks) {
-      const JoinOutcome outcome = rank.get();
-      ASSERT_TRUE(outcome.gathered) << outcome.error->what();
-      EXPECT_EQ(outcome.gathered->members, members);
-      EXPECT_EQ(outcome.gathered->texts, texts);
+    for (RendezvousRank& rank : ranks) {
+      const JoinOutcome outcome = rank.expect_joined();
+      EXPECT_EQ(outcome.members, members);
+      EXPECT_EQ(outcome.texts, texts);
     }
   }
   void expect_joined_by(const std::vector<std::int32_t>& survivors) {
-    std::vector<std::future<JoinOutcome>> ranks;
-    for (const std::int32_t rank : survivors) ranks.push_back(start(rank));
-    expect_joined(std::move(ranks), survivors);
+    expect_joined(start_all(survivors, known_losses()), survivors);
   }
-
-  static void expect_error(std::future<JoinOutcome>& rank, ErrorCode code, const std::string& words) {
-    const JoinOutcome outcome = rank.get();
-    ASSERT_TRUE(outcome.error) << "has joined, instead of: " << words;
-    EXPECT_EQ(to_string(outcome.error->code()), to_string(code)) << outcome.error->what();
-    EXPECT_THAT(outcome.error->what(), HasSubstr(words));
+  /// Returns once this rank looks for rank 0, whose listener has a connection to accept.
+  void await_connection_to_rank_0() {
+    pollfd entry = {contacts_[0].own.socket.get(), POLLIN, 0};
+    ASSERT_TRUE(wait_ready(std::span(&entry, 1), std::chrono::steady_clock::now() + 20s));
   }
 
   std::vector<bootstrap::SurvivorContacts> contacts_;
@@ -94,7 +88,7 @@ class Survivors : public LeavesNoTrace, public ::testing::WithParamInterface<Soc
   std::chrono::milliseconds limit_{20'000};
 };
 
-TEST_P(Survivors, AreNumberedAnewWhoeverIsLost) {
+TEST_P(Survivors, AreNumberedAnewWhicheverRankIsLost) {
   for (std::int32_t lost = 0; lost < 4; ++lost) {
     prepare(4);
     lose(lost);
@@ -111,34 +105,27 @@ TEST_P(Survivors, GoOnWithoutAllThatAreLost) {
   expect_joined_by({2, 3, 4, 6});
 }
 
-TEST_P(Survivors, WaitForOneThatComesLate) {
+TEST_P(Survivors, WaitForACoordinatorThatComesLast) {
   prepare(4);
-  lose(0);
-  std::vector<std::future<JoinOutcome>> ranks;
-  for (const std::int32_t rank : {2, 3, 1}) {  // the coordinator last
-    ranks.push_back(start(rank));
-    std::this_thread::sleep_for(100ms);
-  }
-  expect_joined(std::move(ranks), {1, 2, 3});
+  lose(3);
+  std::vector<RendezvousRank> ranks = start_all({1, 2}, known_losses());
+  await_connection_to_rank_0();
+  ranks.push_back(start(0));
+  expect_joined(std::move(ranks), {0, 1, 2});
 }
 
 TEST_P(Survivors, GoOnWithoutACoordinatorThatIsLostBeforeItComes) {
-  prepare(4);
-  lose(3);
-  std::vector<std::future<JoinOutcome>> ranks;
-  for (const std::int32_t rank : {1, 2}) ranks.push_back(start(rank));
-  std::this_thread::sleep_for(100ms);  // they wait for rank 0, which lives
-  lose(0);
+  const auto lose_rank_0_late = [&](std::int32_t size, const std::vector<std::int32_t>& survivors) {
+    prepare(size);
+    lose(3);
+    std::vector<RendezvousRank> ranks = start_all(survivors, known_losses());
+    await_connection_to_rank_0();
+    lose(0);
+    return ranks;
+  };
   // A half, and rank 0 is not in it.
-  for (auto& rank : ranks) expect_error(rank, ErrorCode::minority, "only 2 of 4 ranks");
-
-  prepare(5);
-  lose(3);
-  ranks.clear();
-  for (const std::int32_t rank : {1, 2, 4}) ranks.push_back(start(rank));
-  std::this_thread::sleep_for(100ms);
-  lose(0);
-  expect_joined(std::move(ranks), {1, 2, 4});
+  for (RendezvousRank& rank : lose_rank_0_late(4, {1, 2})) rank.expect_error(ErrorCode::minority, "only 2 of 4 ranks");
+  expect_joined(lose_rank_0_late(5, {1, 2, 4}), {1, 2, 4});
 }
 
 TEST_P(Survivors, ThatAreExactlyAHalfNeedRankZero) {
@@ -150,8 +137,7 @@ TEST_P(Survivors, ThatAreExactlyAHalfNeedRankZero) {
   expect_joined_by({0});
   prepare(2);
   lose(0);
-  auto rank = start(1);
-  expect_error(rank, ErrorCode::minority, "only 1 of 2 ranks");
+  start(1).expect_error(ErrorCode::minority, "only 1 of 2 ranks");
 }
 
 TEST_P(Survivors, OnTwoSidesThatCantReachEachOtherJoinOnOneOnly) {
@@ -159,44 +145,37 @@ TEST_P(Survivors, OnTwoSidesThatCantReachEachOtherJoinOnOneOnly) {
   const auto sees_only = [](std::set<std::int32_t> side) {
     return bootstrap::Losses{std::nullopt, [side](RankId rank) { return !side.contains(rank.value); }};
   };
-  std::vector<std::future<JoinOutcome>> few;
-  for (const std::int32_t rank : {0, 1}) few.push_back(start(rank, sees_only({0, 1})));
-  std::vector<std::future<JoinOutcome>> many;
-  for (const std::int32_t rank : {2, 3, 4}) many.push_back(start(rank, sees_only({2, 3, 4})));
-  for (auto& rank : few) expect_error(rank, ErrorCode::minority, "only 2 of 5 ranks");
+  std::vector<RendezvousRank> few = start_all({0, 1}, sees_only({0, 1}));
+  std::vector<RendezvousRank> many = start_all({2, 3, 4}, sees_only({2, 3, 4}));
+  for (RendezvousRank& rank : few) rank.expect_error(ErrorCode::minority, "only 2 of 5 ranks");
   expect_joined(std::move(many), {2, 3, 4});
 }
 
-TEST_P(Survivors, IncludeWhomTheFaultNamesIfItComes) {
+TEST_P(Survivors, IncludeTheRankThatTheFaultNamesIfItComes) {
   prepare(3);
   // Rank 0 was stopped, and lives again. It does not coordinate, as the others don't look for it.
-  std::vector<std::future<JoinOutcome>> ranks;
-  for (const std::int32_t rank : {0, 1}) ranks.push_back(start(rank, known_losses(RankId(0))));
-  std::this_thread::sleep_for(1s);
+  std::vector<RendezvousRank> ranks = start_all({0, 1}, known_losses(RankId(0)));
+  std::this_thread::sleep_for(1s);  // they must wait for rank 2; nothing shows that they do
   ranks.push_back(start(2, known_losses(RankId(0))));
   expect_joined(std::move(ranks), {0, 1, 2});
 }
 
-TEST_P(Survivors, RefuseWhoComesTooLate) {
+TEST_P(Survivors, RefuseARankThatComesTooLate) {
   prepare(4);
-  std::vector<std::future<JoinOutcome>> ranks;
-  for (const std::int32_t rank : {0, 1, 2}) ranks.push_back(start(rank, known_losses(RankId(3))));
-  expect_joined(std::move(ranks), {0, 1, 2});
+  expect_joined(start_all({0, 1, 2}, known_losses(RankId(3))), {0, 1, 2});
   // They have a new world and left the old one.
   for (const std::int32_t rank : {0, 1, 2}) lose(rank);
-  auto late = start(3, known_losses(RankId(3)));
-  expect_error(late, ErrorCode::minority, "finds none of the 3 other ranks");
-  auto unaware = start(3);
-  expect_error(unaware, ErrorCode::minority, "only 1 of 4 ranks");
+  start(3, known_losses(RankId(3))).expect_error(ErrorCode::minority, "finds none of the 3 other ranks");
+  start(3).expect_error(ErrorCode::minority, "only 1 of 4 ranks");
 }
 
 TEST_P(Survivors, GoOnWithoutOneThatDoesNotComeInTime) {
   limit_ = 500ms;
   prepare(4);
-  expect_joined_by({0, 1, 2});  // rank 3 lives, and computes for ever
+  expect_joined_by({0, 1, 2});  // rank 3 lives, but does not join
 }
 
-// Another one is lost when the survivors have found each other and the new world does not stand yet.
+// Another rank is lost after the survivors have found each other and before the new world is complete.
 TEST_P(Survivors, JoinAgainUntilThereIsANewWorld) {
   prepare(4);
   lose(3);
@@ -208,18 +187,16 @@ TEST_P(Survivors, JoinAgainUntilThereIsANewWorld) {
 TEST_P(Survivors, JoinOnce) {
   prepare(1);
   lose(0);
-  auto rank = start(0);
-  expect_error(rank, ErrorCode::invalid_argument, "a world is rebuilt once");
+  start(0).expect_error(ErrorCode::invalid_argument, "a world is rebuilt once");
 }
 
-TEST_P(Survivors, AreNotDelayedByStrangersAtEveryListener) {
+TEST_P(Survivors, AreNotDelayedByUnauthenticatedConnections) {
   prepare(3);
   lose(0);
-  std::vector<Caller> strangers;
-  for (const std::int32_t rank : {1, 2, 1, 2}) {
-    strangers.emplace_back(contacts_[RankId(rank).index()].own.endpoint);
-    strangers.back().send(strangers.size() % 2 == 0 ? std::string(500, 'x') : "GET /");
-  }
+  std::vector<RawConnection> connections;
+  for (const std::int32_t rank : {1, 2})
+    for (const std::string& text : {std::string("GET /"), std::string(500, 'x')})
+      connections.emplace_back(contacts_[RankId(rank).index()].own.endpoint).send(text);
   expect_joined_by({1, 2});
 }
 
@@ -227,11 +204,10 @@ TEST_P(Survivors, RefuseRanksOfAnotherWorld) {
   prepare(3);
   lose(2);
   contacts_[1].token = "secret of another world";
-  auto coordinator = start(0);
-  auto other = start(1);
-  expect_error(other, ErrorCode::invalid_argument, "does not accept the token");
+  RendezvousRank coordinator = start(0);
+  start(1).expect_error(ErrorCode::invalid_argument, "does not accept the token");
   lose(1);
-  expect_error(coordinator, ErrorCode::minority, "only 1 of 3 ranks");
+  coordinator.expect_error(ErrorCode::minority, "only 1 of 3 ranks");
 }
 
 INSTANTIATE_TEST_SUITE_P(OverEverySocket, Survivors, ::testing::Values(SocketKind::tcp, SocketKind::local),

@@ -1,4 +1,4 @@
-// What UCX does to a program that uses it.
+// UCX's effects on a program that uses it.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -7,7 +7,6 @@
 #include "support/child_process.hpp"
 #include "support/require.hpp"
 #include "transport/net/ports.hpp"
-#include "transport/net/sockets.hpp"
 #include "transport/ucx/make_carrier.hpp"
 
 namespace shunt::test {
@@ -23,19 +22,13 @@ TEST(Ucx, LeavesSignalsToTheProgram) {
       require(sigaction(number, nullptr, &action) == 0 && action.sa_handler == SIG_DFL, "the signal is the program's");
     }
   });
-  const auto end = program.wait();
-  ASSERT_TRUE(end);
-  EXPECT_TRUE(end->returned) << end->error;
+  expect_returned(program);
 }
 
 TEST(Ucx, ListensWithinItsRangeThoughNoVariableSaysSo) {
   ChildProcess program([] {
     if (!ucx::is_available()) return;
-    std::uint16_t port = 0;
-    {
-      const Descriptor free = net::reserve_port("");
-      port = net::port_of(free.get());
-    }
+    const std::uint16_t port = net::port_of(net::reserve_port("").get());
     const auto carrier = ucx::make_carrier(
         {.devices = "lo", .port_range = fmt::format("{}-{}", port, port), .has_ucx_transports = false});
     require(getenv("UCX_TCP_PORT_RANGE") == nullptr, "no variable is set");
@@ -43,9 +36,7 @@ TEST(Ucx, ListensWithinItsRangeThoughNoVariableSaysSo) {
                                            std::chrono::steady_clock::now() + std::chrono::seconds(5));
     require(connected.socket.valid(), "it listens there");
   });
-  const auto end = program.wait();
-  ASSERT_TRUE(end);
-  EXPECT_TRUE(end->returned) << end->error;
+  expect_returned(program);
 }
 
 }  // namespace

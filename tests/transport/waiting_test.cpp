@@ -36,8 +36,8 @@ TEST_P(TransportWaiting, ASleepEndsAfterItsLimit) {
 
 TEST_P(TransportWaiting, ASleepLastsWhileNothingHappens) {
   run([](Transport& transport) {
-    Meeting meeting(transport);
-    meeting.wait();
+    Barrier barrier(transport);
+    barrier.wait();
     const std::chrono::milliseconds limit(50);
     const auto start = Clock::now();
     // A sleep may end early for no reason, but not as a rule.
@@ -69,7 +69,7 @@ TEST_P(TransportWaiting, WakeEndsTheSleepOfEveryThreadOfTheRank) {
   });
 }
 
-// A token goes round ten thousand times. Its holders dawdle for about as long as a sleeper spins, so that it arrives
+// A token goes round ten thousand times. Each holder delays it for about as long as a sleeper spins, so that it arrives
 // while the next rank spins, is about to sleep, and sleeps.
 TEST_P(TransportWaiting, NoWakeUpIsLost) {
   run([](Transport& transport) {
@@ -86,8 +86,8 @@ TEST_P(TransportWaiting, NoWakeUpIsLost) {
         require(is_woken(transport, seen), "the message wakes the sleeper");
       }
       require(value_of<std::uint64_t>(message) == hop, "the token comes round in order");
-      const auto dawdle = Clock::now() + std::chrono::microseconds(10 + random() % 25);
-      while (Clock::now() < dawdle) {
+      const auto delay_end = Clock::now() + std::chrono::microseconds(10 + random() % 25);
+      while (Clock::now() < delay_end) {
       }
       if (hop < kHops) send_value(transport, next, hop + 1);
     }

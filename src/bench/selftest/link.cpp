@@ -9,7 +9,7 @@
 #include "bench/selftest/processes.hpp"
 #include "core/comma_list.hpp"
 #include "core/fail.hpp"
-#include "transport/far/rdma.hpp"
+#include "transport/far/make_carrier.hpp"
 
 namespace shunt::bench::selftest {
 namespace {

@@ -125,13 +125,7 @@ void leave_machine() {
 
 void run_rank(RankId rank, const std::string& job, const Topology& topology, const Environment& environment,
               const std::function<void(World&)>& body) {
-  bootstrap::RendezvousOptions options;
-  options.rank = rank;
-  options.size = topology.num_ranks();
-  options.endpoint.address = "@shunt/selftest/" + job.substr(0, 16);
-  options.token = job;
-  options.limit = environment.join;
-  bootstrap::Rendezvous bootstrap(options);
+  bootstrap::Rendezvous bootstrap(bootstrap::on_one_machine(rank, topology.num_ranks(), job, environment.join));
   World world = World::create(bootstrap, {.topology = topology, .environment = environment});
   body(world);
 }

@@ -12,7 +12,6 @@
 
 namespace shunt::bootstrap {
 
-using net::append;
 using net::Bytes;
 using net::bytes_of;
 
@@ -24,7 +23,7 @@ constexpr std::string_view kMagic = "shunt/bs";
 
 Nonce draw_nonce() {
   Nonce nonce{};
-  // So few bytes come whole or not at all.
+  // So few bytes are never returned in part.
   if (getrandom(nonce.data(), nonce.size(), 0) != static_cast<ssize_t>(nonce.size())) fail_errno("getrandom");
   return nonce;
 }
@@ -49,56 +48,34 @@ bool equal(std::span<const std::byte> a, std::span<const std::byte> b) {
   return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
-Bytes encode(const Claim& claim) {
-  Bytes bytes;
-  append(bytes, bytes_of(kMagic));
-  append(bytes, claim.version);
-  append(bytes, claim.rank);
-  append(bytes, claim.size);
-  append(bytes, claim.number);
-  append(bytes, claim.nonce);
-  return bytes;
+Bytes encode(const Hello& hello) {
+  return net::pack(bytes_of(kMagic), hello.version, hello.rank, hello.size, hello.number, hello.nonce);
 }
 
-std::optional<Claim> decode_claim(std::span<const std::byte> bytes) {
-  net::ByteReader reader(bytes);
-  const auto magic = reader.take(kMagic.size());
-  Claim claim;
-  claim.version = reader.take<std::uint32_t>();
-  claim.rank = reader.take<std::int32_t>();
-  claim.size = reader.take<std::int32_t>();
-  claim.number = reader.take<std::uint32_t>();
-  claim.nonce = reader.take<Nonce>();
-  if (!reader.ok() || !reader.at_end() || !std::ranges::equal(magic, bytes_of(kMagic))) return std::nullopt;
-  return claim;
+std::optional<Hello> decode_hello(std::span<const std::byte> bytes) {
+  std::array<char, kMagic.size()> magic;
+  Hello hello;
+  const bool ok = net::unpack(bytes, magic, hello.version, hello.rank, hello.size, hello.number, hello.nonce);
+  return ok && std::ranges::equal(magic, kMagic) ? std::optional(hello) : std::nullopt;
 }
 
-Handshake::Handshake(std::string token, const Claim& participant, const Claim& coordinator)
-    : token_(std::move(token)), claims_(encode(participant)) {
-  append(claims_, encode(coordinator));
-}
+Handshake::Handshake(std::string token, const Hello& participant, const Hello& coordinator)
+    : token_(std::move(token)), hellos_(net::pack(encode(participant), encode(coordinator))) {}
 
 Digest Handshake::derive(std::string_view purpose, Role role) const {
-  Bytes text;
-  append(text, bytes_of(fmt::format("shunt {} of the {}:", purpose,
-                                    role == Role::coordinator ? "coordinator" : "participant")));
-  append(text, claims_);
-  return hmac(bytes_of(token_), text);
+  const char* const name = role == Role::coordinator ? "coordinator" : "participant";
+  return hmac(bytes_of(token_), net::pack(bytes_of(fmt::format("shunt {} of the {}:", purpose, name)), hellos_));
 }
 
 WorldKey::WorldKey(const std::string& secret, std::span<const Nonce> nonces) {
-  Bytes text;
-  append(text, bytes_of("shunt world:"));
-  for (const Nonce& nonce : nonces) append(text, nonce);
+  Bytes text = net::pack(bytes_of("shunt world:"));
+  for (const Nonce& nonce : nonces) net::append(text, nonce);
   key_ = hmac(bytes_of(secret), text);
 }
 
 std::uint64_t WorldKey::session(RankId from, RankId to) const {
-  Bytes text;
-  append(text, bytes_of("session:"));
-  append(text, from.value);
-  append(text, to.value);
-  const auto id = net::ByteReader(hmac(key_, text)).take<std::uint64_t>();
+  const Digest digest = hmac(key_, net::pack(bytes_of("session:"), from.value, to.value));
+  const auto id = net::ByteReader(digest).take<std::uint64_t>();
   return id == 0 ? 1 : id;
 }
 

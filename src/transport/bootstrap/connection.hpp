@@ -1,4 +1,4 @@
-// A connection between a rank and the coordinator: bytes first, authenticated frames once both know the token.
+// A connection between a rank and the coordinator: bytes at first, authenticated frames after the handshake.
 #pragma once
 
 #include <cstdint>
@@ -10,30 +10,30 @@
 
 namespace shunt::bootstrap {
 
-/// Never waits: what the network does not take yet is kept, what has not come yet is none.
+/// Never waits: bytes that the network does not take yet are kept, and receive() returns none until all have arrived.
 class Connection {
  public:
   explicit Connection(Descriptor socket) : socket_(std::move(socket)) {}
 
   [[nodiscard]] const Descriptor& socket() const { return socket_; }
-  /// True once nothing more can be received; what came before was received.
+  /// True once nothing more can be received; all that arrived before was received.
   [[nodiscard]] bool is_lost() const { return is_lost_; }
   void hang_up() { is_lost_ = true; }
 
-  /// What to wait for.
+  /// The entry for wait_ready().
   [[nodiscard]] pollfd awaited() const;
   void send(std::span<const std::byte> bytes);
   void flush();
-  /// True once the network has taken all; also when the other side listens no more, which `receive` will find out.
+  /// True once the network has taken all, or the other side has hung up.
   [[nodiscard]] bool is_flushed() const { return unsent_.empty(); }
 
-  /// So many of the other side's bytes, once they are all here. Until then ask for the same number again. Takes not one
-  /// byte more out of the network.
+  /// That many bytes, once they have all arrived. Until then call it again with the same number. Reads not one byte
+  /// more from the network.
   std::optional<net::Bytes> receive(std::size_t num_bytes);
 
-  /// Says that nothing more will be sent.
+  /// Closes this direction of the connection.
   void end_sending();
-  /// Throws away what comes, so that closing does not destroy what the other side has not yet read.
+  /// Discards what arrives, as closing a connection with unread bytes destroys what the other side has not read yet.
   void discard();
 
  private:
@@ -46,21 +46,20 @@ class Connection {
 
 enum class FrameKind : std::uint32_t {
   contribution,  ///< participant: the round's number, then its bytes
-  ping,          ///< coordinator: are you still there?
-  pong,          ///< participant: yes
+  ping,          ///< coordinator
+  pong,          ///< participant
   result,        ///< coordinator: a piece of all contributions
-  result_end,    ///< coordinator: that was all of it
+  result_end,    ///< coordinator: the result is complete
   failure,       ///< coordinator: joining has failed; code, then text
 };
-constexpr std::uint32_t kNumFrameKinds = 6;
 
 struct Frame {
   FrameKind kind;
   net::Bytes body;
 };
 
-/// Each frame carries a MAC over its number in this direction, kind and body. Bytes that somebody else put into the
-/// connection, or frames recorded and sent again, end it; they are never handed out.
+/// Each frame carries a MAC over its number in this direction, kind and body. Injected bytes and replayed frames are
+/// never returned; they end the connection.
 class FrameConnection {
  public:
   /// `own`: the role of this side.
@@ -70,7 +69,7 @@ class FrameConnection {
   [[nodiscard]] const Connection& connection() const { return connection_; }
 
   void send(FrameKind kind, std::span<const std::byte> body = {});
-  /// Empty while no whole frame has come, and for ever once the connection is lost.
+  /// Empty while no whole frame has arrived, and always once the connection is lost.
   std::optional<Frame> receive();
 
  private:
@@ -82,14 +81,14 @@ class FrameConnection {
     Digest key;
     std::uint64_t num_frames = 0;
 
-    /// Of the next frame.
+    /// The MAC of the next frame.
     Digest mac(Header header, std::span<const std::byte> body);
   };
 
   Connection connection_;
   Direction sent_;
   Direction received_;
-  std::optional<Header> header_;  // of the frame whose body has not come yet
+  std::optional<Header> header_;  // of a frame whose body is still incomplete
 };
 
 }  // namespace shunt::bootstrap

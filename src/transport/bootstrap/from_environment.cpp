@@ -1,4 +1,4 @@
-// Bootstrap::from_environment: where the ranks that a launcher started find each other, and by which token.
+// Bootstrap::from_environment: the endpoint and the token of ranks that a launcher started.
 #include <unistd.h>
 
 #include <algorithm>
@@ -6,7 +6,6 @@
 #include <sstream>
 
 #include "core/fail.hpp"
-#include "core/hash.hpp"
 #include "transport/bootstrap/authentication.hpp"
 #include "transport/bootstrap/pmix_store.hpp"
 #include "transport/bootstrap/rendezvous.hpp"
@@ -17,10 +16,10 @@ namespace bootstrap {
 namespace {
 
 constexpr const char* kKey = "shunt.rendezvous";
-// Where a launcher holds MASTER_PORT itself, as torchrun's store does, rank 0 takes the first free one of the next.
+// Where the launcher itself uses MASTER_PORT, as torchrun's store does, rank 0 takes the first free port after it.
 constexpr std::uint16_t kNumSparePorts = 16;
 
-/// What rank 0 tells the others through the launcher.
+/// What rank 0 publishes through the launcher.
 struct Published {
   std::string addresses;
   std::int32_t port = 0;
@@ -48,12 +47,6 @@ Published choose(const Environment::Network& network) {
           network.master_port != 0 ? network.master_port : net::port_of(port.get()), hex(draw_nonce())};
 }
 
-Published choose_and_publish(const Environment::Network& network) {
-  const Published chosen = choose(network);
-  require_backend<PmixStore>("pmix").publish(kKey, chosen.text());
-  return chosen;
-}
-
 Published read_published(const Environment& environment) {
   const auto text =
       require_backend<PmixStore>("pmix").read_from_rank_0(kKey, std::chrono::steady_clock::now() + environment.join);
@@ -75,25 +68,29 @@ void expect_pmix(const Environment::Launch& launch) {
        pmix ? pmix->why_not : "the launcher does not offer PMIx, which would pass them on");
 }
 
-/// environment.network with nothing left open: what no variable says is chosen by rank 0, its token at random, and
-/// published through the launcher. Every world of a job gets the same.
+/// environment.network, complete: rank 0 chooses what no variable sets, its token at random, and publishes it through
+/// the launcher. The same for every world of a job.
 Environment::Network complete(const Environment& environment) {
   Environment::Network network = environment.network;
   if (!network.master_address.empty() && network.master_port != 0 && !network.token.empty()) return network;
   expect_pmix(*environment.launch);
-  static const Published published =
-      environment.launch->rank == 0 ? choose_and_publish(network) : read_published(environment);
+  static const Published published = [&] {
+    if (environment.launch->rank != 0) return read_published(environment);
+    Published chosen = choose(network);
+    require_backend<PmixStore>("pmix").publish(kKey, chosen.text());
+    return chosen;
+  }();
   if (network.master_address.empty()) network.master_address = published.addresses;
   if (network.master_port == 0) network.master_port = published.port;
   if (network.token.empty()) network.token = published.token;
   return network;
 }
 
-/// At a socket of this machine. The user is part of its name: equal jobs of two users are two jobs.
+/// At a local socket. The user is part of its name: equal job names of two users are two jobs.
 void join_on_one_machine(RendezvousOptions& options, const Environment& environment) {
   const Environment::Launch& launch = *environment.launch;
   const std::string job = fmt::format("{}/{}/{}/{}", geteuid(), launch.convention, launch.job, options.number);
-  options.endpoint.address = fmt::format("@shunt/{:016x}", Hasher().add_all<char>(std::span<const char>(job)).value());
+  options.endpoint = on_one_machine(options.rank, options.size, job, options.limit).endpoint;
   options.token = job + "/" + environment.network.token;
 }
 
@@ -102,7 +99,7 @@ void join_machines(RendezvousOptions& options, const Environment& environment) {
   options.endpoint = {network.master_address, static_cast<std::uint16_t>(network.master_port), network.interface};
   options.token = network.token;
   if (!environment.launch->holds_master_port || network.has_own_port) return;
-  // Ranks from before an elastic restart don't belong to the job any more.
+  // The job's name differs after an elastic restart, so ranks from before can't join.
   options.token += "/" + environment.launch->job;
   options.num_ports = static_cast<std::uint16_t>(std::min<int>(kNumSparePorts, 65535 - options.endpoint.port));
   if (options.num_ports == 0)
@@ -115,7 +112,7 @@ void join_machines(RendezvousOptions& options, const Environment& environment) {
 }  // namespace bootstrap
 
 std::unique_ptr<Bootstrap> Bootstrap::from_environment(const Environment& environment) {
-  // All ranks make their worlds in the same order, so the n-th one of each meets the n-th of the others.
+  // All ranks make their worlds in the same order, so the n-th rendezvous of each is the same world.
   static std::atomic<std::uint32_t> num_worlds{0};
   bootstrap::RendezvousOptions options{.limit = environment.join};
   if (!environment.launch) {

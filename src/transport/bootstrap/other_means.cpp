@@ -1,4 +1,4 @@
-// Bootstraps whose all-gather needs no rendezvous: threads of one process, and a function of the caller's.
+// Bootstraps whose all-gather needs no rendezvous: threads of one process, and the caller's callback.
 #include <condition_variable>
 #include <mutex>
 
@@ -8,7 +8,7 @@
 namespace shunt {
 namespace {
 
-/// Where the threads of one job leave their bytes. A rank that is destroyed has ended.
+/// The bytes of one job's threads. A rank whose bootstrap is destroyed has ended.
 class Board {
  public:
   explicit Board(std::int32_t size) : contributions_(static_cast<std::size_t>(size)) {}
@@ -19,7 +19,7 @@ class Board {
                                          std::chrono::milliseconds limit) {
     std::unique_lock lock(mutex_);
     if (failure_) throw *failure_;
-    // The last to come completes the round; nobody overwrites bytes of a round that others have not read.
+    // The last rank completes the round and moves its bytes into results_, so that the next round can begin.
     auto& own = contributions_[self.index()];
     own = Bootstrap::Bytes(mine.begin(), mine.end());
     const std::uint64_t round = round_;
@@ -38,14 +38,14 @@ class Board {
     throw *failure_;
   }
 
-  /// Others may still wait for it.
+  /// Fails the ranks that wait for it.
   void end(RankId rank) {
     const std::lock_guard lock(mutex_);
     fail_all(ErrorCode::peer_lost, fmt::format("rank {} ended while the ranks were joining", rank));
   }
 
  private:
-  /// The first failure is everybody's.
+  /// All ranks throw the first failure.
   void fail_all(ErrorCode code, const std::string& text) {
     if (!failure_) failure_.emplace(code, text);
     changed_.notify_all();
@@ -64,22 +64,6 @@ class Board {
   std::uint64_t round_ = 0;
   std::vector<Bootstrap::Bytes> results_;  // of the last round
   std::optional<Error> failure_;
-};
-
-class ThreadBootstrap final : public Bootstrap {
- public:
-  ThreadBootstrap(RankId rank, std::shared_ptr<Board> board) : rank_(rank), board_(std::move(board)) {}
-  ~ThreadBootstrap() override { board_->end(rank_); }
-
-  [[nodiscard]] RankId rank() const override { return rank_; }
-  [[nodiscard]] std::int32_t size() const override { return board_->size(); }
-  std::vector<Bytes> all_gather(std::span<const std::byte> mine, std::chrono::milliseconds limit) override {
-    return board_->exchange(rank_, mine, limit);
-  }
-
- private:
-  RankId rank_;
-  std::shared_ptr<Board> board_;
 };
 
 class CallbackBootstrap final : public Bootstrap {
@@ -109,8 +93,14 @@ std::vector<std::unique_ptr<Bootstrap>> Bootstrap::threads(std::int32_t num_rank
   if (num_ranks < 1) fail(ErrorCode::invalid_argument, "can't join {} threads", num_ranks);
   const auto board = std::make_shared<Board>(num_ranks);
   std::vector<std::unique_ptr<Bootstrap>> ends;
-  for (std::int32_t rank = 0; rank < num_ranks; ++rank)
-    ends.push_back(std::make_unique<ThreadBootstrap>(RankId(rank), board));
+  for (std::int32_t r = 0; r < num_ranks; ++r) {
+    const RankId rank(r);
+    const std::shared_ptr<void> at_end(nullptr, [board, rank](void*) { board->end(rank); });
+    ends.push_back(callback(rank, num_ranks,
+                            [board, rank, at_end](std::span<const std::byte> mine, std::chrono::milliseconds limit) {
+                              return board->exchange(rank, mine, limit);
+                            }));
+  }
   return ends;
 }
 

@@ -24,7 +24,7 @@ void check(pmix_status_t status, const char* what) {
   if (status != PMIX_SUCCESS) fail(ErrorCode::system, "PMIx can't {}: {}", what, PMIx_Error_string(status));
 }
 
-/// This process as its launcher knows it. PMIx counts who uses it, so MPI in the same process keeps its own use.
+/// This process's name at its launcher. PMIx counts its users, so MPI in the same process is not affected.
 const pmix_proc_t& self() {
   static pid_t user = 0;
   static const pmix_proc_t process = [] {
@@ -46,7 +46,7 @@ struct Answer {
   std::string text;
 };
 
-/// Belongs to PMIx until it has answered, which may be long after nobody waits any more.
+/// PMIx owns it until it has answered, which may be long after the caller's deadline.
 struct Question {
   std::promise<Answer> answer;
   pmix_info_t options[2] = {};
@@ -64,7 +64,7 @@ struct Question {
   Question& operator=(const Question&) = delete;
 };
 
-void hear(pmix_status_t status, pmix_value_t* value, void* asked) {
+void on_answer(pmix_status_t status, pmix_value_t* value, void* asked) {
   const std::unique_ptr<Question> question(static_cast<Question*>(asked));
   const bool is_text = status == PMIX_SUCCESS && value != nullptr && value->type == PMIX_STRING;
   question->answer.set_value({is_text || status != PMIX_SUCCESS ? status : PMIX_ERR_TYPE_MISMATCH,
@@ -77,7 +77,7 @@ std::optional<Answer> ask_rank_0(const std::string& key, Deadline deadline) {
   rank_0.rank = 0;
   auto question = std::make_unique<Question>();
   auto answer = question->answer.get_future();
-  check(PMIx_Get_nb(&rank_0, key.c_str(), question->options, std::size(question->options), hear, question.get()),
+  check(PMIx_Get_nb(&rank_0, key.c_str(), question->options, std::size(question->options), on_answer, question.get()),
         "ask for what rank 0 has published");
   (void)question.release();
   if (answer.wait_until(deadline) != std::future_status::ready) return std::nullopt;

@@ -3,8 +3,7 @@
 #include <algorithm>
 
 #include "core/fail.hpp"
-#include "transport/bootstrap/coordinator.hpp"
-#include "transport/bootstrap/participant.hpp"
+#include "core/hash.hpp"
 
 namespace shunt::bootstrap {
 namespace {
@@ -19,19 +18,28 @@ void check(const RendezvousOptions& options) {
 
 std::unique_ptr<Side> make_side(const RendezvousOptions& options, std::vector<Descriptor> listeners) {
   if (options.size == 1) return nullptr;
-  if (options.rank == options.coordinator) return std::make_unique<Coordinator>(options, std::move(listeners));
-  return std::make_unique<Participant>(options);
+  return options.rank == options.coordinator ? make_coordinator(options, std::move(listeners))
+                                             : make_participant(options);
 }
 
 }  // namespace
 
+RendezvousOptions on_one_machine(RankId rank, std::int32_t size, const std::string& job,
+                                 std::chrono::milliseconds limit) {
+  RendezvousOptions options;
+  options.rank = rank;
+  options.size = size;
+  // Not the token itself: any process can read the names of sockets.
+  options.endpoint.address = fmt::format("@shunt/{:016x}", Hasher().add_all<char>(std::span<const char>(job)).value());
+  options.token = job;
+  options.limit = limit;
+  return options;
+}
+
 net::Bytes encode(std::span<const Contribution> contributions) {
   net::Bytes bytes;
-  for (const Contribution& each : contributions) {
-    net::append(bytes, each.rank.value);
-    net::append(bytes, static_cast<std::uint32_t>(each.bytes.size()));
-    net::append(bytes, each.bytes);
-  }
+  for (const Contribution& each : contributions)
+    net::append(bytes, net::pack(each.rank.value, static_cast<std::uint32_t>(each.bytes.size()), each.bytes));
   return bytes;
 }
 
@@ -75,7 +83,7 @@ std::vector<Bootstrap::Bytes> Rendezvous::all_gather(std::span<const std::byte> 
   return gathered;
 }
 
-std::chrono::milliseconds hand_out_limit(std::chrono::milliseconds limit) {
+std::chrono::milliseconds result_limit(std::chrono::milliseconds limit) {
   return std::max(limit, std::chrono::milliseconds(5000));
 }
 

@@ -14,16 +14,20 @@ struct RendezvousOptions {
   RankId rank{};
   std::int32_t size = 0;
   net::Endpoint endpoint{};  ///< of the coordinator
-  /// The coordinator listens at the first free one of so many ports; the others look for it at all of them.
+  /// The coordinator listens at the first free one of that many ports; the others try all of them.
   std::uint16_t num_ports = 1;
   std::string token{};
   /// Tells the worlds of one job apart: its n-th world is made at its n-th rendezvous.
   std::uint32_t number = 0;
-  std::chrono::milliseconds limit{0};  ///< for all to come
+  std::chrono::milliseconds limit{0};  ///< for all ranks to connect
   RankId coordinator{0};
-  /// For survivors: true for ranks that are not waited for. Called now and then while waiting. None: all have to come.
+  /// Survivors only: true for ranks that are not waited for. Called repeatedly while waiting. None: all are waited for.
   std::function<bool(RankId)> is_gone = nullptr;
 };
+
+/// For ranks of one machine: a local socket whose name follows from the job's. The job's name is the token.
+RendezvousOptions on_one_machine(RankId rank, std::int32_t size, const std::string& job,
+                                 std::chrono::milliseconds limit);
 
 /// One rank's bytes.
 struct Contribution {
@@ -34,26 +38,31 @@ net::Bytes encode(std::span<const Contribution> contributions);
 /// Empty unless it names different ranks below `size`, in order.
 std::optional<std::vector<Contribution>> decode_contributions(std::span<const std::byte> bytes, std::int32_t size);
 
-/// Either side of a rendezvous: the coordinator or a participant. Rounds are numbered, and a participant that lost its
-/// connection asks again.
+/// Either side of a rendezvous. Rounds are numbered, and a participant that lost its connection requests the last
+/// result again.
 class Side {
  public:
   virtual ~Side() = default;
-  /// Collective over the members: after the first round those who came to it. Returns their contributions, by rank.
+  /// Collective over the members, which are the ranks of the first round. Returns their contributions, by rank.
   virtual std::vector<Contribution> exchange(std::span<const std::byte> mine, std::chrono::milliseconds limit) = 0;
   [[nodiscard]] virtual std::string address() const = 0;
 };
 
-/// Those who have come are numbered anew, in the order of their ranks.
+/// Listens from this call on; the destructor gives participants a second to read the last result. Every authenticated
+/// rank receives an Error that exchange() throws. Throws Error(system) where the ports are taken.
+std::unique_ptr<Side> make_coordinator(const RendezvousOptions& options, std::vector<Descriptor> listeners);
+std::unique_ptr<Side> make_participant(const RendezvousOptions& options);
+
+/// The members are numbered anew, in the order of their ranks.
 class Rendezvous final : public Bootstrap {
  public:
   /// Collective, blocking. The coordinator listens at the endpoint, or at these listeners. Throws as
   /// Bootstrap::from_environment does; Error(invalid_argument) for a token that is empty or that the coordinator does
-  /// not accept, and for an endpoint whose names do not exist; Error(minority) to survivors that are too few. All that
-  /// the coordinator has accepted throw the same; whom it does not accept delays nobody.
+  /// not accept, and for an endpoint whose names do not exist; Error(minority) for too few survivors. All ranks that
+  /// the coordinator has accepted throw the same; connections that it does not accept delay none.
   explicit Rendezvous(const RendezvousOptions& options, std::vector<Descriptor> listeners = {});
 
-  /// With which ranks the members came, ascending.
+  /// The members' original ranks, ascending.
   [[nodiscard]] const std::vector<RankId>& members() const { return members_; }
 
   [[nodiscard]] RankId rank() const override;
@@ -63,22 +72,19 @@ class Rendezvous final : public Bootstrap {
   [[nodiscard]] std::string address() const override { return side_ ? side_->address() : ""; }
 
  private:
-  RankId self_;  // with which it came
+  RankId self_;  // the original rank
   std::string token_;
   std::unique_ptr<Side> side_;  // none for a single rank
   std::vector<RankId> members_;
 };
 
-// A rank that has found the coordinator waits a little longer than the coordinator does, so that it hears who is
-// missing.
-constexpr std::chrono::milliseconds kPatienceWithCoordinator{1000};
-// How long the coordinator waits for a participant that has lost its connection, and such a participant for it. One
-// that lives comes again at once; one whose process has died does not.
-constexpr std::chrono::seconds kReturnLimit{3};
+// How long the coordinator waits for a participant that has lost its connection, and such a participant for it. A
+// process that lives reconnects at once.
+constexpr std::chrono::seconds kReconnectLimit{3};
 
-/// How long results may take to be handed out once all have contributed.
-std::chrono::milliseconds hand_out_limit(std::chrono::milliseconds limit);
-/// "1, 2, 3", and how many more where there are many.
+/// How long results may take to be sent once all have contributed.
+std::chrono::milliseconds result_limit(std::chrono::milliseconds limit);
+/// "1, 2, 3", and the number of further ones where there are many.
 std::string list_some(const std::vector<std::int32_t>& ranks);
 
 }  // namespace shunt::bootstrap

@@ -20,7 +20,7 @@ bool is_gone(RankId self, const Losses& losses, RankId rank) {
   return rank != self && (rank == losses.named || losses.is_gone(rank));
 }
 
-/// All survivors choose the same one, unless they differ in who is left; then whoever finds no majority fails.
+/// The same on all survivors, unless they differ in which ranks are left; then those that find no majority fail.
 RankId choose_coordinator(const SurvivorContacts& contacts, const Losses& losses) {
   for (std::size_t r = 0; r < contacts.endpoints.size(); ++r)
     if (const RankId rank(r); rank != losses.named && !is_gone(contacts.rank, losses, rank)) return rank;
@@ -59,7 +59,7 @@ std::unique_ptr<Rendezvous> join_survivors(const SurvivorContacts& contacts, con
       net::accept_many(contacts.own);
       return std::make_unique<Rendezvous>(options, copies_of(contacts.own.socket));
     } catch (const Error& error) {
-      // Another one was lost meanwhile: try again without it.
+      // Another rank was lost meanwhile: try again without it.
       if (error.code() != ErrorCode::peer_lost || Clock::now() >= deadline) throw;
     }
   }

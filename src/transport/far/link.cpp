@@ -1,31 +1,28 @@
-// What any thread may ask of a link; link_thread.cpp is what its own thread does.
+// The functions of a link that any thread may call; link_thread.cpp has those of its own thread.
 #include "transport/far/link.hpp"
 
 #include <algorithm>
-#include <cstring>
-#include <system_error>
 
 #include "core/fail.hpp"
 #include "core/start_thread.hpp"
-#include "transport/far/link_parts.hpp"
 
 namespace shunt::far {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Buffers of this rank on their way at a time: so many, and so many more per peer, as some peers may be slow.
+// Buffers that may be on their way at a time: a base, and some more per peer, as peers may be slow.
 constexpr std::size_t kOpen = 64, kOpenPerPeer = 4;
 constexpr std::size_t kMostFaultText = 1000;
 
 }  // namespace
 
-Link::Link(std::unique_ptr<Carrier> carrier, LinkOptions options, Listener listener)
+Link::Link(std::unique_ptr<Carrier> carrier, LinkOptions options, LinkCallbacks callbacks)
     : options_(std::move(options)),
-      listener_(std::move(listener)),
+      callbacks_(std::move(callbacks)),
       peers_(static_cast<std::size_t>(options_.size)),
       wake_(std::make_shared<Wake>()),
-      buffers_(static_cast<std::int32_t>(kOpen + kOpenPerPeer * options_.contacts.size()), listener_.on_arrival),
+      buffers_(static_cast<std::int32_t>(kOpen + kOpenPerPeer * options_.contacts.size()), callbacks_.on_arrival),
       carrier_(std::move(carrier)) {
   for (const Contact& contact : options_.contacts) {
     auto& peer = peers_[contact.rank.index()];
@@ -45,42 +42,42 @@ Link::~Link() {
   thread_.join();
 }
 
-void Link::greet_all(std::chrono::milliseconds limit, const std::function<std::optional<Fault>()>& fault) {
+void Link::connect_all(std::chrono::milliseconds limit, const std::function<std::optional<Fault>()>& fault) {
   const auto deadline = Clock::now() + limit;
-  std::vector<const Peer*> silent;
-  is_greeting_ = true;
+  std::vector<const Peer*> pending;
+  is_connecting_ = true;
   for (const auto& peer : peers_) {
     if (!peer) continue;
-    queue(make_packet(peer->rank, Kind::ping, {}));
-    if (peer->awaits_answer.exchange(false)) queue(make_packet(peer->rank, Kind::alive, {}));
-    silent.push_back(peer.get());
+    queue(make_packet(peer->rank, Kind::ping));
+    if (peer->awaits_answer.exchange(false)) queue(make_packet(peer->rank, Kind::alive));
+    pending.push_back(peer.get());
   }
   for (;;) {
-    const auto is_greeted = [](const Peer* peer) { return peer->has_asked && peer->has_answered; };
-    std::erase_if(silent, is_greeted);
-    if (silent.empty()) break;
-    // Whoever leaves early was greeted before, if all went well. Otherwise it may have said why: looked for afterwards.
+    const auto is_connected = [](const Peer* peer) { return peer->has_asked && peer->has_answered; };
+    std::erase_if(pending, is_connected);
+    if (pending.empty()) break;
+    // A peer that leaves now has failed to join, and may have sent its fault before: look for the fault afterwards.
     const auto gone = std::ranges::find_if(
-        silent, [&](const Peer* peer) { return (peer->has_left || peer->is_broken) && !is_greeted(peer); });
+        pending, [&](const Peer* peer) { return (peer->has_left || peer->is_broken) && !is_connected(peer); });
     if (const auto known = fault()) throw Error(known->code, known->text);
-    if (gone != silent.end())
-      fail(ErrorCode::peer_lost, "rank {} left while rank {} was greeting it", (*gone)->rank, options_.rank);
+    if (gone != pending.end())
+      fail(ErrorCode::peer_lost, "rank {} left while rank {} was connecting to it", (*gone)->rank, options_.rank);
     if (Clock::now() >= deadline)
       fail(ErrorCode::deadline, "rank {} has met rank {}, but can't {} over the network", options_.rank,
-           silent.front()->rank, silent.front()->has_answered ? "be reached by it" : "reach it");
+           pending.front()->rank, pending.front()->has_answered ? "be reached by it" : "reach it");
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  has_greeted_ = true;
-  carrier_->refuse_strangers();
+  is_connected_ = true;
+  carrier_->stop_accepting();
 }
 
-std::unique_ptr<Packet> Link::make_packet(RankId peer, Kind kind, std::span<const std::byte> bytes) const {
+std::unique_ptr<Packet> Link::make_packet(RankId peer, Kind kind, net::Bytes bytes) const {
   auto packet = std::make_unique<Packet>();
   packet->to = peer;
   packet->header.session = peers_[peer.index()]->session_there;
   packet->header.from = options_.rank.value;
   packet->header.kind = kind;
-  packet->small.assign(bytes.begin(), bytes.end());
+  packet->small = std::move(bytes);
   return packet;
 }
 
@@ -98,45 +95,43 @@ Post Link::post(RankId peer, std::span<const std::byte> message) {
   std::atomic<std::int32_t>& num_unread = peers_[peer.index()]->num_unread;
   if (num_unread >= kMostUnread) return Post::again;
   ++num_unread;
-  queue(make_packet(peer, Kind::message, message));
+  queue(make_packet(peer, Kind::message, {message.begin(), message.end()}));
   return Post::posted;
 }
 
 bool Link::poll(Message& message) {
   {
     const std::lock_guard lock(mutex_);
-    if (heard_.empty()) return false;
-    auto& messages = peers_[heard_.front().index()]->messages;
+    if (readable_.empty()) return false;
+    auto& messages = peers_[readable_.front().index()]->messages;
     message = messages.front();
     messages.pop_front();
-    // One message each, so that a busy peer can't ping_timer the others.
-    if (!messages.empty()) heard_.push_back(heard_.front());
-    heard_.pop_front();
+    // One message at a time from each peer, so that a busy one can't starve the others.
+    if (!messages.empty()) readable_.push_back(readable_.front());
+    readable_.pop_front();
   }
   if (std::int32_t& num_polled = peers_[message.from.index()]->num_polled; ++num_polled == kReadAtATime) {
     num_polled = 0;
-    queue(make_packet(message.from, Kind::read, {}));
+    queue(make_packet(message.from, Kind::read));
   }
   return true;
 }
 
 void Link::suspect(RankId peer) {
   Peer& state = *peers_[peer.index()];
-  const std::lock_guard lock(state.mutex);
-  switch (state.ping_timer.suspect(options_.liveness)) {
-    case PingTimer::Next::ask: queue(make_packet(peer, Kind::ping, {})); break;
-    case PingTimer::Next::wait: break;
-    case PingTimer::Next::lost:
-      state.is_silent = true;
-      listener_.on_fault(ErrorCode::peer_lost, peer,
-                         fmt::format("rank {} has not answered rank {} for {} ms (stopped, or cut off?)", peer,
-                                     options_.rank, state.ping_timer.length().count()));
-  }
+  state.ping_timer.suspect(
+      options_.liveness, [&] { queue(make_packet(peer, Kind::ping)); },
+      [&](auto milliseconds) {
+        state.is_silent = true;
+        callbacks_.on_fault(ErrorCode::peer_lost, peer,
+                            fmt::format("rank {} has not answered rank {} for {} ms (stopped, or cut off?)", peer,
+                                        options_.rank, milliseconds));
+      });
 }
 
 bool Link::has_left(RankId peer) const {
   const Peer& state = *peers_[peer.index()];
-  return state.has_left && state.num_slices_from >= state.num_slices_until_left;
+  return state.has_left && state.has_all_slices();
 }
 
 bool Link::is_gone(RankId peer) const {
@@ -146,31 +141,20 @@ bool Link::is_gone(RankId peer) const {
 
 void Link::flood(const Fault& fault) {
   is_poisoned_ = true;
-  struct {
-    std::int32_t code;
-    std::int32_t culprit;
-  } const words{static_cast<std::int32_t>(fault.code), fault.culprit.value};
-  std::vector<std::byte> bytes(sizeof(words));
-  std::memcpy(bytes.data(), &words, sizeof(words));
-  const auto text = std::as_bytes(std::span(fault.text.data(), std::min(fault.text.size(), kMostFaultText)));
-  bytes.insert(bytes.end(), text.begin(), text.end());
+  const auto text = std::string_view(fault.text).substr(0, kMostFaultText);
+  const auto bytes = net::pack(static_cast<std::int32_t>(fault.code), fault.culprit.value, net::bytes_of(text));
   for (const auto& peer : peers_)
     if (peer) queue(make_packet(peer->rank, Kind::fault, bytes));
 }
 
 void Link::leave() {
   if (has_left_.exchange(true)) return;
-  for (const auto& peer : peers_) {
-    if (!peer) continue;
-    const std::uint64_t num_slices = peer->num_slices_to;
-    queue(make_packet(peer->rank, Kind::left, std::as_bytes(std::span(&num_slices, 1))));
-  }
+  for (const auto& peer : peers_)
+    if (peer) queue(make_packet(peer->rank, Kind::left, net::pack(peer->num_slices_to.load())));
 }
 
-std::optional<OutSlice> Link::open(std::size_t bytes) { return buffers_.open(bytes); }
-
 void Link::post(RankId peer, OutSlice slice, std::size_t bytes, const SliceTag& tag) {
-  auto packet = make_packet(peer, Kind::slice, {});
+  auto packet = make_packet(peer, Kind::slice);
   packet->header.engine = tag.engine;
   packet->header.sequence = tag.sequence;
   packet->header.index = tag.index;

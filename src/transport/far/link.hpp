@@ -1,5 +1,5 @@
-// Messages and slices between far ranks, whatever carries them. One thread owns the carrier; everybody else queues what
-// is to be sent and finds what has arrived.
+// Messages and slices between far ranks over a carrier. One thread owns the carrier; other threads queue what is to be
+// sent and poll what has arrived.
 #pragma once
 
 #include <atomic>
@@ -13,9 +13,10 @@
 #include <vector>
 
 #include "transport/far/carrier.hpp"
-#include "transport/hybrid/far_link.hpp"
+#include "transport/net/bytes.hpp"
 #include "transport/ping_timer.hpp"
 #include "transport/slice_buffers.hpp"
+#include "transport/transport.hpp"
 
 namespace shunt::far {
 
@@ -26,30 +27,71 @@ struct LinkOptions {
   std::chrono::milliseconds liveness{0};
 };
 
-class Link final : public FarLink, private SliceLink, private Receiver {
- public:
-  Link(std::unique_ptr<Carrier> carrier, LinkOptions options, Listener listener);
-  /// Collective: returns once this rank and all others have heard each other, and nobody else can connect any more.
-  /// Throws Error(deadline) that names who is silent, Error(peer_lost) for who has left, or the world's `fault`.
-  void greet_all(std::chrono::milliseconds limit, const std::function<std::optional<Fault>()>& fault);
-  /// Sends what is queued, within limits, and closes all connections. Where greeting has failed or was left out,
-  /// whoever comes late is waited for too, two seconds at most, to hear of the fault.
-  ~Link() override;
+/// Called by any thread: the link's own, one that suspects a peer or gives a slice back, or the one that makes the
+/// link.
+struct LinkCallbacks {
+  std::function<void()> on_arrival;  ///< something can be polled, or there is room again
+  std::function<void(ErrorCode code, RankId culprit, const std::string& text)> on_fault;
+};
 
-  Post post(RankId peer, std::span<const std::byte> message) override;
-  bool poll(Message& message) override;
-  void suspect(RankId peer) override;
-  [[nodiscard]] bool has_left(RankId peer) const override;
-  [[nodiscard]] bool is_gone(RankId peer) const override;
-  [[nodiscard]] SliceLink& slices() override { return *this; }
-  void flood(const Fault& fault) override;
-  void leave() override;
+/// One rank's end. Ranks are ranks of the whole world; only far ones may be given.
+class Link final : private SliceLink, private Receiver {
+ public:
+  Link(std::unique_ptr<Carrier> carrier, LinkOptions options, LinkCallbacks callbacks);
+  /// Collective: returns once packets have passed between this rank and all others in both directions, and no further
+  /// connection is accepted. Throws Error(deadline) that names a rank that is missing, Error(peer_lost) for one that
+  /// has left, or the world's `fault`.
+  void connect_all(std::chrono::milliseconds limit, const std::function<std::optional<Fault>()>& fault);
+  /// Sends what is queued, within limits, and closes all connections. Unless connect_all() has succeeded, waits at most
+  /// two seconds for peers that connect late, so that they learn of the fault.
+  ~Link();
+
+  /// As in Transport. Any thread may post and suspect; one thread at a time polls.
+  Post post(RankId peer, std::span<const std::byte> message);
+  bool poll(Message& message);
+  void suspect(RankId peer);
+  [[nodiscard]] bool has_left(RankId peer) const;
+  [[nodiscard]] bool is_gone(RankId peer) const;
+  [[nodiscard]] SliceLink& slices() { return *this; }
+
+  /// Sends a fault to all far ranks. Any thread.
+  void flood(const Fault& fault);
+  /// As in Transport. Any thread.
+  void leave();
 
  private:
-  struct Peer;
+  struct Peer {
+    RankId rank;
+    std::uint64_t session_there = 0;
+    std::uint64_t session_here = 0;
+    // The link's thread only.
+    bool has_sent = false;  // a packet
+    bool has_violated = false;
+    bool is_answering = false;     // an `alive` is on its way
+    bool has_acked_leave = false;  // it has received all that was sent before this rank's `left`
+    bool is_leave_acked = false;   // the same for its `left`
+
+    std::atomic<bool> is_broken{false};
+    std::atomic<bool> is_silent{false};
+    std::atomic<bool> has_asked{false};      // its ping has arrived
+    std::atomic<bool> awaits_answer{false};  // the thread that resets this sends the answer
+    std::atomic<bool> has_answered{false};   // this rank's ping
+    std::atomic<bool> has_left{false};       // slices that it sent before may still be on their way
+    std::atomic<std::uint64_t> num_slices_to{0};
+    std::atomic<std::uint64_t> num_slices_from{0};
+    std::atomic<std::uint64_t> num_slices_until_left{0};
+    std::atomic<std::int64_t> num_expected{0};  // slices from it that have not arrived
+    std::atomic<std::size_t> most_slice_bytes{0};
+    std::atomic<std::int32_t> num_unread{0};  // messages to it
+    std::int32_t num_polled = 0;              // messages from it, since the last `read`
+    std::deque<Message> messages;             // from it; guarded by the link's mutex
+    PingTimer ping_timer;
+
+    [[nodiscard]] bool has_all_slices() const { return num_slices_from >= num_slices_until_left; }
+  };
 
   // SliceLink
-  std::optional<OutSlice> open(std::size_t bytes) override;
+  std::optional<OutSlice> open(std::size_t bytes) override { return buffers_.open(bytes); }
   void post(RankId peer, OutSlice slice, std::size_t bytes, const SliceTag& tag) override;
   bool poll(InSlice& slice) override;
   void expect(RankId peer, std::int64_t num_slices, std::size_t bytes_each) override;
@@ -57,47 +99,49 @@ class Link final : public FarLink, private SliceLink, private Receiver {
   // Receiver
   bool wants(const Header& header, std::size_t bytes) override;
   void receive(const Header& header, std::span<const std::byte> bytes, std::shared_ptr<const void> owner) override;
-  void note_sent(const Packet& packet) override;
-  void lose(RankId peer, const std::string& why) override;
+  void on_sent(const Packet& packet) override;
+  void on_lost(RankId peer, const std::string& why) override;
 
-  // Messages to one rank that it has not polled before post() says `again`, and how many it polls before it says so.
+  // Messages to one rank that it has not polled before post() returns `again`, and how many it polls before it sends
+  // `read`.
   static constexpr std::int32_t kMostUnread = 256;
   static constexpr std::int32_t kReadAtATime = kMostUnread / 4;
 
   // Any thread.
   void queue(std::unique_ptr<Packet> packet);
-  [[nodiscard]] std::unique_ptr<Packet> make_packet(RankId peer, Kind kind, std::span<const std::byte> bytes) const;
+  [[nodiscard]] std::unique_ptr<Packet> make_packet(RankId peer, Kind kind, net::Bytes bytes = {}) const;
 
   // The link's thread.
   void run();
   bool send_queued();
-  void part(Peer& peer);
-  void say_farewell();
-  void await_partings();
+  void ack_leave(Peer& peer);
+  void send_rest();
+  void await_leave_acks();
   void receive_small(Peer& peer, Kind kind, std::span<const std::byte> bytes);
   void receive_message(Peer& peer, std::span<const std::byte> bytes);
+  void receive_left(Peer& peer, std::span<const std::byte> bytes);
   void receive_fault(Peer& peer, std::span<const std::byte> bytes);
   void receive_slice(Peer& peer, InSlice slice);
   void answer(Peer& peer);
-  /// Reports what no honest peer sends; nothing more is heard of this one.
-  void accuse(Peer& peer, const std::string& sent);
+  /// Reports what no correct peer sends; later packets of this peer are dropped.
+  void report_violation(Peer& peer, const std::string& sent);
 
   LinkOptions options_;
-  Listener listener_;
+  LinkCallbacks callbacks_;
   std::vector<std::unique_ptr<Peer>> peers_;  // by rank; none for near ones
   std::shared_ptr<Wake> wake_;
   SliceBuffers buffers_;
 
   std::mutex mutex_;  // guards what follows
   std::deque<std::unique_ptr<Packet>> outgoing_;
-  std::deque<RankId> heard_;  // peers with messages, in turn
+  std::deque<RankId> readable_;  // peers with messages, in turn
   std::deque<InSlice> slices_;
 
   std::atomic<bool> is_stopping_{false};
   std::atomic<bool> has_left_{false};
-  std::atomic<bool> is_greeting_{false};  // before, nobody is told that this rank has heard it
-  std::atomic<bool> has_greeted_{false};  // and was greeted by all
-  std::atomic<bool> is_poisoned_{false};  // a fault is known; what else is on its way is worth nothing
+  std::atomic<bool> is_connecting_{false};  // connect_all() has begun; pings are not answered before
+  std::atomic<bool> is_connected_{false};   // connect_all() has succeeded
+  std::atomic<bool> is_poisoned_{false};    // by a fault; packets that are still on their way don't matter
   std::unique_ptr<Carrier> carrier_;
   std::thread thread_;
 };

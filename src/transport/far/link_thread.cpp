@@ -1,21 +1,18 @@
-// What a link's own thread does: it alone uses the carrier once the link is made.
+// The functions of a link's own thread, the only one that uses the carrier once the link is made.
 #include <algorithm>
-#include <array>
-#include <cstring>
 
 #include "core/fail.hpp"
 #include "transport/far/link.hpp"
-#include "transport/far/link_parts.hpp"
 
 namespace shunt::far {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Of what is no slice; faults are the longest.
+// Largest packet that is no slice; faults are the longest.
 constexpr std::size_t kMostSmallBytes = 4096;
-// How long the last messages may take to leave, and connections to close.
-constexpr std::chrono::milliseconds kFarewell{2000};
+// How long the last messages may take to be sent and acknowledged, and connections to close.
+constexpr std::chrono::milliseconds kCloseLimit{2000};
 constexpr std::chrono::microseconds kPause{100};
 
 }  // namespace
@@ -26,13 +23,13 @@ void Link::run() {
       const bool has_sent = send_queued();
       if (!carrier_->progress() && !has_sent) carrier_->sleep();
     }
-    say_farewell();
+    send_rest();
   } catch (const std::exception& error) {
-    listener_.on_fault(ErrorCode::system, options_.rank, fmt::format("rank {}: {}", options_.rank, error.what()));
+    callbacks_.on_fault(ErrorCode::system, options_.rank, fmt::format("rank {}: {}", options_.rank, error.what()));
   }
   for (const auto& peer : peers_)
     if (peer) peer->is_broken = true;
-  carrier_->close(kFarewell);
+  carrier_->close(kCloseLimit);
   const std::lock_guard lock(mutex_);
   slices_.clear();
 }
@@ -47,26 +44,24 @@ bool Link::send_queued() {
   return !queued.empty();
 }
 
-void Link::note_sent(const Packet& packet) {
+void Link::on_sent(const Packet& packet) {
   if (packet.header.kind == Kind::alive) peers_[packet.to.index()]->is_answering = false;
 }
 
 bool Link::wants(const Header& header, std::size_t bytes) {
   if (header.from < 0 || header.from >= options_.size) return false;
   Peer* const peer = peers_[static_cast<std::size_t>(header.from)].get();
-  if (!peer || header.session != peer->session_here || peer->is_accused) return false;
-  peer->is_known = true;
-  {
-    const std::lock_guard lock(peer->mutex);
-    peer->ping_timer.end();
-  }
+  if (!peer || header.session != peer->session_here || peer->has_violated) return false;
+  peer->has_sent = true;
+  peer->ping_timer.end();
   if (header.kind != Kind::slice) {
-    if (bytes > kMostSmallBytes) accuse(*peer, fmt::format("{} bytes that are no slice", bytes));
+    if (bytes > kMostSmallBytes) report_violation(*peer, fmt::format("{} bytes that are no slice", bytes));
     return bytes <= kMostSmallBytes;
   }
   const bool is_granted = bytes <= peer->most_slice_bytes && peer->num_expected-- > 0;
   if (!is_granted)
-    accuse(*peer, fmt::format("slice #{} of {} bytes, for which it was granted no room", header.index, bytes));
+    report_violation(*peer,
+                     fmt::format("slice #{} of {} bytes, for which it was granted no room", header.index, bytes));
   return is_granted;
 }
 
@@ -81,40 +76,44 @@ void Link::receive_small(Peer& peer, Kind kind, std::span<const std::byte> bytes
   switch (kind) {
     case Kind::message: return receive_message(peer, bytes);
     case Kind::read:
-      if (peer.num_unread < kReadAtATime) return accuse(peer, "word that it has read more messages than there were");
+      if (peer.num_unread < kReadAtATime)
+        return report_violation(peer, "word that it has read more messages than there were");
       peer.num_unread -= kReadAtATime;
-      return listener_.on_arrival();
+      return callbacks_.on_arrival();
     case Kind::ping:
       peer.has_asked = peer.awaits_answer = true;
-      if (is_greeting_ && peer.awaits_answer.exchange(false)) answer(peer);
+      if (is_connecting_ && peer.awaits_answer.exchange(false)) answer(peer);
       return;
-    case Kind::left: {
-      std::uint64_t num_slices = 0;
-      if (peer.has_left) return accuse(peer, "a second farewell");
-      if (bytes.size() != sizeof(num_slices)) return accuse(peer, fmt::format("a farewell of {} bytes", bytes.size()));
-      std::memcpy(&num_slices, bytes.data(), sizeof(num_slices));
-      peer.num_slices_until_left = num_slices;
-      peer.has_left = true;
-      part(peer);
-      return listener_.on_arrival();
-    }
+    case Kind::left: return receive_left(peer, bytes);
     case Kind::fault: return receive_fault(peer, bytes);
     case Kind::alive: peer.has_answered = true; return;
-    case Kind::parted: peer.has_parted = true; return;
+    case Kind::left_ack: peer.has_acked_leave = true; return;
     case Kind::slice: break;  // never small
   }
-  accuse(peer, fmt::format("a message of an unknown kind, {}", static_cast<int>(kind)));
+  report_violation(peer, fmt::format("a message of an unknown kind, {}", static_cast<int>(kind)));
 }
 
-/// Slices take another way than the farewell.
-void Link::part(Peer& peer) {
-  if (!peer.has_left || (!is_poisoned_ && peer.num_slices_from < peer.num_slices_until_left)) return;
-  if (!std::exchange(peer.is_let_go, true)) carrier_->send(make_packet(peer.rank, Kind::parted, {}));
+void Link::receive_left(Peer& peer, std::span<const std::byte> bytes) {
+  std::uint64_t num_slices = 0;
+  if (peer.has_left) return report_violation(peer, "word that it leaves twice");
+  if (!net::unpack(bytes, num_slices))
+    return report_violation(peer, fmt::format("word that it leaves in {} bytes", bytes.size()));
+  peer.num_slices_until_left = num_slices;
+  peer.has_left = true;
+  ack_leave(peer);
+  callbacks_.on_arrival();
+}
+
+/// Once all slices have arrived, which travel on other connections than `left`.
+void Link::ack_leave(Peer& peer) {
+  if (!peer.has_left || (!is_poisoned_ && !peer.has_all_slices())) return;
+  if (!std::exchange(peer.is_leave_acked, true)) carrier_->send(make_packet(peer.rank, Kind::left_ack));
 }
 
 void Link::receive_message(Peer& peer, std::span<const std::byte> bytes) {
   Message message;
-  if (bytes.size() > message.data.size()) return accuse(peer, fmt::format("a message of {} bytes", bytes.size()));
+  if (bytes.size() > message.data.size())
+    return report_violation(peer, fmt::format("a message of {} bytes", bytes.size()));
   message.from = peer.rank;
   message.bytes = bytes.size();
   std::copy(bytes.begin(), bytes.end(), message.data.begin());
@@ -122,34 +121,33 @@ void Link::receive_message(Peer& peer, std::span<const std::byte> bytes) {
   {
     const std::lock_guard lock(mutex_);
     has_room = peer.messages.size() < static_cast<std::size_t>(kMostUnread);
-    if (has_room && peer.messages.empty()) heard_.push_back(peer.rank);
+    if (has_room && peer.messages.empty()) readable_.push_back(peer.rank);
     if (has_room) peer.messages.push_back(message);
   }
-  if (!has_room) return accuse(peer, fmt::format("more than {} messages that were not read", kMostUnread));
-  listener_.on_arrival();
+  if (!has_room) return report_violation(peer, fmt::format("more than {} messages that were not read", kMostUnread));
+  callbacks_.on_arrival();
 }
 
 void Link::receive_fault(Peer& peer, std::span<const std::byte> bytes) {
-  std::array<std::int32_t, 2> words{-1, -1};
-  if (bytes.size() >= sizeof(words)) std::memcpy(words.data(), bytes.data(), sizeof(words));
-  const auto [code, culprit] = words;
-  if (culprit < 0 || culprit >= options_.size || code < 0 || code > static_cast<std::int32_t>(ErrorCode::internal))
-    return accuse(peer, fmt::format("a fault that makes no sense ({} bytes)", bytes.size()));
-  const auto text = bytes.subspan(sizeof(words));
+  std::int32_t code = -1;
+  std::int32_t culprit = -1;
+  net::Bytes text;
+  if (!net::unpack(bytes, code, culprit, text) || culprit < 0 || culprit >= options_.size || code < 0 ||
+      code > static_cast<std::int32_t>(ErrorCode::internal))
+    return report_violation(peer, fmt::format("a fault that makes no sense ({} bytes)", bytes.size()));
   is_poisoned_ = true;
-  listener_.on_fault(static_cast<ErrorCode>(code), RankId(culprit),
-                     std::string(reinterpret_cast<const char*>(text.data()), text.size()));
+  callbacks_.on_fault(static_cast<ErrorCode>(code), RankId(culprit), net::text_of(text));
 }
 
-// One answer at a time serves all questions, however many a peer asks that does not listen.
+// One answer at a time serves all pings, so a peer that does not read can't make answers pile up.
 void Link::answer(Peer& peer) {
-  if (!std::exchange(peer.is_answering, true)) carrier_->send(make_packet(peer.rank, Kind::alive, {}));
+  if (!std::exchange(peer.is_answering, true)) carrier_->send(make_packet(peer.rank, Kind::alive));
 }
 
-void Link::accuse(Peer& peer, const std::string& sent) {
-  if (std::exchange(peer.is_accused, true)) return;
-  listener_.on_fault(ErrorCode::mismatch, peer.rank,
-                     fmt::format("rank {} sent rank {} {}", peer.rank, options_.rank, sent));
+void Link::report_violation(Peer& peer, const std::string& sent) {
+  if (std::exchange(peer.has_violated, true)) return;
+  callbacks_.on_fault(ErrorCode::mismatch, peer.rank,
+                      fmt::format("rank {} sent rank {} {}", peer.rank, options_.rank, sent));
 }
 
 void Link::receive_slice(Peer& peer, InSlice slice) {
@@ -157,47 +155,47 @@ void Link::receive_slice(Peer& peer, InSlice slice) {
     const std::lock_guard lock(mutex_);
     slices_.push_back(std::move(slice));
   }
-  // After the slice can be polled: whoever sees the peer gone finds all that it sent.
+  // After the slice can be polled, so that has_left() implies that all slices can be polled.
   ++peer.num_slices_from;
-  part(peer);
-  listener_.on_arrival();
+  ack_leave(peer);
+  callbacks_.on_arrival();
 }
 
-void Link::lose(RankId rank, const std::string& why) {
+void Link::on_lost(RankId rank, const std::string& why) {
   Peer& peer = *peers_[rank.index()];
   if (!peer.is_broken && !peer.has_left && !has_left_)
-    listener_.on_fault(ErrorCode::peer_lost, rank,
-                       fmt::format("rank {} lost its connection to rank {}: {}", options_.rank, rank, why));
-  // After the fault: whoever sees it broken finds out why.
+    callbacks_.on_fault(ErrorCode::peer_lost, rank,
+                        fmt::format("rank {} lost its connection to rank {}: {}", options_.rank, rank, why));
+  // After the fault, so that threads which see the broken connection find the fault too.
   peer.is_broken = true;
 }
 
-// Takes as long as something moves: a slow network is no reason to leave peers without what they wait for.
-void Link::say_farewell() {
-  const auto patience = is_poisoned_ ? kFarewell : std::max(kFarewell, options_.liveness);
-  auto deadline = Clock::now() + patience;
+// Lasts as long as packets move, so that a slow network loses none.
+void Link::send_rest() {
+  const auto limit = is_poisoned_ ? kCloseLimit : std::max(kCloseLimit, options_.liveness);
+  auto deadline = Clock::now() + limit;
   while (send_queued()) {
   }
   for (const auto& peer : peers_)
-    if (peer && peer->is_silent) carrier_->forget(peer->rank);
+    if (peer && peer->is_silent) carrier_->drop(peer->rank);
   // Answers to a peer that keeps asking are no progress.
-  for (auto num_left = carrier_->num_leaving(); num_left > 0 && Clock::now() < deadline;) {
+  for (auto num_unsent = carrier_->num_unsent(); num_unsent > 0 && Clock::now() < deadline;) {
     if (!carrier_->progress()) std::this_thread::sleep_for(kPause);
-    const auto num_now = carrier_->num_leaving();
-    if (num_now >= num_left) continue;
-    num_left = num_now;
-    deadline = Clock::now() + patience;
+    const auto num_now = carrier_->num_unsent();
+    if (num_now >= num_unsent) continue;
+    num_unsent = num_now;
+    deadline = Clock::now() + limit;
   }
-  await_partings();
+  await_leave_acks();
 }
 
-// A connection that is closed while bytes are unread takes with it what was sent: then a peer would not hear of a fault
-// from whoever found it, and name this rank instead.
-void Link::await_partings() {
-  const auto deadline = Clock::now() + kFarewell;
+// Closing a connection with unread bytes resets it, and discards what was sent. A peer would then miss this rank's
+// fault, and name this rank as the culprit.
+void Link::await_leave_acks() {
+  const auto deadline = Clock::now() + kCloseLimit;
   const auto is_awaited = [this](const std::unique_ptr<Peer>& peer) {
-    return peer && (peer->is_known || !has_greeted_) && !peer->has_parted && !peer->has_left && !peer->is_broken &&
-           !peer->is_silent;
+    return peer && (peer->has_sent || !is_connected_) && !peer->has_acked_leave && !peer->has_left &&
+           !peer->is_broken && !peer->is_silent;
   };
   while (std::ranges::any_of(peers_, is_awaited) && Clock::now() < deadline)
     if (!carrier_->progress()) std::this_thread::sleep_for(kPause);

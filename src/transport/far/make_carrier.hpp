@@ -1,6 +1,7 @@
-// Which carrier a network needs.
+// The choice of a network and its carrier.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <string>
 
@@ -20,7 +21,11 @@ struct CarrierOptions {
   bool has_ucx_transports = false;                                            ///< UCX_TLS is set
 };
 
-/// Throws Error(invalid_argument) for a name that is none.
+/// The devices with an active RDMA port, comma-separated, as UCX names them; `devices` may be named as UCX does or as
+/// interfaces, and an empty list means all. `classes` is where the system lists devices.
+std::string rdma_devices(const std::string& devices, const std::filesystem::path& classes = "/sys/class");
+
+/// Throws Error(invalid_argument) for an unknown name.
 Network choose_network(const CarrierOptions& options);
 
 /// Throws Error(unsupported) for UCX where it was not built in, and what its carrier throws.

@@ -10,9 +10,18 @@
 
 namespace shunt::far {
 
-enum class Kind : std::uint8_t { message, read, slice, fault, ping, alive, left, parted };
+enum class Kind : std::uint8_t {
+  message,
+  read,  ///< the receiver has polled a fixed number of messages
+  slice,
+  fault,
+  ping,
+  alive,  ///< the answer to a ping
+  left,   ///< the last packet but slices, whose number it holds
+  left_ack,
+};
 
-/// Goes before the bytes of every packet. Nothing in it is believed before the session is.
+/// Goes before the bytes of every packet. Nothing in it is trusted before the session is checked.
 struct Header {
   std::uint64_t session = 0;
   std::uint64_t engine = 0;
@@ -28,7 +37,7 @@ struct Packet {
   RankId to;
   Header header;
   std::vector<std::byte> small{};
-  OutSlice slice{};  // what it holds is sent instead, where it is a slice
+  OutSlice slice{};  // sent instead of `small` where the kind is slice
   std::size_t slice_bytes = 0;
 
   [[nodiscard]] std::span<const std::byte> bytes() const {

@@ -4,28 +4,28 @@
 
 namespace shunt {
 
-HybridTransport::HybridTransport(RankId rank, Wiring wiring, std::shared_ptr<LocalTransport> near,
-                                 const std::function<std::unique_ptr<FarLink>(FarLink::Listener)>& connect)
-    : rank_(rank), wiring_(std::move(wiring)), locals_(wiring_.hosts.size()), near_(std::move(near)) {
+HybridTransport::HybridTransport(Wiring wiring, std::shared_ptr<LocalTransport> near,
+                                 std::unique_ptr<far::Carrier> carrier, far::LinkOptions options)
+    : rank_(options.rank), wiring_(std::move(wiring)), locals_(wiring_.hosts.size()), near_(std::move(near)) {
   for (std::size_t r = 0; r < locals_.size(); ++r) {
     if (!is_near(RankId(r))) continue;
     locals_[r] = RankId(members_.size());
     members_.emplace_back(r);
   }
   SHUNT_CHECK(static_cast<std::size_t>(near_->size()) == members_.size() && local(rank_) == near_->rank());
-  // The link's thread ends before `near_` does.
-  far_ = connect({.on_arrival = [this] { near_->wake(); },
-                  .on_fault = [this](ErrorCode code, RankId culprit,
-                                     const std::string& text) { near_->report(code, culprit, text); }});
-  // Every rank that learns of a fault first in its host tells all others; whoever hears it twice ignores it.
-  near_->tell_own_fault_to([this](const Fault& fault) { far_->flood(fault); });
+  far_.emplace(std::move(carrier), std::move(options),
+               far::LinkCallbacks{.on_arrival = [this] { near_->wake(); },
+                                  .on_fault = [this](ErrorCode code, RankId culprit,
+                                                     const std::string& text) { near_->report(code, culprit, text); }});
+  // The first reporter of a machine sends the fault to all far ranks; later reports are ignored there.
+  near_->set_fault_listener([this](const Fault& fault) { far_->flood(fault); });
 }
 
 HybridTransport::~HybridTransport() {
   leave();
   near_->stop_watching();
-  // The link's thread may still hear of faults, but there is nobody left to tell.
-  near_->tell_own_fault_to({});
+  // The link's thread may still report faults, but far ranks have been sent `left`.
+  near_->set_fault_listener({});
   far_.reset();
 }
 
@@ -34,7 +34,7 @@ Post HybridTransport::post(RankId peer, std::span<const std::byte> message) {
 }
 
 bool HybridTransport::poll(Message& message) {
-  // In turns, so that neither side can silence the other.
+  // In turns, so that neither side can starve the other.
   for (int attempt = 0; attempt < 2; ++attempt) {
     poll_far_next_ = !poll_far_next_;
     if (!poll_far_next_) {
@@ -65,7 +65,7 @@ bool HybridTransport::is_gone(RankId peer) const {
 void HybridTransport::leave() {
   if (has_left_.exchange(true)) return;
   near_->leave();
-  // Another rank of this host may tell them as well, but whoever hears that this one leaves must know why.
+  // Another rank of this machine may send the fault too, but it has to arrive before this rank's `left`.
   if (const auto fault = near_->fault()) far_->flood(*fault);
   far_->leave();
 }

@@ -1,22 +1,27 @@
-// A world of several hosts: shared memory inside a host, a network between hosts.
+// A world of several machines: shared memory inside a machine, a network between machines.
 #pragma once
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "core/wiring.hpp"
-#include "transport/hybrid/far_link.hpp"
+#include "transport/far/link.hpp"
 #include "transport/local/local_transport.hpp"
 
 namespace shunt {
 
 class HybridTransport final : public Transport {
  public:
-  /// `near` joins the ranks of this rank's host in ascending order, and names them as this world
-  /// does. `connect` makes the far end and is given what it must tell.
-  HybridTransport(RankId rank, Wiring wiring, std::shared_ptr<LocalTransport> near,
-                  const std::function<std::unique_ptr<FarLink>(FarLink::Listener)>& connect);
+  /// `near` joins the ranks of this rank's machine in ascending order, and names them as this world does. `options` has
+  /// the contacts of all far ranks.
+  HybridTransport(Wiring wiring, std::shared_ptr<LocalTransport> near, std::unique_ptr<far::Carrier> carrier,
+                  far::LinkOptions options);
+  /// As far::Link::connect_all. Call before the first operation.
+  void connect_all(std::chrono::milliseconds limit) {
+    far_->connect_all(limit, [this] { return near_->fault(); });
+  }
   ~HybridTransport() override;
 
   [[nodiscard]] RankId rank() const override { return rank_; }
@@ -52,7 +57,7 @@ class HybridTransport final : public Transport {
 
  private:
   [[nodiscard]] bool is_near(RankId peer) const { return wiring_.are_near(peer, rank_); }
-  /// A near rank as `near_` counts it.
+  /// A near rank's number in `near_`.
   [[nodiscard]] RankId local(RankId peer) const { return locals_[peer.index()]; }
 
   RankId rank_;
@@ -60,7 +65,7 @@ class HybridTransport final : public Transport {
   std::vector<RankId> locals_;   // by rank; none for far ones
   std::vector<RankId> members_;  // by local rank
   std::shared_ptr<LocalTransport> near_;
-  std::unique_ptr<FarLink> far_;
+  std::optional<far::Link> far_;  // after near_: its thread ends first
   bool poll_far_next_ = false;
   std::atomic<bool> has_left_{false};
 };

@@ -1,4 +1,4 @@
-#include "transport/inproc/islands.hpp"
+#include "transport/inproc/join.hpp"
 
 #include <deque>
 #include <mutex>
@@ -10,66 +10,66 @@
 namespace shunt::inproc {
 namespace {
 
-/// Where slices for one rank arrive.
-struct Quay {
+/// Slices that have arrived for one rank.
+struct Inbox {
   std::mutex mutex;
   std::deque<InSlice> arrived;
 };
 
-/// One rank's end of the slices between islands.
-class Ferry final : public SliceLink {
+/// One rank's slices to and from ranks of other islands.
+class IslandSlices final : public SliceLink {
  public:
   using Bells = std::vector<std::shared_ptr<Bell>>;
 
-  Ferry(RankId rank, std::shared_ptr<std::vector<Quay>> quays, Bells bells)
+  IslandSlices(RankId rank, std::shared_ptr<std::vector<Inbox>> inboxes, Bells bells)
       : rank_(rank),
-        quays_(std::move(quays)),
+        inboxes_(std::move(inboxes)),
         bells_(std::move(bells)),
         buffers_(kMostOpen, [bell = bells_[rank.index()]] { bell->ring(); }) {}
 
   std::optional<OutSlice> open(std::size_t bytes) override { return buffers_.open(bytes); }
 
   void post(RankId peer, OutSlice slice, std::size_t bytes, const SliceTag& tag) override {
-    Quay& quay = (*quays_)[peer.index()];
+    Inbox& inbox = (*inboxes_)[peer.index()];
     {
-      const std::lock_guard lock(quay.mutex);
-      quay.arrived.push_back({rank_, tag, slice.bytes.first(bytes), std::move(slice.owner)});
+      const std::lock_guard lock(inbox.mutex);
+      inbox.arrived.push_back({rank_, tag, slice.bytes.first(bytes), std::move(slice.owner)});
     }
     bells_[peer.index()]->ring();
   }
 
   bool poll(InSlice& slice) override {
-    Quay& quay = (*quays_)[rank_.index()];
+    Inbox& inbox = (*inboxes_)[rank_.index()];
     {
-      const std::lock_guard lock(quay.mutex);
-      if (quay.arrived.empty()) return false;
-      slice = std::move(quay.arrived.front());
-      quay.arrived.pop_front();
+      const std::lock_guard lock(inbox.mutex);
+      if (inbox.arrived.empty()) return false;
+      slice = std::move(inbox.arrived.front());
+      inbox.arrived.pop_front();
     }
-    // A copy, as over a network: the sender's few buffers must not wait until this rank needs what is in them.
+    // A copy, as over a network: the sender's few buffers must be free before this rank uses what is in them.
     const auto copy = std::make_shared<std::vector<std::byte>>(slice.bytes.begin(), slice.bytes.end());
     slice.bytes = *copy;
     slice.owner = copy;
     return true;
   }
 
-  // Threads of one process have nothing to fear from each other's memory.
+  // Threads of one process trust each other.
   void expect(RankId, std::int64_t, std::size_t) override {}
 
  private:
-  // Few, so that running out of them is an everyday event.
+  // Few, so that tests often run out of them.
   static constexpr std::int32_t kMostOpen = 16;
 
   RankId rank_;
-  std::shared_ptr<std::vector<Quay>> quays_;
+  std::shared_ptr<std::vector<Inbox>> inboxes_;
   Bells bells_;
-  SliceBuffers buffers_;  // what it rings may outlive this rank, as its receivers do
+  SliceBuffers buffers_;  // keeps its bell alive, as receivers may free slices later
 };
 
 class Island final : public LocalTransport {
  public:
-  Island(RankId rank, Segments segments, const Topology& topology, std::shared_ptr<std::vector<Quay>> quays)
-      : LocalTransport(rank, std::move(segments)), topology_(topology), ferry_(rank, std::move(quays), bells()) {}
+  Island(RankId rank, Segments segments, const Topology& topology, std::shared_ptr<std::vector<Inbox>> inboxes)
+      : LocalTransport(rank, std::move(segments)), topology_(topology), slices_(rank, std::move(inboxes), bells()) {}
 
   [[nodiscard]] HostId host(RankId peer) const override { return HostId(topology_.node(peer).value); }
   [[nodiscard]] NicId nic(RankId peer) const override { return NicId(peer.value); }
@@ -77,11 +77,11 @@ class Island final : public LocalTransport {
     SHUNT_CHECK(host(peer) == host(rank()));
     return LocalTransport::peer_pointer(peer, offset, bytes);
   }
-  [[nodiscard]] SliceLink* slices() override { return &ferry_; }
+  [[nodiscard]] SliceLink* slices() override { return &slices_; }
 
  private:
   Topology topology_;
-  Ferry ferry_;
+  IslandSlices slices_;
 };
 
 }  // namespace
@@ -89,10 +89,10 @@ class Island final : public LocalTransport {
 std::vector<std::shared_ptr<Transport>> join_islands(const Topology& topology) {
   const auto num_ranks = static_cast<std::size_t>(topology.num_ranks());
   const auto segments = LocalTransport::anonymous_segments(topology.num_ranks());
-  const auto quays = std::make_shared<std::vector<Quay>>(num_ranks);
+  const auto inboxes = std::make_shared<std::vector<Inbox>>(num_ranks);
   std::vector<std::shared_ptr<Transport>> ends;
   for (std::size_t rank = 0; rank < num_ranks; ++rank)
-    ends.push_back(std::make_shared<Island>(RankId(rank), segments, topology, quays));
+    ends.push_back(std::make_shared<Island>(RankId(rank), segments, topology, inboxes));
   return ends;
 }
 

@@ -7,21 +7,16 @@
 namespace shunt::inproc {
 namespace {
 
-/// The memory of the worlds that threads of this process are joining, or use.
-class Worlds {
- public:
-  LocalTransport::Segments segments(const std::string& world, std::size_t num_ranks) {
-    const std::lock_guard lock(mutex_);
-    std::erase_if(segments_, [](const auto& entry) { return entry.second.expired(); });
-    auto known = segments_[world].lock();
-    if (!known) segments_[world] = known = LocalTransport::anonymous_segments(static_cast<std::int32_t>(num_ranks));
-    return known;
-  }
-
- private:
-  std::mutex mutex_;  // guards what follows
-  std::map<std::string, std::weak_ptr<LocalTransport::Segments::element_type>> segments_;
-};
+/// The memory of a world that threads of this process use or are joining.
+LocalTransport::Segments segments_of(const std::string& world, std::size_t num_ranks) {
+  static std::mutex mutex;  // guards what follows
+  static std::map<std::string, std::weak_ptr<LocalTransport::Segments::element_type>> worlds;
+  const std::lock_guard lock(mutex);
+  std::erase_if(worlds, [](const auto& entry) { return entry.second.expired(); });
+  auto known = worlds[world].lock();
+  if (!known) worlds[world] = known = LocalTransport::anonymous_segments(static_cast<std::int32_t>(num_ranks));
+  return known;
+}
 
 }  // namespace
 
@@ -34,8 +29,7 @@ std::vector<std::shared_ptr<Transport>> join(std::int32_t num_ranks) {
 }
 
 std::shared_ptr<LocalTransport> attach(const std::string& world, RankId self, std::vector<RankId> names) {
-  static Worlds worlds;
-  auto segments = worlds.segments(world, names.size());
+  auto segments = segments_of(world, names.size());
   const RankId local(static_cast<std::size_t>(std::ranges::find(names, self) - names.begin()));
   return std::make_shared<LocalTransport>(local, std::move(segments), std::move(names));
 }

@@ -1,4 +1,4 @@
-// A rank's doorbell: peers ring it, the rank's threads sleep on it.
+// A rank's doorbell: peers ring it, and the rank's threads sleep on it.
 #pragma once
 
 #include <atomic>
@@ -12,7 +12,7 @@ class alignas(64) Bell {
  public:
   [[nodiscard]] std::uint32_t observe() const { return rings_.load(std::memory_order_acquire); }
 
-  /// Skips the system call when nobody sleeps.
+  /// Skips the system call when no thread sleeps.
   void ring();
 
   /// Returns once observe() differs from `seen`, after the limit, or, when a signal arrives, early. Spins for at most

@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include "core/fail.hpp"
-#include "transport/local/fault_word.hpp"
 
 namespace shunt {
 
@@ -28,7 +27,7 @@ LocalTransport::LocalTransport(RankId rank, Segments segments, std::vector<RankI
 
 LocalTransport::~LocalTransport() {
   leave();
-  // Its thread may be reporting: it must end before anything that report() uses.
+  // Its thread may be reporting, so it ends before anything that report() uses.
   liveness_.reset();
 }
 
@@ -98,7 +97,7 @@ void LocalTransport::report(ErrorCode code, RankId culprit, const std::string& t
   if (is_first && fault_listener_) fault_listener_({code, culprit, name(rank_), text});
 }
 
-void LocalTransport::tell_own_fault_to(std::function<void(const Fault&)> listener) {
+void LocalTransport::set_fault_listener(std::function<void(const Fault&)> listener) {
   const std::lock_guard lock(report_mutex_);
   fault_listener_ = std::move(listener);
   if (const auto known = fault(); known && fault_listener_) fault_listener_(*known);
@@ -120,7 +119,7 @@ void LocalTransport::suspect(RankId peer) {
 }
 
 bool LocalTransport::has_left(RankId peer) const {
-  // Acquire: partner of the release in leave(); whoever sees a peer gone can poll all that it sent.
+  // Acquire: partner of the release in leave(); all that the peer sent can be polled after this.
   return control(peer).left.load(std::memory_order_acquire) != 0;
 }
 

@@ -13,7 +13,7 @@
 
 namespace shunt {
 
-/// Finds out whether a silent peer is alive. Threads need none of this; processes do.
+/// Finds out whether a silent peer's process is alive. Ranks that are threads need none.
 class Liveness {
  public:
   virtual ~Liveness() = default;
@@ -27,10 +27,10 @@ class LocalTransport : public Transport {
   /// Every rank's segment in rank order, all at least Control::bytes() large and zero at first.
   using Segments = std::shared_ptr<std::vector<Segment>>;
 
-  /// For ranks that are threads.
+  /// Segments of ranks that are threads.
   static Segments anonymous_segments(std::int32_t num_ranks);
 
-  /// `names` is what the ranks are called in messages and faults; empty: as they are.
+  /// `names` are the ranks' numbers in messages and faults; empty: the same as here.
   LocalTransport(RankId rank, Segments segments, std::vector<RankId> names = {});
   ~LocalTransport() override;
   /// Call before the first operation; the object may report() from its own thread until it is destroyed here.
@@ -39,9 +39,9 @@ class LocalTransport : public Transport {
   void stop_watching() { liveness_.reset(); }
 
   [[nodiscard]] RankId name(RankId rank) const { return names_.empty() ? rank : names_[rank.index()]; }
-  /// Hears of the fault if it was this rank that reports it, on whatever thread does, or if there is one already. None:
-  /// nobody is told from now on.
-  void tell_own_fault_to(std::function<void(const Fault&)> listener);
+  /// Called with the fault if this rank reports it, on the reporting thread, or at once if there is a fault already.
+  /// Empty: none is called from now on.
+  void set_fault_listener(std::function<void(const Fault&)> listener);
 
   [[nodiscard]] RankId rank() const override { return rank_; }
   [[nodiscard]] std::int32_t size() const override { return static_cast<std::int32_t>(home_->segments->size()); }
@@ -66,7 +66,7 @@ class LocalTransport : public Transport {
   }
   void wake() override { control(rank_).bell.ring(); }
 
-  /// The culprit is named.
+  /// The culprit is one of `names`.
   void report(ErrorCode code, RankId culprit, const std::string& text) override;
   [[nodiscard]] std::optional<Fault> fault() const override;
   void suspect(RankId peer) override;
@@ -98,7 +98,7 @@ class LocalTransport : public Transport {
   std::function<void(const Fault&)> fault_listener_;
   std::unique_ptr<Liveness> liveness_;
   std::mutex report_mutex_;
-  std::size_t next_mailbox_ = 0;  // poll() takes turns, so that a busy peer can't silence the others
+  std::size_t next_mailbox_ = 0;  // poll() takes turns, so that a busy peer can't starve the others
 };
 
 }  // namespace shunt

@@ -1,6 +1,7 @@
 #include "transport/local/pool.hpp"
 
 #include <algorithm>
+#include <functional>
 
 #include "core/fail.hpp"
 
@@ -33,28 +34,34 @@ std::uint64_t Pool::allocate(std::size_t bytes) {
   return offset;
 }
 
-// The smallest warm range that fits, so that large ones stay whole for large blocks.
-std::uint64_t Pool::take_warm(std::size_t bytes) {
+template <class Better>
+Pool::FreeRanges::iterator Pool::find(bool warm, std::size_t min_bytes, Better is_better) {
   auto best = free_.end();
   for (auto range = free_.begin(); range != free_.end(); ++range)
-    if (range->second.warm && range->second.bytes >= bytes &&
-        (best == free_.end() || range->second.bytes < best->second.bytes))
+    if (range->second.warm == warm && range->second.bytes >= min_bytes &&
+        (best == free_.end() || is_better(range->second.bytes, best->second.bytes)))
       best = range;
+  return best;
+}
+
+// The smallest warm range that fits, so that large ones stay whole for large blocks.
+std::uint64_t Pool::take_warm(std::size_t bytes) {
+  const auto best = find(true, bytes, std::less());
   if (best == free_.end()) return kNone;
   warm_bytes_ -= bytes;
   return take(best, bytes);
 }
 
-// Fresh pages. Warm ranges too small for this block make way for them where both would exceed the bound.
+// Fresh pages, from the first cold range that fits. Warm ranges too small for this block are given back where both
+// would exceed the bound.
 std::uint64_t Pool::take_cold(std::size_t bytes) {
   cool_until(most_warm_bytes(live_bytes_ + bytes));
-  for (auto range = free_.begin(); range != free_.end(); ++range) {
-    if (range->second.warm || range->second.bytes < bytes) continue;
-    segment_.commit(range->first, bytes);
-    return take(range, bytes);
-  }
-  fail(ErrorCode::system, "no room for a block of {} bytes: {} bytes are live in a segment of {}", bytes, live_bytes_,
-       segment_.bytes());
+  const auto first = find(false, bytes, [](std::size_t, std::size_t) { return false; });
+  if (first == free_.end())
+    fail(ErrorCode::system, "no room for a block of {} bytes: {} bytes are live in a segment of {}", bytes, live_bytes_,
+         segment_.bytes());
+  segment_.commit(first->first, bytes);
+  return take(first, bytes);
 }
 
 // Keeps the peaks, and the bound when an old peak is forgotten.
@@ -114,10 +121,7 @@ void Pool::insert_free(std::uint64_t offset, FreeRange range) {
 // Largest first: fewest system calls, and small blocks are the ones reused most.
 void Pool::cool_until(std::size_t most_warm) {
   while (warm_bytes_ > most_warm) {
-    auto largest = free_.end();
-    for (auto range = free_.begin(); range != free_.end(); ++range)
-      if (range->second.warm && (largest == free_.end() || range->second.bytes > largest->second.bytes))
-        largest = range;
+    const auto largest = find(true, 0, std::greater());
     SHUNT_CHECK(largest != free_.end());
     const std::uint64_t offset = largest->first;
     const std::size_t bytes = largest->second.bytes;

@@ -36,6 +36,9 @@ class Pool {
   };
   using FreeRanges = std::map<std::uint64_t, FreeRange>;
 
+  /// The best free range of that warmth with so many bytes at least.
+  template <class Better>
+  FreeRanges::iterator find(bool warm, std::size_t min_bytes, Better is_better);
   std::uint64_t take_warm(std::size_t bytes);
   std::uint64_t take_cold(std::size_t bytes);
   std::uint64_t take(FreeRanges::iterator range, std::size_t bytes);

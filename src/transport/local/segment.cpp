@@ -9,14 +9,13 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/descriptor.hpp"
 #include "core/fail.hpp"
 
 namespace shunt {
 namespace {
 
 constexpr std::size_t kGiB = std::size_t{1} << 30;
-// Of the 128 TiB that an x86-64 process can address, and of the 1.5 TiB that ThreadSanitizer leaves to mappings.
+// A part of the 128 TiB that an x86-64 process can address, or of the 1.5 TiB that ThreadSanitizer leaves to mappings.
 #if defined(__SANITIZE_THREAD__)
 constexpr std::size_t kAddressSpaceForSegments = 512 * kGiB;
 #else
@@ -52,64 +51,48 @@ std::size_t Segment::default_bytes(std::int32_t num_ranks) {
   return std::max(kHugePage, std::min(rounded, share));
 }
 
+void Segment::Unmap::operator()(std::byte* base) const { munmap(base, bytes); }
+
+Segment::Segment(std::size_t bytes, int protection, int flags, Descriptor file)
+    : file_(std::move(file)), memory_(map(bytes, protection, flags, file_.get()), Unmap{bytes}) {}
+
 Segment Segment::anonymous(std::size_t bytes) {
   // Inaccessible until committed: where overcommit is forbidden, accessible pages count, touched or not.
-  std::byte* base = map(bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
-  madvise(base, bytes, MADV_HUGEPAGE);
-  return {base, bytes, -1};
+  Segment segment(bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, {});
+  madvise(segment.base(), bytes, MADV_HUGEPAGE);
+  return segment;
 }
 
 Segment Segment::shareable(std::size_t bytes, const std::string& name) {
-  const int fd = above_standard(memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (fd < 0) fail_errno("memfd_create");
-  Segment segment(nullptr, 0, fd);
+  Descriptor file(memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!file.valid()) fail_errno("memfd_create");
   // The whole size at once: a sparse file costs nothing, and no peer can be hit by a page beyond its end. Sealed, so
   // that no peer can shorten it either.
-  if (ftruncate(fd, static_cast<off_t>(bytes)) != 0) fail_errno("can't size a segment to {} bytes", bytes);
-  if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) fail_errno("can't seal a segment");
-  segment.base_ = map(bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd);
-  segment.bytes_ = bytes;
-  madvise(segment.base_, bytes, MADV_HUGEPAGE);
+  if (ftruncate(file.get(), static_cast<off_t>(bytes)) != 0) fail_errno("can't size a segment to {} bytes", bytes);
+  if (fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    fail_errno("can't seal a segment");
+  Segment segment(bytes, PROT_READ | PROT_WRITE, MAP_SHARED, std::move(file));
+  madvise(segment.base(), bytes, MADV_HUGEPAGE);
   return segment;
 }
 
-Segment Segment::attach(int fd) {
-  Segment segment(nullptr, 0, fd);
+Segment Segment::attach(Descriptor file) {
   struct stat status {};
-  if (fstat(fd, &status) != 0) fail_errno("can't read a peer's segment");
-  const int seals = fcntl(fd, F_GET_SEALS);
+  if (fstat(file.get(), &status) != 0) fail_errno("can't read a peer's segment");
+  const int seals = fcntl(file.get(), F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) fail(ErrorCode::mismatch, "a peer's segment is not a sealed memfd");
-  segment.base_ = map(static_cast<std::size_t>(status.st_size), PROT_READ | PROT_WRITE, MAP_SHARED, fd);
-  segment.bytes_ = static_cast<std::size_t>(status.st_size);
-  return segment;
-}
-
-Segment::Segment(Segment&& other) noexcept
-    : base_(std::exchange(other.base_, nullptr)),
-      bytes_(std::exchange(other.bytes_, 0)),
-      fd_(std::exchange(other.fd_, -1)) {}
-
-Segment& Segment::operator=(Segment&& other) noexcept {
-  std::swap(base_, other.base_);
-  std::swap(bytes_, other.bytes_);
-  std::swap(fd_, other.fd_);
-  return *this;
-}
-
-Segment::~Segment() {
-  if (base_) munmap(base_, bytes_);
-  if (fd_ >= 0) close(fd_);
+  return {static_cast<std::size_t>(status.st_size), PROT_READ | PROT_WRITE, MAP_SHARED, std::move(file)};
 }
 
 void Segment::commit(std::size_t offset, std::size_t bytes) {
-  if (fd_ < 0) {
-    if (mprotect(base_ + offset, bytes, PROT_READ | PROT_WRITE) != 0)
+  if (fd() < 0) {
+    if (mprotect(base() + offset, bytes, PROT_READ | PROT_WRITE) != 0)
       fail_errno("no memory for a block of {} bytes", bytes);
     return;
   }
   for (std::size_t done = 0; done < bytes;) {
     const std::size_t step = std::min(kCommitStep, bytes - done);
-    if (fallocate(fd_, 0, static_cast<off_t>(offset + done), static_cast<off_t>(step)) == 0) {
+    if (fallocate(fd(), 0, static_cast<off_t>(offset + done), static_cast<off_t>(step)) == 0) {
       done += step;
     } else if (errno != EINTR) {
       const int cause = errno;
@@ -121,8 +104,8 @@ void Segment::commit(std::size_t offset, std::size_t bytes) {
 }
 
 bool Segment::decommit(std::size_t offset, std::size_t bytes) {
-  if (fd_ < 0) return madvise(base_ + offset, bytes, MADV_DONTNEED) == 0;
-  return fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+  if (fd() < 0) return madvise(base() + offset, bytes, MADV_DONTNEED) == 0;
+  return fallocate(fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
                    static_cast<off_t>(bytes)) == 0;
 }
 

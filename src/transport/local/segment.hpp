@@ -3,7 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
+
+#include "core/descriptor.hpp"
 
 namespace shunt {
 
@@ -16,19 +19,15 @@ class Segment {
   /// Memory without a name in the file system that other processes can map through fd().
   static Segment shareable(std::size_t bytes, const std::string& name);
   /// A peer's segment, from the descriptor it sent; takes the descriptor.
-  static Segment attach(int fd);
+  static Segment attach(Descriptor file);
 
   /// The address space that one of `num_ranks` segments should reserve: the machine's memory, or less where
   /// `ulimit -v` or the processor limits it.
   static std::size_t default_bytes(std::int32_t num_ranks);
 
-  Segment(Segment&& other) noexcept;
-  Segment& operator=(Segment&& other) noexcept;
-  ~Segment();
-
-  [[nodiscard]] std::byte* base() const { return base_; }
-  [[nodiscard]] std::size_t bytes() const { return bytes_; }
-  [[nodiscard]] int fd() const { return fd_; }
+  [[nodiscard]] std::byte* base() const { return memory_.get(); }
+  [[nodiscard]] std::size_t bytes() const { return memory_.get_deleter().bytes; }
+  [[nodiscard]] int fd() const { return file_.get(); }
 
   /// Takes whole pages. Throws Error(system) when the machine has no more memory, instead of a signal later; for
   /// anonymous memory the kernel's overcommit rules decide when that is.
@@ -37,11 +36,15 @@ class Segment {
   bool decommit(std::size_t offset, std::size_t bytes);
 
  private:
-  Segment(std::byte* base, std::size_t bytes, int fd) : base_(base), bytes_(bytes), fd_(fd) {}
+  struct Unmap {
+    std::size_t bytes;
+    void operator()(std::byte* base) const;
+  };
 
-  std::byte* base_ = nullptr;
-  std::size_t bytes_ = 0;
-  int fd_ = -1;  // −1: anonymous
+  Segment(std::size_t bytes, int protection, int flags, Descriptor file);
+
+  Descriptor file_;  // none: anonymous
+  std::unique_ptr<std::byte, Unmap> memory_;
 };
 
 }  // namespace shunt

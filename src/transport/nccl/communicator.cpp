@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kPause{1};
 
-/// What is called on this thread until it ends is one group. A thread that left one open would add to it for ever.
+/// All calls of this thread until its end are one group. An open group would also collect later calls.
 class Group {
  public:
   explicit Group(const Library& library) : library_(library) {}

@@ -16,13 +16,13 @@ class Communicator {
   struct Place {
     RankId rank;
     std::int32_t size;
-    UniqueId id;  ///< of rank 0's making
+    UniqueId id;  ///< from rank 0
   };
 
-  /// Collective. `may_wait` is asked now and then while ranks are missing, and throws to give up.
+  /// Collective. `may_wait` is called repeatedly while ranks are missing, and throws to end the wait.
   Communicator(const Library& library, const Place& place, const std::function<void()>& may_wait);
-  /// Aborts; not collective. Finalizing would wait for the other ranks of the host. So what was sent must have arrived
-  /// before: operations bid farewell.
+  /// Aborts; not collective. Finalizing would wait for the other ranks of the machine. So all transfers must have ended
+  /// before, which operations confirm over the world's network.
   ~Communicator() { abort(); }
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -39,7 +39,7 @@ class Communicator {
   /// True once the last call has had its effect. Throws Error(system) if NCCL has failed.
   [[nodiscard]] bool is_idle() const;
 
-  /// Ends what is under way on the device, also what waits for a rank that is lost. No other call may follow.
+  /// Ends the device's transfers, also those that wait for a lost rank. No other call may follow.
   void abort();
 
  private:

@@ -1,5 +1,5 @@
-// NCCL as it is found when it is asked for: no header to build with and no library to link to, so one build serves
-// machines with and without it, and with any version from 2.14 on.
+// NCCL, loaded at run time: without its header and library at build time, so one build serves machines with and without
+// it, and with any version from 2.14 on.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -8,7 +8,7 @@
 
 namespace shunt::nccl {
 
-/// What NCCL's functions return; it has more, and describes them itself.
+/// The results of NCCL's functions that are used here.
 enum Result : int { kSuccess = 0, kInProgress = 7 };
 /// An element type of NCCL's.
 enum DataType : int { kBytes = 1 };
@@ -30,7 +30,7 @@ struct Config {
 
 /// NCCL's functions, under its own names but for the prefix.
 struct Library {
-  /// Loaded once per process. Throws Error(unsupported) that says what is missing.
+  /// Loaded once per process. Throws Error(unsupported) that names what is missing.
   static const Library& load();
 
   int (*GetVersion)(int* version);

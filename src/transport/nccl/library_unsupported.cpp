@@ -1,4 +1,4 @@
-// For builds without NCCL.
+// Library::load() of builds without NCCL.
 #include "core/fail.hpp"
 #include "transport/nccl/library.hpp"
 

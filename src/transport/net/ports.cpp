@@ -13,14 +13,19 @@
 
 namespace shunt::net {
 
-std::uint16_t port_of(int socket) {
-  sockaddr_storage address{};
-  socklen_t length = sizeof(address);
-  if (getsockname(socket, reinterpret_cast<sockaddr*>(&address), &length) != 0) return 0;
-  if (address.ss_family == AF_INET) return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
-  if (address.ss_family == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
-  return 0;
+namespace {
+
+/// Bound to the port; none, with the reason in errno, where that fails.
+Descriptor bind_to(std::uint16_t port) {
+  Descriptor bound(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  const bool ok = bind(bound.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+  return ok ? std::move(bound) : Descriptor();
 }
+
+}  // namespace
 
 std::vector<std::uint16_t> ports_of(std::string_view range) {
   if (range.empty()) return {0};
@@ -41,23 +46,15 @@ std::vector<std::uint16_t> ports_of(std::string_view range) {
 
 Descriptor reserve_port(const std::string& range) {
   for (const std::uint16_t port : ports_of(range)) {
-    Descriptor reserved(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(port);
-    if (bind(reserved.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) continue;
-    const int on = 1;  // not before: then it could share a port that somebody else has reserved
-    if (setsockopt(reserved.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0) return reserved;
+    Descriptor reserved = bind_to(port);
+    const int on = 1;  // not before it is bound: it could then share a port that another process has reserved
+    if (reserved.valid() && setsockopt(reserved.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0) return reserved;
   }
   fail(ErrorCode::system, "all ports of {} are in use", range);
 }
 
 bool is_taken(std::uint16_t port) {
-  const Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(port);
-  if (bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) return false;
+  if (bind_to(port).valid()) return false;
   if (errno != EADDRINUSE) fail_errno("can't ask for port {}", port);
   return true;
 }

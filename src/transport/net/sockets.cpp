@@ -84,10 +84,10 @@ struct Address {
   }
 };
 
-std::optional<Address> end_of(const Descriptor& socket, decltype(getpeername)& which) {
+std::optional<Address> end_of(int socket, decltype(getpeername)& which) {
   Address address;
   address.length = sizeof(address.storage);
-  if (which(socket.get(), reinterpret_cast<sockaddr*>(&address.storage), &address.length) != 0) return std::nullopt;
+  if (which(socket, reinterpret_cast<sockaddr*>(&address.storage), &address.length) != 0) return std::nullopt;
   return address;
 }
 
@@ -113,7 +113,7 @@ Resolved resolve(const std::string& name, int flags) {
   return resolved;
 }
 
-/// Of the interfaces' addresses, those that `is_wanted(entry)`.
+/// The interfaces' addresses that `is_wanted(entry)`.
 template <class IsWanted>
 std::vector<Address> addresses_of_interfaces(IsWanted is_wanted) {
   ifaddrs* first = nullptr;
@@ -133,14 +133,14 @@ bool is_link_local(const sockaddr* address) {
          IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
 }
 
-/// Of an interface or of a numeric address. A link-local address means another host on every link.
+/// The addresses of an interface, or a numeric address. Link-local ones differ in meaning per link and are left out.
 std::vector<Address> addresses_of_interface(const std::string& name) {
   std::vector<Address> addresses = addresses_of_interfaces(
       [&](const ifaddrs& entry) { return name == entry.ifa_name && !is_link_local(entry.ifa_addr); });
   return addresses.empty() ? resolve(name, AI_NUMERICHOST | AI_PASSIVE).addresses : addresses;
 }
 
-bool is_reachable_from_other_hosts(const ifaddrs& entry) {
+bool is_reachable_from_other_machines(const ifaddrs& entry) {
   return (entry.ifa_flags & IFF_LOOPBACK) == 0 && (entry.ifa_flags & IFF_RUNNING) != 0 &&
          !is_link_local(entry.ifa_addr);
 }
@@ -170,21 +170,27 @@ Descriptor try_to_listen(const Address& address, bool also_v4, int backlog) {
   return listener;
 }
 
-Address any_v6() {
-  sockaddr_in6 address{};
-  address.sin6_family = AF_INET6;
-  address.sin6_addr = in6addr_any;
-  return {reinterpret_cast<const sockaddr*>(&address), sizeof(address)};
-}
-
-Address any_v4() {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  return {reinterpret_cast<const sockaddr*>(&address), sizeof(address)};
-}
-
-[[noreturn]] void fail_to_find(const std::string& interface) {
-  fail(ErrorCode::invalid_argument, "can't listen at '{}': this machine has no such interface or address", interface);
+std::vector<Descriptor> listen_at(const Endpoint& endpoint, int backlog) {
+  std::vector<Descriptor> listeners;
+  bool is_taken = false;
+  const auto listen_on = [&](const Address& address, bool also_v4) {
+    Descriptor listener = try_to_listen(address.with_port(endpoint.port), also_v4, backlog);
+    is_taken = is_taken || (!listener.valid() && errno == EADDRINUSE);
+    if (listener.valid()) listeners.push_back(std::move(listener));
+    return !listeners.empty();
+  };
+  const auto any = [](const char* number) { return resolve(number, AI_NUMERICHOST).addresses.front(); };
+  if (endpoint.address.starts_with('@'))
+    listen_on(Address::local(endpoint.address.substr(1)), false);
+  else if (endpoint.interface.empty())
+    (void)(listen_on(any("::"), true) || is_taken || listen_on(any("0.0.0.0"), false));
+  else
+    for (const Address& address : addresses_of_interface(endpoint.interface)) listen_on(address, false);
+  if (is_taken) return {};
+  if (listeners.empty())
+    fail(ErrorCode::invalid_argument, "can't listen at '{}': this machine has no such interface or address",
+         endpoint.interface);
+  return listeners;
 }
 
 bool is_of_this_user(const Descriptor& socket) {
@@ -193,23 +199,26 @@ bool is_of_this_user(const Descriptor& socket) {
   return getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
 }
 
-/// While nobody listens at a port that the kernel gives to clients, it may connect a socket to itself.
+/// The kernel may connect a socket to itself, while no socket listens at a port that it gives to clients.
 bool is_connected_to_itself(const Descriptor& socket) {
-  const auto own = end_of(socket, getsockname);
-  const auto other = end_of(socket, getpeername);
+  const auto own = end_of(socket.get(), getsockname);
+  const auto other = end_of(socket.get(), getpeername);
   return own && other && !own->is_local() && own->text() == other->text();
 }
 
 Connected begin_to_connect(const Address& address, const std::optional<Address>& from) {
-  Descriptor socket_(socket(address.family(), kType, 0));
-  if (!socket_.valid() && errno != EAFNOSUPPORT) fail_errno("can't open a socket");
-  if (socket_.valid() && (!from || bind(socket_.get(), from->get(), from->length) == 0) &&
-      (connect(socket_.get(), address.get(), address.length) == 0 || errno == EINPROGRESS))
-    return {std::move(socket_), ""};
-  return {{}, address.text() + ": " + std::strerror(errno)};
+  Descriptor connecting(socket(address.family(), kType, 0));
+  if (!connecting.valid() && errno != EAFNOSUPPORT) fail_errno("can't open a socket");
+  if (!connecting.valid() || (from && bind(connecting.get(), from->get(), from->length) != 0) ||
+      (connect(connecting.get(), address.get(), address.length) != 0 && errno != EINPROGRESS)) {
+    const int cause = errno;
+    return {.why_not = address.text() + ": " + std::strerror(cause), .is_busy = cause == EAGAIN || cause == EINTR};
+  }
+  if (address.is_local() && !is_of_this_user(connecting)) return {.why_not = "another user listens there"};
+  return {.socket = std::move(connecting)};
 }
 
-/// Of these, one to connect to the other from.
+/// The first of these from which one can connect to the other.
 std::optional<Address> like(const Address& other, const std::vector<Address>& addresses) {
   for (const Address& address : addresses)
     if (address.family() == other.family()) return address;
@@ -224,8 +233,7 @@ Connected connect_to_address(const Address& address, const std::string& interfac
   const bool is_decided =
       wait_ready(std::span(&entry, 1), std::min(deadline, std::chrono::steady_clock::now() + kConnectLimit));
   const std::string why_not = is_decided ? why_not_connected(connected.socket) : std::strerror(ETIMEDOUT);
-  if (!why_not.empty()) return {{}, address.text() + ": " + why_not};
-  if (address.is_local() && !is_of_this_user(connected.socket)) return {{}, "another user listens there"};
+  if (!why_not.empty()) return {.why_not = address.text() + ": " + why_not};
   return connected;
 }
 
@@ -236,43 +244,9 @@ std::string describe(const Endpoint& endpoint) {
                                            : with_port_text(endpoint.address, std::to_string(endpoint.port));
 }
 
-void append(Bytes& bytes, const Endpoint& endpoint) {
-  append(bytes, endpoint.port);
-  append(bytes, static_cast<std::uint32_t>(endpoint.address.size()));
-  append(bytes, bytes_of(endpoint.address));
-}
+std::uint16_t port_of(int socket) { return end_of(socket, getsockname).value_or(Address()).port(); }
 
-Endpoint take_endpoint(ByteReader& reader) {
-  Endpoint endpoint;
-  endpoint.port = reader.take<std::uint16_t>();
-  const auto address = reader.take(reader.take<std::uint32_t>());
-  endpoint.address.assign(reinterpret_cast<const char*>(address.data()), address.size());
-  return endpoint;
-}
-
-std::vector<Descriptor> listen_at(const Endpoint& endpoint) {
-  if (endpoint.address.starts_with('@')) {
-    std::vector<Descriptor> listeners;
-    listeners.push_back(try_to_listen(Address::local(endpoint.address.substr(1)), false, SOMAXCONN));
-    if (!listeners.front().valid()) listeners.clear();
-    return listeners;
-  }
-  std::vector<Descriptor> listeners;
-  bool is_taken = false;
-  const auto listen_on = [&](const Address& address, bool also_v4) {
-    Descriptor listener = try_to_listen(address.with_port(endpoint.port), also_v4, SOMAXCONN);
-    is_taken = is_taken || (!listener.valid() && errno == EADDRINUSE);
-    if (listener.valid()) listeners.push_back(std::move(listener));
-    return !listeners.empty();
-  };
-  if (endpoint.interface.empty())
-    (void)(listen_on(any_v6(), true) || is_taken || listen_on(any_v4(), false));
-  else
-    for (const Address& address : addresses_of_interface(endpoint.interface)) listen_on(address, false);
-  if (is_taken) return {};
-  if (listeners.empty()) fail_to_find(endpoint.interface);
-  return listeners;
-}
+std::vector<Descriptor> listen_at(const Endpoint& endpoint) { return listen_at(endpoint, SOMAXCONN); }
 
 Accepted accept_from(const Descriptor& listener) {
   Descriptor socket(accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
@@ -281,62 +255,55 @@ Accepted accept_from(const Descriptor& listener) {
     // Everything else concerns that one connection, which is gone already.
     return {{}, errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM};
   }
-  if (const auto own = end_of(socket, getsockname); own && own->is_local() && !is_of_this_user(socket)) return {};
+  if (const auto own = end_of(socket.get(), getsockname); own && own->is_local() && !is_of_this_user(socket)) return {};
   send_at_once(socket);
   return {std::move(socket), false};
 }
 
 std::string peer_name(const Descriptor& socket) {
-  const auto address = end_of(socket, getpeername);
+  const auto address = end_of(socket.get(), getpeername);
   return address ? address->text() : "a closed connection";
 }
 
 std::string own_address(const Descriptor& socket) {
-  const auto address = end_of(socket, getsockname);
+  const auto address = end_of(socket.get(), getsockname);
   return address ? address->host() : "";
 }
 
 Listener open_listener(const std::string& interface, const std::string& port_range) {
-  std::vector<Address> addresses = {any_v6(), any_v4()};
-  if (!interface.empty()) addresses = addresses_of_interface(interface);
-  bool is_taken = false;
   for (const std::uint16_t port : ports_of(port_range)) {
-    for (const Address& address : addresses) {
-      Descriptor listener = try_to_listen(address.with_port(port), interface.empty(), kSmallBacklog);
-      is_taken = is_taken || (!listener.valid() && errno == EADDRINUSE);
-      if (!listener.valid()) continue;
-      const std::uint16_t taken = end_of(listener, getsockname).value_or(address).port();
-      return {{interface.empty() ? "" : address.host(), taken, interface}, std::move(listener)};
-    }
+    std::vector<Descriptor> listeners = listen_at({.port = port, .interface = interface}, kSmallBacklog);
+    if (listeners.empty()) continue;
+    Descriptor& first = listeners.front();
+    return {{interface.empty() ? "" : own_address(first), port_of(first.get()), interface}, std::move(first)};
   }
-  if (!is_taken) fail_to_find(interface);
   fail(ErrorCode::system, "all ports of {} are in use", port_range);
 }
 
-Listener open_local_listener(const std::string& name) {
-  Descriptor listener = try_to_listen(Address::local(name), false, kSmallBacklog);
-  if (!listener.valid()) fail_errno("can't listen as '@{}'", name);
-  return {{fmt::format("@{}", name), 0, ""}, std::move(listener)};
+Listener open_local_listener(const std::string& address) {
+  Descriptor listener = try_to_listen(Address::local(address.substr(1)), false, kSmallBacklog);
+  if (!listener.valid()) fail_errno("can't listen as '{}'", address);
+  return {{.address = address}, std::move(listener)};
 }
 
 void accept_many(const Listener& listener) {
   if (listen(listener.socket.get(), SOMAXCONN) != 0) fail_errno("can't listen at {}", describe(listener.endpoint));
 }
 
-Progress receive(int socket, std::span<std::byte> bytes, std::size_t& num_received) {
+IoStatus receive(int socket, std::span<std::byte> bytes, std::size_t& num_received) {
   while (num_received < bytes.size()) {
     const auto rest = bytes.subspan(num_received);
     const ssize_t came = recv(socket, rest.data(), rest.size(), 0);
-    if (came == 0) return Progress::ended;
+    if (came == 0) return IoStatus::ended;
     if (came > 0)
       num_received += static_cast<std::size_t>(came);
     else if (errno != EINTR)
       return blocked_or_lost();
   }
-  return Progress::done;
+  return IoStatus::done;
 }
 
-Progress blocked_or_lost() { return errno == EAGAIN || errno == EWOULDBLOCK ? Progress::blocked : Progress::lost; }
+IoStatus blocked_or_lost() { return errno == EAGAIN || errno == EWOULDBLOCK ? IoStatus::blocked : IoStatus::lost; }
 
 bool is_loopback(const std::string& address) {
   return address == "::1" || address.starts_with("127.") || address.starts_with("::ffff:127.");
@@ -344,7 +311,7 @@ bool is_loopback(const std::string& address) {
 
 std::vector<std::string> own_addresses(const std::string& interface) {
   std::vector<Address> addresses = addresses_of_interfaces([&](const ifaddrs& entry) {
-    return is_reachable_from_other_hosts(entry) && (interface.empty() || interface == entry.ifa_name);
+    return is_reachable_from_other_machines(entry) && (interface.empty() || interface == entry.ifa_name);
   });
   if (addresses.empty() && !interface.empty()) addresses = resolve(interface, AI_NUMERICHOST).addresses;
   std::vector<std::string> numbers;
@@ -354,7 +321,7 @@ std::vector<std::string> own_addresses(const std::string& interface) {
 
 Connected begin_to_connect(const Endpoint& endpoint, const std::string& from) {
   const Resolved resolved = resolve(endpoint.address, AI_NUMERICHOST);
-  if (resolved.addresses.empty()) return {{}, resolved.why_not, resolved.is_unknown};
+  if (resolved.addresses.empty()) return {.why_not = resolved.why_not, .is_unknown = resolved.is_unknown};
   const Address address = resolved.addresses.front().with_port(endpoint.port);
   return begin_to_connect(address,
                           from.empty() ? std::nullopt : like(address, resolve(from, AI_NUMERICHOST).addresses));

@@ -7,20 +7,20 @@
 #include "transport/bootstrap/authentication.hpp"
 #include "transport/bootstrap/rendezvous.hpp"
 #include "transport/shm/heartbeat.hpp"
-#include "transport/shm/local_socket.hpp"
+#include "transport/shm/hello.hpp"
 
 namespace shunt::shm {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Before trying again what the system had no room for.
+// Pause before a retry when the system had no room.
 constexpr std::chrono::milliseconds kPause{1};
-// How often to look whether ranks that have not connected are still there.
+// How often to check that ranks which have not connected are alive.
 constexpr std::chrono::milliseconds kProbe{500};
-// Connections that have not said who they are; then the oldest give way.
-constexpr std::size_t kMostStrangers = 256;
-constexpr int kMostAccepted = 64;
+// Connections without a hello; beyond that the oldest are closed.
+constexpr std::size_t kMaxUnidentified = 256;
+constexpr int kMaxAccepted = 64;
 
 [[noreturn]] void fail_lost(const NearPeer& peer) {
   fail(ErrorCode::peer_lost, "rank {} ended while the ranks were joining", peer.rank);
@@ -28,10 +28,10 @@ constexpr int kMostAccepted = 64;
 
 /// The connection to one peer, by the steps that it takes.
 struct Link {
-  enum class Step { connect, greet, await_greeting, done };
+  enum class Step { connect, send_hello, await_hello, done };
 
   const NearPeer* peer;
-  bool is_initiator;  // of two ranks the higher connects, and speaks first
+  bool is_initiator;  // of two ranks the higher connects, and sends its hello first
   Step step;
   Descriptor socket{};
   Descriptor segment{};
@@ -39,16 +39,19 @@ struct Link {
 
 class Attachment {
  public:
-  Attachment(const AttachOptions& options, const Descriptor& listener, int own_segment)
-      : options_(options), listener_(listener), own_segment_(own_segment), deadline_(Clock::now() + options.limit) {
+  Attachment(const AttachOptions& options, const net::Listener& listener, int own_segment)
+      : options_(options),
+        listener_(listener.socket),
+        own_segment_(own_segment),
+        deadline_(Clock::now() + options.limit) {
     for (const NearPeer& peer : options.ranks) {
       if (peer.rank == options.self) continue;
       const bool is_initiator = peer.rank < options.self;
-      links_.push_back({&peer, is_initiator, is_initiator ? Link::Step::connect : Link::Step::await_greeting});
+      links_.push_back({&peer, is_initiator, is_initiator ? Link::Step::connect : Link::Step::await_hello});
     }
   }
 
-  /// By rank of this machine; those to the own rank are none.
+  /// One per peer, by rank.
   std::vector<Link> run() {
     while (!is_done()) {
       const bool has_to_retry = advance();
@@ -63,84 +66,94 @@ class Attachment {
     return std::ranges::all_of(links_, [](const Link& link) { return link.step == Link::Step::done; });
   }
 
-  /// Goes on wherever this rank has to act; true where the system had no room.
+  /// Takes the steps that need no other rank; true where the system had no room.
   bool advance() {
     bool has_to_retry = false;
     for (Link& link : links_) {
       if (link.step == Link::Step::connect) {
-        Connecting connecting = connect_to(link.peer->listener);
-        has_to_retry |= connecting.is_full;
-        if (!connecting.socket.valid() && !connecting.is_full) fail_lost(*link.peer);
-        if (!connecting.socket.valid()) continue;
-        link.socket = std::move(connecting.socket);
-        link.step = Link::Step::greet;
+        link.socket = connect_to(*link.peer);
+        if (!link.socket.valid()) {
+          has_to_retry = true;
+          continue;
+        }
+        link.step = Link::Step::send_hello;
       }
-      if (link.step == Link::Step::greet) has_to_retry |= !greet(link);
+      if (link.step == Link::Step::send_hello) has_to_retry |= !send_own_hello(link);
     }
     return has_to_retry;
   }
 
-  bool greet(Link& link) {
+  /// None where the peer's listener is busy.
+  static Descriptor connect_to(const NearPeer& peer) {
+    net::Connected connected = net::begin_to_connect({.address = peer.address}, "");
+    if (!connected.socket.valid() && !connected.is_busy) fail_lost(peer);
+    return std::move(connected.socket);
+  }
+
+  bool send_own_hello(Link& link) {
     switch (send_hello(link.socket, {link.peer->session_there, options_.self.value}, own_segment_)) {
       case Sent::again: return false;
       case Sent::gone: fail_lost(*link.peer);
-      case Sent::done: link.step = link.is_initiator ? Link::Step::await_greeting : Link::Step::done;
+      case Sent::done: link.step = link.is_initiator ? Link::Step::await_hello : Link::Step::done;
     }
     return true;
   }
 
   void wait(bool has_to_retry) {
     std::vector<pollfd> entries = {{listener_.get(), POLLIN, 0}};
-    for (const Descriptor& stranger : strangers_) entries.push_back({stranger.get(), POLLIN, 0});
-    const std::size_t num_strangers = strangers_.size();
+    for (const Descriptor& each : unidentified_) entries.push_back({each.get(), POLLIN, 0});
+    const std::size_t num_unidentified = unidentified_.size();
     for (const Link& link : links_) entries.push_back({link.socket.get(), POLLIN, 0});  // −1 is skipped by poll
     const bool is_any_ready =
         wait_ready(entries, std::min({deadline_, next_probe_, has_to_retry ? Clock::now() + kPause : deadline_}));
-    // In any case: connections of strangers must not keep this rank from noticing who does not come.
+    // Checked in any case, as a stream of unidentified connections must not hide that ranks are missing.
     if (Clock::now() >= deadline_) fail_waiting();
     if (Clock::now() >= next_probe_) expect_all_to_live();
     if (!is_any_ready) return;
     for (std::size_t i = 0; i < links_.size(); ++i)
-      if (entries[1 + num_strangers + i].revents != 0) hear(links_[i]);
+      if (entries[1 + num_unidentified + i].revents != 0) receive_answer(links_[i]);
     auto entry = entries.begin() + 1;
-    std::erase_if(strangers_, [&](Descriptor& stranger) { return entry++->revents != 0 && identify(stranger); });
+    std::erase_if(unidentified_, [&](Descriptor& each) { return entry++->revents != 0 && identify(each); });
     if (entries.front().revents == 0) return;
-    for (int i = 0; i < kMostAccepted; ++i)
-      if (auto accepted = accept_from(listener_)) strangers_.push_back(std::move(*accepted));
-    while (strangers_.size() > std::max(kMostStrangers, links_.size())) strangers_.pop_front();
+    for (int i = 0; i < kMaxAccepted; ++i) {
+      net::Accepted accepted = net::accept_from(listener_);
+      if (accepted.out_of_room)
+        fail(ErrorCode::system, "rank {} can't open another descriptor for the ranks of its machine", options_.self);
+      if (accepted.socket.valid()) unidentified_.push_back(std::move(accepted.socket));
+    }
+    while (unidentified_.size() > std::max(kMaxUnidentified, links_.size())) unidentified_.pop_front();
   }
 
-  /// An initiator gets its answer; everything else on a connection that stands is its end.
-  void hear(Link& link) {
+  /// On an identified connection nothing but the answer to an initiator's hello may arrive.
+  void receive_answer(Link& link) {
     auto received =
-        link.is_initiator && link.step == Link::Step::await_greeting ? receive_hello(link.socket) : std::nullopt;
+        link.is_initiator && link.step == Link::Step::await_hello ? receive_hello(link.socket) : std::nullopt;
     if (!received || received->hello.session != link.peer->session_here) fail_lost(*link.peer);
     link.segment = std::move(received->descriptor);
     link.step = Link::Step::done;
   }
 
-  /// Takes the connection if it is a peer's; it is not a stranger's any more in any case.
-  bool identify(Descriptor& stranger) {
-    auto received = receive_hello(stranger);
+  /// Takes the connection if it is an awaited peer's; true in any case, as it leaves the unidentified ones.
+  bool identify(Descriptor& connection) {
+    auto received = receive_hello(connection);
     if (!received) return true;
     const auto link = std::ranges::find_if(links_, [&](const Link& each) {
-      return !each.is_initiator && each.step == Link::Step::await_greeting &&
+      return !each.is_initiator && each.step == Link::Step::await_hello &&
              each.peer->rank.value == received->hello.rank && each.peer->session_here == received->hello.session;
     });
     if (link == links_.end()) return true;
-    link->socket = std::move(stranger);
+    link->socket = std::move(connection);
     link->segment = std::move(received->descriptor);
-    link->step = Link::Step::greet;
+    link->step = Link::Step::send_hello;
     return true;
   }
 
-  /// The listener of a rank goes with its process.
+  /// A rank's listener ends with its process.
   void expect_all_to_live() {
     next_probe_ = Clock::now() + kProbe;
     for (const Link& link : links_) {
-      if (link.is_initiator || link.step != Link::Step::await_greeting) continue;
-      const Connecting probe = connect_to(link.peer->listener);
-      if (!probe.socket.valid() && !probe.is_full) fail_lost(*link.peer);
+      if (link.is_initiator || link.step != Link::Step::await_hello) continue;
+      (void)connect_to(*link.peer);
     }
   }
 
@@ -157,14 +170,14 @@ class Attachment {
   int own_segment_;
   Deadline deadline_;
   Deadline next_probe_ = Clock::now() + kProbe;
-  std::vector<Link> links_;          // to each peer
-  std::list<Descriptor> strangers_;  // have connected, but not said who they are; the oldest first
+  std::vector<Link> links_;             // to each peer
+  std::list<Descriptor> unidentified_;  // accepted, without a hello yet; the oldest first
 };
 
 /// A peer's segment must have room for what this rank will read and write there.
 Segment map_segment(Link& link, std::size_t num_ranks) {
   try {
-    Segment segment = Segment::attach(link.segment.release());
+    Segment segment = Segment::attach(std::move(link.segment));
     if (segment.bytes() >= Control::bytes(static_cast<std::int32_t>(num_ranks))) return segment;
     fail(ErrorCode::mismatch, "it has {} bytes only", segment.bytes());
   } catch (const Error& error) {
@@ -174,14 +187,17 @@ Segment map_segment(Link& link, std::size_t num_ranks) {
 
 }  // namespace
 
-AttachListener::AttachListener()
-    : name_("shunt/near/" + bootstrap::hex(bootstrap::draw_nonce())), socket_(listen_at(name_)) {}
+net::Listener open_near_listener() {
+  net::Listener listener = net::open_local_listener("@shunt/near/" + bootstrap::hex(bootstrap::draw_nonce()));
+  net::accept_many(listener);
+  return listener;
+}
 
-std::shared_ptr<LocalTransport> attach(const AttachOptions& options, const AttachListener& listener) {
+std::shared_ptr<LocalTransport> attach(const AttachOptions& options, const net::Listener& listener) {
   const std::size_t num_ranks = options.ranks.size();
   Segment own = Segment::shareable(Segment::default_bytes(static_cast<std::int32_t>(num_ranks)),
                                    fmt::format("shunt-rank-{}", options.self));
-  std::vector<Link> links = Attachment(options, listener.socket(), own.fd()).run();
+  std::vector<Link> links = Attachment(options, listener, own.fd()).run();
 
   RankId local;
   std::vector<RankId> names;
@@ -200,7 +216,7 @@ std::shared_ptr<LocalTransport> attach(const AttachOptions& options, const Attac
     }
   }
   auto transport = std::make_shared<LocalTransport>(local, std::move(segments), std::move(names));
-  transport->watch_with(std::make_unique<Heartbeat>(*transport, std::move(sockets), options.liveness));
+  transport->watch_with(start_heartbeat(*transport, std::move(sockets), options.liveness));
   return transport;
 }
 

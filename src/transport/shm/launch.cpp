@@ -20,7 +20,7 @@
 namespace shunt::shm {
 namespace {
 
-/// What a child tells the launcher. One write each, never torn; two of them fit the smallest pipe, so none has to wait.
+/// What a child writes to the launcher. One write each, never torn; two of them fit the smallest pipe, so none blocks.
 struct Report {
   enum class Stage { started, joined, returned, handled, failed };
   Stage stage = Stage::started;
@@ -53,7 +53,7 @@ Report report_of(const Failure& failure) {
   }
   std::fflush(nullptr);
   send_report(pipe, last);
-  // The launcher's atexit handlers and static objects are not this process's business.
+  // Skips the launcher's atexit handlers and static objects.
   _exit(last.stage == Report::Stage::failed ? 1 : 0);
 }
 
@@ -82,7 +82,6 @@ class Child {
 
   Child(Child&& other) noexcept = default;
   Child& operator=(Child&&) = delete;
-  /// Leaves nobody behind.
   ~Child() {
     if (!running()) return;
     kill();
@@ -90,7 +89,7 @@ class Child {
   }
 
   [[nodiscard]] bool running() const { return process_.valid(); }
-  /// Readable once the process has ended, whoever else holds its pipe.
+  /// Readable once the process has ended, even if other processes hold its pipe.
   [[nodiscard]] int process() const { return process_.get(); }
 
   [[nodiscard]] bool has_joined() {
@@ -108,7 +107,7 @@ class Child {
     ::kill(pid_, SIGKILL);
   }
 
-  /// To be called once process() is readable.
+  /// Call once process() is readable.
   std::optional<Failure> reap() {
     const int status = wait_for_end();
     read_reports();
@@ -161,7 +160,7 @@ bool all_handled(const std::vector<Failure>& failures) {
   return std::all_of(failures.begin(), failures.end(), [](const Failure& failure) { return failure.is_handled; });
 }
 
-/// Waits until some child has ended and appends what went wrong; false: the deadline has passed.
+/// Waits until some child has ended and appends its failure, if any; false: the deadline has passed.
 bool await_end(Children& children, Deadline deadline, std::vector<Failure>& failures) {
   std::vector<pollfd> entries;
   for (const Child& child : children) entries.push_back({child.running() ? child.process() : -1, POLLIN, 0});
@@ -189,7 +188,7 @@ std::vector<Failure> launch(std::int32_t num_ranks, const RankBody& body, std::c
       if (child.running() && child.is_stopped()) child.kill();
   }
 
-  // Who is still joining would wait for the failed rank in vain, and nobody but us can tell it.
+  // Ranks that are still joining would wait for the failed rank, and no fault can reach them.
   for (Child& child : children)
     if (child.running() && !child.has_joined()) child.kill();
   const Deadline deadline = after_grace();

@@ -10,20 +10,24 @@
 
 namespace shunt::tcp {
 
+bool PendingConnection::send_greeting(const Greeting& greeting) const {
+  return ::send(fd(), &greeting, sizeof(greeting), MSG_NOSIGNAL) == sizeof(greeting);
+}
+
 void Connection::begin(std::unique_ptr<far::Packet> packet) {
   packet_ = std::move(packet);
-  sent_frame_ = {packet_->header, packet_->bytes().size()};
+  sent_header_ = {packet_->header, packet_->bytes().size()};
   num_sent_ = 0;
 }
 
-Progress Connection::push() {
-  const auto frame = std::as_bytes(std::span(&sent_frame_, 1));
+IoStatus Connection::push() {
+  const auto header = std::as_bytes(std::span(&sent_header_, 1));
   const auto bytes = packet_->bytes();
-  while (num_sent_ < frame.size() + bytes.size()) {
-    const auto rest_of_frame = frame.subspan(std::min(num_sent_, frame.size()));
-    const auto rest = bytes.subspan(num_sent_ - std::min(num_sent_, frame.size()));
+  while (num_sent_ < header.size() + bytes.size()) {
+    const auto rest_of_header = header.subspan(std::min(num_sent_, header.size()));
+    const auto rest = bytes.subspan(num_sent_ - std::min(num_sent_, header.size()));
     // sendmsg() only reads them.
-    std::array<iovec, 2> pieces = {{{const_cast<std::byte*>(rest_of_frame.data()), rest_of_frame.size()},
+    std::array<iovec, 2> pieces = {{{const_cast<std::byte*>(rest_of_header.data()), rest_of_header.size()},
                                     {const_cast<std::byte*>(rest.data()), rest.size()}}};
     msghdr message{};
     message.msg_iov = pieces.data();
@@ -32,50 +36,50 @@ Progress Connection::push() {
     if (taken >= 0)
       num_sent_ += static_cast<std::size_t>(taken);
     else if (errno != EINTR)
-      return net::blocked_or_lost() == Progress::blocked ? Progress::blocked : lose(std::strerror(errno));
+      return net::blocked_or_lost() == IoStatus::blocked ? IoStatus::blocked : lose(std::strerror(errno));
   }
-  return Progress::done;
+  return IoStatus::done;
 }
 
-Progress Connection::pull(far::Receiver& receiver) {
-  if (num_frame_received_ < sizeof(frame_)) {
-    const Progress progress = fill(std::as_writable_bytes(std::span(&frame_, 1)), num_frame_received_);
-    if (progress != Progress::done) return progress;
-    if (frame_.header.session != session_ || frame_.header.from != peer_.value)
+IoStatus Connection::pull(far::Receiver& receiver) {
+  if (num_header_received_ < sizeof(header_)) {
+    const IoStatus status = fill(std::as_writable_bytes(std::span(&header_, 1)), num_header_received_);
+    if (status != IoStatus::done) return status;
+    if (header_.packet.session != session_ || header_.packet.from != peer_.value)
       return lose("bytes of somebody else came through it");
     num_body_received_ = 0;
-    if (receiver.wants(frame_.header, frame_.bytes))
-      body_ = std::make_shared_for_overwrite<std::byte[]>(std::max<std::size_t>(frame_.bytes, 1));
+    if (receiver.wants(header_.packet, header_.bytes))
+      body_ = std::make_shared_for_overwrite<std::byte[]>(std::max<std::size_t>(header_.bytes, 1));
   }
-  const Progress progress =
-      body_ ? fill({body_.get(), frame_.bytes}, num_body_received_) : skip(frame_.bytes, num_body_received_);
-  if (progress != Progress::done) return progress;
-  num_frame_received_ = 0;
+  const IoStatus status =
+      body_ ? fill({body_.get(), header_.bytes}, num_body_received_) : skip(header_.bytes, num_body_received_);
+  if (status != IoStatus::done) return status;
+  num_header_received_ = 0;
   if (const auto body = std::exchange(body_, nullptr))
-    receiver.receive(frame_.header, {body.get(), frame_.bytes}, body);
-  return Progress::done;
+    receiver.receive(header_.packet, {body.get(), header_.bytes}, body);
+  return IoStatus::done;
 }
 
-Progress Connection::fill(std::span<std::byte> bytes, std::size_t& num_received) {
-  const Progress progress = net::receive(socket_.get(), bytes, num_received);
-  if (progress == Progress::lost) return lose(std::strerror(errno));
-  if (progress == Progress::ended && num_frame_received_ > 0) return lose("it hung up in the middle of a message");
-  return progress;
+IoStatus Connection::fill(std::span<std::byte> bytes, std::size_t& num_received) {
+  const IoStatus status = net::receive(socket_.get(), bytes, num_received);
+  if (status == IoStatus::lost) return lose(std::strerror(errno));
+  if (status == IoStatus::ended && num_header_received_ > 0) return lose("it hung up in the middle of a message");
+  return status;
 }
 
-// However many there are: then it is another one's turn.
-Progress Connection::skip(std::size_t bytes, std::size_t& num_received) {
-  std::array<std::byte, 65536> scrap;
-  const auto piece = std::span(scrap).first(std::min(scrap.size(), bytes - num_received));
-  std::size_t num_scrapped = 0;
-  const Progress progress = fill(piece, num_scrapped);
-  num_received += num_scrapped;
-  return progress == Progress::done && num_received < bytes ? Progress::blocked : progress;
+// A limited number per call, so that other connections get their turn.
+IoStatus Connection::skip(std::size_t bytes, std::size_t& num_received) {
+  std::array<std::byte, 65536> discarded;
+  const auto piece = std::span(discarded).first(std::min(discarded.size(), bytes - num_received));
+  std::size_t num_discarded = 0;
+  const IoStatus status = fill(piece, num_discarded);
+  num_received += num_discarded;
+  return status == IoStatus::done && num_received < bytes ? IoStatus::blocked : status;
 }
 
-Progress Connection::lose(std::string why) {
+IoStatus Connection::lose(std::string why) {
   why_lost_ = std::move(why);
-  return Progress::lost;
+  return IoStatus::lost;
 }
 
 }  // namespace shunt::tcp

@@ -1,47 +1,82 @@
-// One TCP connection between two ranks that have recognised each other.
+// TCP connections between two ranks: before and after they have identified each other. None of this waits.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "transport/far/carrier.hpp"
 #include "transport/net/sockets.hpp"
-#include "transport/wait_ready.hpp"
 
 namespace shunt::tcp {
 
-using net::Progress;
+using net::IoStatus;
 
-/// Never waits. Carries one packet at a time in either direction.
+/// The first bytes in either direction. The session authenticates the sender: ranks agree on it where they prove that
+/// they know the token.
+struct Greeting {
+  std::uint64_t session = 0;
+  std::int32_t from = -1;
+  std::int32_t channel = -1;
+
+  bool operator==(const Greeting&) const = default;
+};
+
+/// A connection whose other end has not identified itself yet.
+class PendingConnection {
+ public:
+  PendingConnection() = default;
+  explicit PendingConnection(Descriptor socket) : socket_(std::move(socket)) {}
+
+  [[nodiscard]] int fd() const { return socket_.get(); }
+  [[nodiscard]] const Descriptor& socket() const { return socket_; }
+  Descriptor take_socket() { return std::move(socket_); }
+
+  /// False where the other end has gone. A greeting always fits into an empty connection.
+  [[nodiscard]] bool send_greeting(const Greeting& greeting) const;
+  IoStatus receive_greeting() {
+    return net::receive(fd(), std::as_writable_bytes(std::span(&greeting_, 1)), num_received_);
+  }
+  /// The other end's, once receive_greeting() is done.
+  [[nodiscard]] const Greeting& greeting() const { return greeting_; }
+
+ private:
+  Descriptor socket_;
+  Greeting greeting_;
+  std::size_t num_received_ = 0;
+};
+
+/// Carries one packet at a time in either direction.
 class Connection {
  public:
-  /// Whatever comes has to bear this session and this rank.
+  /// Everything received must carry this session and this rank.
   Connection(Descriptor socket, std::uint64_t session, RankId peer)
       : socket_(std::move(socket)), session_(session), peer_(peer) {}
 
   [[nodiscard]] int fd() const { return socket_.get(); }
-  /// Once something has said `lost`.
+  /// After a result `lost`.
   [[nodiscard]] const std::string& why_lost() const { return why_lost_; }
 
   [[nodiscard]] bool is_sending() const { return packet_ != nullptr; }
   void begin(std::unique_ptr<far::Packet> packet);
   /// `done`: the system has all of it.
-  Progress push();
+  IoStatus push();
   std::unique_ptr<far::Packet> finish() { return std::move(packet_); }
 
-  /// `done`: one packet has come, and was received or dropped. `ended`: the peer has hung up after a whole one.
-  Progress pull(far::Receiver& receiver);
+  /// `done`: one packet has arrived, and was received or dropped. `ended`: the peer has hung up after a whole one.
+  IoStatus pull(far::Receiver& receiver);
 
  private:
-  struct Frame {
-    far::Header header;
+  struct WireHeader {
+    far::Header packet;
     std::uint64_t bytes = 0;
   };
 
-  /// `num_received`: of the bytes, so far.
-  Progress fill(std::span<std::byte> bytes, std::size_t& num_received);
-  Progress skip(std::size_t bytes, std::size_t& num_received);
-  Progress lose(std::string why);
+  /// `num_received`: how many of the bytes have arrived so far.
+  IoStatus fill(std::span<std::byte> bytes, std::size_t& num_received);
+  IoStatus skip(std::size_t bytes, std::size_t& num_received);
+  IoStatus lose(std::string why);
 
   Descriptor socket_;
   std::uint64_t session_;
@@ -49,11 +84,11 @@ class Connection {
   std::string why_lost_;
 
   std::unique_ptr<far::Packet> packet_;
-  Frame sent_frame_;
-  std::size_t num_sent_ = 0;  // of frame and bytes together
+  WireHeader sent_header_;
+  std::size_t num_sent_ = 0;  // of header and bytes together
 
-  Frame frame_;
-  std::size_t num_frame_received_ = 0;
+  WireHeader header_;
+  std::size_t num_header_received_ = 0;
   std::size_t num_body_received_ = 0;
   std::shared_ptr<std::byte[]> body_;  // none: it is dropped
 };

@@ -1,27 +1,29 @@
-#include "transport/ucx/carrier.hpp"
-
+// Packets over UCX's active messages.
 #include <poll.h>
 
 #include <array>
 #include <cstring>
-#include <thread>
+#include <exception>
+#include <mutex>
 #include <type_traits>
+#include <utility>
 
 #include "core/build.hpp"
 #include "transport/ucx/make_carrier.hpp"
+#include "transport/ucx/worker.hpp"
 
 namespace shunt::ucx {
 namespace {
 
 constexpr unsigned kActiveMessage = 0;
 constexpr int kProgressAtATime = 64;
-constexpr std::chrono::milliseconds kHangUp{2000};
+constexpr std::chrono::milliseconds kCloseLimit{2000};
 
 bool is_in_progress(ucs_status_ptr_t request) {
   return UCS_PTR_IS_PTR(request) && ucp_request_check_status(request) == UCS_INPROGRESS;
 }
 
-/// Of what UCX says when it begins to connect; the rest is this rank's own trouble.
+/// Whether an error of connecting is the peer's, not this rank's.
 bool is_of_peer(ucs_status_t status) {
   switch (status) {
     case UCS_ERR_UNREACHABLE:
@@ -35,208 +37,247 @@ bool is_of_peer(ucs_status_t status) {
   }
 }
 
-}  // namespace
+/// Arrival buffers of UCX that other threads have freed. Outlives the carrier as long as a slice does.
+class Releases {
+ public:
+  explicit Releases(std::shared_ptr<Wake> wake) : wake_(std::move(wake)) {}
 
-struct Carrier::Peer {
-  Carrier* carrier;
-  RankId rank;
-  ucp_ep_h endpoint = nullptr;
-  bool is_lost = false;
+  void add(void* data) {
+    {
+      const std::lock_guard lock(mutex_);
+      free_.push_back(data);
+    }
+    wake_->ring();
+  }
+  std::vector<void*> take() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(free_, {});
+  }
+
+ private:
+  std::shared_ptr<Wake> wake_;
+  std::mutex mutex_;
+  std::vector<void*> free_;
 };
 
-/// UCX reads the packet until on_sent().
-struct Carrier::Sending {
-  Carrier* carrier;
-  std::unique_ptr<far::Packet> packet;
-};
+class Carrier final : public far::Carrier {
+ public:
+  explicit Carrier(const WorkerOptions& options) : worker_(options) {}
+  ~Carrier() override { Carrier::close(kCloseLimit); }
 
-/// A slice that is being fetched.
-struct Carrier::Receiving {
-  Carrier* carrier;
-  far::Header header;
-  std::shared_ptr<std::vector<std::byte>> buffer;
-};
+  [[nodiscard]] std::vector<std::byte> address() const override { return worker_.address(); }
+  void stop_accepting() override { worker_.stop_accepting(); }
+  // Packets that are being sent come back when the connection is closed.
+  void drop(RankId rank) override { peer(rank).is_lost = true; }
 
-Carrier::~Carrier() { close(kHangUp); }
-
-void Carrier::connect(RankId, std::vector<far::Contact> contacts, far::Receiver& receiver,
-                      std::shared_ptr<far::Wake> wake) {
-  receiver_ = &receiver;
-  wake_ = std::move(wake);
-  releases_ = std::make_shared<Releases>(wake_);
-  ucp_am_handler_param_t handler{};
-  handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG |
-                       UCP_AM_HANDLER_PARAM_FIELD_FLAGS;
-  handler.id = kActiveMessage;
-  handler.cb = on_active_message;
-  handler.arg = this;
-  handler.flags = UCP_AM_FLAG_WHOLE_MSG;
-  check(ucp_worker_set_am_recv_handler(worker_.get(), &handler), "take active messages");
-  for (const far::Contact& contact : contacts) {
-    if (peers_.size() <= contact.rank.index()) peers_.resize(contact.rank.index() + 1);
-    auto& peer = peers_[contact.rank.index()];
-    peer = std::make_unique<Peer>(Peer{this, contact.rank});
-    ucp_ep_params_t params{};
-    params.field_mask =
-        UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
-    params.address = reinterpret_cast<const ucp_address_t*>(contact.address.data());
-    params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
-    params.err_handler = {on_error, peer.get()};
-    const ucs_status_t status = ucp_ep_create(worker_.get(), &params, &peer->endpoint);
-    // It may have ended since it was met.
-    if (is_of_peer(status))
-      lose(contact.rank, status);
-    else
-      check(status, "connect");
+  void connect(RankId, std::vector<far::Contact> contacts, far::Receiver& receiver,
+               std::shared_ptr<Wake> wake) override {
+    receiver_ = &receiver;
+    wake_ = std::move(wake);
+    releases_ = std::make_shared<Releases>(wake_);
+    ucp_am_handler_param_t handler{};
+    handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
+                         UCP_AM_HANDLER_PARAM_FIELD_ARG | UCP_AM_HANDLER_PARAM_FIELD_FLAGS;
+    handler.id = kActiveMessage;
+    handler.cb = on_active_message;
+    handler.arg = this;
+    handler.flags = UCP_AM_FLAG_WHOLE_MSG;
+    check(ucp_worker_set_am_recv_handler(worker_.get(), &handler), "take active messages");
+    for (const far::Contact& contact : contacts) {
+      if (peers_.size() <= contact.rank.index()) peers_.resize(contact.rank.index() + 1);
+      auto& peer = peers_[contact.rank.index()];
+      peer = std::make_unique<Peer>(Peer{this, contact.rank});
+      ucp_ep_params_t params{};
+      params.field_mask =
+          UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
+      params.address = reinterpret_cast<const ucp_address_t*>(contact.address.data());
+      params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+      params.err_handler = {on_error, peer.get()};
+      const ucs_status_t status = ucp_ep_create(worker_.get(), &params, &peer->endpoint);
+      // The peer may have ended since its address was gathered.
+      if (is_of_peer(status))
+        lose(contact.rank, status);
+      else
+        check(status, "connect");
+    }
   }
-}
 
-void Carrier::send(std::unique_ptr<far::Packet> packet) {
-  const RankId to = packet->to;
-  if (peer(to).is_lost) return;
-  auto sending = std::make_unique<Sending>(Sending{this, std::move(packet)});
-  const auto bytes = sending->packet->bytes();
-  ucp_request_param_t param{};
-  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
-  param.cb.send = on_sent;
-  param.user_data = sending.get();
-  const ucs_status_ptr_t request = ucp_am_send_nbx(peer(to).endpoint, kActiveMessage, &sending->packet->header,
-                                                   sizeof(far::Header), bytes.data(), bytes.size(), &param);
-  if (UCS_PTR_IS_ERR(request)) return lose(to, UCS_PTR_STATUS(request));
-  if (!request) return receiver_->note_sent(*sending->packet);
-  ++num_sending_;
-  (void)sending.release();
-}
-
-void Carrier::on_sent(void* request, ucs_status_t, void* data) {
-  const std::unique_ptr<Sending> sending(static_cast<Sending*>(data));
-  --sending->carrier->num_sending_;
-  sending->carrier->receiver_->note_sent(*sending->packet);
-  ucp_request_free(request);
-}
-
-// What it was sent before comes back when the connection is closed.
-void Carrier::forget(RankId rank) { peer(rank).is_lost = true; }
-
-bool Carrier::progress() {
-  for (void* data : releases_->take()) ucp_am_data_release(worker_.get(), data);
-  // Bounded, so that peers who never pause can't keep this rank from sending or from leaving.
-  int num_moves = 0;
-  while (num_moves < kProgressAtATime && ucp_worker_progress(worker_.get()) != 0) ++num_moves;
-  if (thrown_) std::rethrow_exception(std::exchange(thrown_, nullptr));
-  return num_moves > 0;
-}
-
-void Carrier::sleep() {
-  if (!worker_.arm()) return;
-  std::array<pollfd, 2> entries = {{{worker_.event_fd(), POLLIN, 0}, {wake_->fd(), POLLIN, 0}}};
-  ::poll(entries.data(), entries.size(), -1);
-  if (entries[1].revents != 0) wake_->forget();
-}
-
-std::int64_t Carrier::num_leaving() {
-  const ucp_request_param_t none{};
-  if (!flush_) flush_ = ucp_worker_flush_nbx(worker_.get(), &none);
-  return num_sending_ + (is_in_progress(flush_) ? 1 : 0);
-}
-
-ucs_status_t Carrier::on_active_message(void* self, const void* data_header, std::size_t header_bytes, void* data,
-                                        std::size_t bytes, const ucp_am_recv_param_t* param) {
-  static_assert(std::is_trivially_copyable_v<far::Header>);
-  far::Header header{};
-  if (header_bytes != sizeof(header)) return UCS_OK;
-  std::memcpy(&header, data_header, sizeof(header));
-  auto* const carrier = static_cast<Carrier*>(self);
-  try {
-    return carrier->receive(header, data, bytes, *param);
-  } catch (...) {
-    carrier->thrown_ = std::current_exception();
-    return UCS_OK;
-  }
-}
-
-ucs_status_t Carrier::receive(const far::Header& header, void* data, std::size_t bytes,
-                              const ucp_am_recv_param_t& param) {
-  if (!receiver_->wants(header, bytes)) return UCS_OK;
-  if ((param.recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) {
-    fetch(header, data, bytes);
-    return UCS_INPROGRESS;
-  }
-  const std::span<const std::byte> view(static_cast<const std::byte*>(data), bytes);
-  if (header.kind != far::Kind::slice) {
-    receiver_->receive(header, view, nullptr);
-    return UCS_OK;
-  }
-  if ((param.recv_attr & UCP_AM_RECV_ATTR_FLAG_DATA) != 0) {
-    receiver_->receive(header, view, std::shared_ptr<const void>(data, [releases = releases_](const void* buffer) {
-                         releases->add(const_cast<void*>(buffer));
-                       }));
-    return UCS_INPROGRESS;
-  }
-  const auto copy = std::make_shared<std::vector<std::byte>>(view.begin(), view.end());
-  receiver_->receive(header, *copy, copy);
-  return UCS_OK;
-}
-
-void Carrier::fetch(const far::Header& header, void* data, std::size_t bytes) {
-  auto receiving =
-      std::make_unique<Receiving>(Receiving{this, header, std::make_shared<std::vector<std::byte>>(bytes)});
-  ucp_request_param_t param{};
-  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
-  param.cb.recv_am = on_received;
-  param.user_data = receiving.get();
-  std::vector<std::byte>& buffer = *receiving->buffer;
-  const ucs_status_ptr_t request = ucp_am_recv_data_nbx(worker_.get(), data, buffer.data(), buffer.size(), &param);
-  if (UCS_PTR_IS_ERR(request)) return lose(RankId(header.from), UCS_PTR_STATUS(request));
-  if (!request) return receiver_->receive(header, buffer, receiving->buffer);
-  (void)receiving.release();
-}
-
-void Carrier::on_received(void* request, ucs_status_t status, std::size_t, void* data) {
-  const std::unique_ptr<Receiving> receiving(static_cast<Receiving*>(data));
-  ucp_request_free(request);
-  // A transfer that failed comes with an error of its connection.
-  if (status != UCS_OK) return;
-  try {
-    receiving->carrier->receiver_->receive(receiving->header, *receiving->buffer, receiving->buffer);
-  } catch (...) {
-    receiving->carrier->thrown_ = std::current_exception();
-  }
-}
-
-void Carrier::on_error(void* data, ucp_ep_h, ucs_status_t status) {
-  auto* const peer = static_cast<Peer*>(data);
-  peer->carrier->lose(peer->rank, status);
-}
-
-void Carrier::lose(RankId rank, ucs_status_t status) {
-  if (!std::exchange(peer(rank).is_lost, true)) receiver_->lose(rank, ucs_status_string(status));
-}
-
-void Carrier::close(std::chrono::milliseconds limit) {
-  std::vector<ucs_status_ptr_t> closing;
-  if (UCS_PTR_IS_PTR(flush_)) closing.push_back(std::exchange(flush_, nullptr));
-  for (const auto& peer : peers_) {
-    if (!peer || !peer->endpoint) continue;
-    peer->is_lost = true;
+  void send(std::unique_ptr<far::Packet> packet) override {
+    const RankId to = packet->to;
+    if (peer(to).is_lost) return;
+    auto sending = std::make_unique<Sending>(Sending{this, std::move(packet)});
+    const auto bytes = sending->packet->bytes();
     ucp_request_param_t param{};
-    param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-    param.flags = UCP_EP_CLOSE_FLAG_FORCE;
-    const ucs_status_ptr_t request = ucp_ep_close_nbx(std::exchange(peer->endpoint, nullptr), &param);
-    if (UCS_PTR_IS_PTR(request)) closing.push_back(request);
+    param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+    param.cb.send = on_sent;
+    param.user_data = sending.get();
+    const ucs_status_ptr_t request = ucp_am_send_nbx(peer(to).endpoint, kActiveMessage, &sending->packet->header,
+                                                     sizeof(far::Header), bytes.data(), bytes.size(), &param);
+    if (UCS_PTR_IS_ERR(request)) return lose(to, UCS_PTR_STATUS(request));
+    if (!request) return receiver_->on_sent(*sending->packet);
+    ++num_sending_;
+    (void)sending.release();
   }
-  const auto deadline = std::chrono::steady_clock::now() + limit;
-  const auto is_in_time = [&] { return std::chrono::steady_clock::now() < deadline; };
-  for (const ucs_status_ptr_t request : closing) {
-    while (is_in_progress(request) && is_in_time()) ucp_worker_progress(worker_.get());
+
+  bool progress() override {
+    for (void* data : releases_->take()) ucp_am_data_release(worker_.get(), data);
+    // Bounded, so that busy peers can't keep this rank from sending or from leaving.
+    int num_moves = 0;
+    while (num_moves < kProgressAtATime && ucp_worker_progress(worker_.get()) != 0) ++num_moves;
+    if (thrown_) std::rethrow_exception(std::exchange(thrown_, nullptr));
+    return num_moves > 0;
+  }
+
+  void sleep() override {
+    if (!worker_.arm()) return;
+    std::array<pollfd, 2> entries = {{{worker_.event_fd(), POLLIN, 0}, {wake_->fd(), POLLIN, 0}}};
+    ::poll(entries.data(), entries.size(), -1);
+    if (entries[1].revents != 0) wake_->clear();
+  }
+
+  [[nodiscard]] std::int64_t num_unsent() override {
+    const ucp_request_param_t none{};
+    if (!flush_) flush_ = ucp_worker_flush_nbx(worker_.get(), &none);
+    return num_sending_ + (is_in_progress(flush_) ? 1 : 0);
+  }
+
+  void close(std::chrono::milliseconds limit) override {
+    std::vector<ucs_status_ptr_t> closing;
+    if (UCS_PTR_IS_PTR(flush_)) closing.push_back(std::exchange(flush_, nullptr));
+    for (const auto& peer : peers_) {
+      if (!peer || !peer->endpoint) continue;
+      peer->is_lost = true;
+      ucp_request_param_t param{};
+      param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+      param.flags = UCP_EP_CLOSE_FLAG_FORCE;
+      const ucs_status_ptr_t request = ucp_ep_close_nbx(std::exchange(peer->endpoint, nullptr), &param);
+      if (UCS_PTR_IS_PTR(request)) closing.push_back(request);
+    }
+    const auto deadline = std::chrono::steady_clock::now() + limit;
+    const auto is_in_time = [&] { return std::chrono::steady_clock::now() < deadline; };
+    for (const ucs_status_ptr_t request : closing) {
+      while (is_in_progress(request) && is_in_time()) ucp_worker_progress(worker_.get());
+      ucp_request_free(request);
+    }
+    // What was cancelled comes back through its callback.
+    while (num_sending_ > 0 && is_in_time()) ucp_worker_progress(worker_.get());
+    if (!releases_) return;
+    for (void* data : releases_->take()) ucp_am_data_release(worker_.get(), data);
+  }
+
+ private:
+  struct Peer {
+    Carrier* carrier;
+    RankId rank;
+    ucp_ep_h endpoint = nullptr;
+    bool is_lost = false;
+  };
+
+  /// UCX reads the packet until on_sent().
+  struct Sending {
+    Carrier* carrier;
+    std::unique_ptr<far::Packet> packet;
+  };
+
+  /// A slice that is being fetched.
+  struct Receiving {
+    Carrier* carrier;
+    far::Header header;
+    std::shared_ptr<std::vector<std::byte>> buffer;
+  };
+
+  [[nodiscard]] Peer& peer(RankId rank) { return *peers_[rank.index()]; }
+
+  static ucs_status_t on_active_message(void* self, const void* data_header, std::size_t header_bytes, void* data,
+                                        std::size_t bytes, const ucp_am_recv_param_t* param) {
+    static_assert(std::is_trivially_copyable_v<far::Header>);
+    far::Header header{};
+    if (header_bytes != sizeof(header)) return UCS_OK;
+    std::memcpy(&header, data_header, sizeof(header));
+    auto* const carrier = static_cast<Carrier*>(self);
+    try {
+      return carrier->receive(header, data, bytes, *param);
+    } catch (...) {
+      carrier->thrown_ = std::current_exception();
+      return UCS_OK;
+    }
+  }
+
+  ucs_status_t receive(const far::Header& header, void* data, std::size_t bytes, const ucp_am_recv_param_t& param) {
+    if (!receiver_->wants(header, bytes)) return UCS_OK;
+    if ((param.recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) {
+      fetch(header, data, bytes);
+      return UCS_INPROGRESS;
+    }
+    const std::span<const std::byte> view(static_cast<const std::byte*>(data), bytes);
+    if (header.kind != far::Kind::slice) {
+      receiver_->receive(header, view, nullptr);
+      return UCS_OK;
+    }
+    if ((param.recv_attr & UCP_AM_RECV_ATTR_FLAG_DATA) != 0) {
+      receiver_->receive(header, view, std::shared_ptr<const void>(data, [releases = releases_](const void* buffer) {
+                           releases->add(const_cast<void*>(buffer));
+                         }));
+      return UCS_INPROGRESS;
+    }
+    const auto copy = std::make_shared<std::vector<std::byte>>(view.begin(), view.end());
+    receiver_->receive(header, *copy, copy);
+    return UCS_OK;
+  }
+
+  void fetch(const far::Header& header, void* data, std::size_t bytes) {
+    auto receiving =
+        std::make_unique<Receiving>(Receiving{this, header, std::make_shared<std::vector<std::byte>>(bytes)});
+    ucp_request_param_t param{};
+    param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+    param.cb.recv_am = on_received;
+    param.user_data = receiving.get();
+    std::vector<std::byte>& buffer = *receiving->buffer;
+    const ucs_status_ptr_t request = ucp_am_recv_data_nbx(worker_.get(), data, buffer.data(), buffer.size(), &param);
+    if (UCS_PTR_IS_ERR(request)) return lose(RankId(header.from), UCS_PTR_STATUS(request));
+    if (!request) return receiver_->receive(header, buffer, receiving->buffer);
+    (void)receiving.release();
+  }
+
+  static void on_sent(void* request, ucs_status_t, void* data) {
+    const std::unique_ptr<Sending> sending(static_cast<Sending*>(data));
+    --sending->carrier->num_sending_;
+    sending->carrier->receiver_->on_sent(*sending->packet);
     ucp_request_free(request);
   }
-  // What was cancelled comes back through its callback.
-  while (num_sending_ > 0 && is_in_time()) ucp_worker_progress(worker_.get());
-  if (!releases_) return;
-  for (void* data : releases_->take()) ucp_am_data_release(worker_.get(), data);
-}
 
+  static void on_received(void* request, ucs_status_t status, std::size_t, void* data) {
+    const std::unique_ptr<Receiving> receiving(static_cast<Receiving*>(data));
+    ucp_request_free(request);
+    // A transfer that failed comes with an error of its connection.
+    if (status != UCS_OK) return;
+    try {
+      receiving->carrier->receiver_->receive(receiving->header, *receiving->buffer, receiving->buffer);
+    } catch (...) {
+      receiving->carrier->thrown_ = std::current_exception();
+    }
+  }
+
+  static void on_error(void* data, ucp_ep_h, ucs_status_t status) {
+    auto* const peer = static_cast<Peer*>(data);
+    peer->carrier->lose(peer->rank, status);
+  }
+
+  void lose(RankId rank, ucs_status_t status) {
+    if (!std::exchange(peer(rank).is_lost, true)) receiver_->on_lost(rank, ucs_status_string(status));
+  }
+
+  Worker worker_;
+  far::Receiver* receiver_ = nullptr;
+  std::shared_ptr<Wake> wake_;
+  std::shared_ptr<Releases> releases_;
+  std::vector<std::unique_ptr<Peer>> peers_;  // by rank; none for those that are no contacts
+  std::int64_t num_sending_ = 0;
+  ucs_status_ptr_t flush_ = nullptr;
+  std::exception_ptr thrown_;  // by the receiver; nothing may be thrown through UCX
+};
+
+}  // namespace
 }  // namespace shunt::ucx
 
 extern "C" [[gnu::visibility("default")]] shunt::Backend shunt_backend() {

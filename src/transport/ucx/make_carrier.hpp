@@ -1,4 +1,4 @@
-// The carrier over UCX, which libshunt_ucx.so holds.
+// The carrier over UCX, in libshunt_ucx.so.
 #pragma once
 
 #include <memory>
@@ -14,11 +14,11 @@ struct WorkerOptions {
   std::string devices;
   /// "first-last"; empty: any.
   std::string port_range;
-  /// The user says in UCX_TLS by which means UCX moves bytes.
+  /// UCX_TLS is set.
   bool has_ucx_transports = false;
 };
 
-/// What the library offers.
+/// The library's functions.
 struct Functions {
   std::unique_ptr<far::Carrier> (*make_carrier)(const WorkerOptions& options);
 };

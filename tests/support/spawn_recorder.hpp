@@ -1,4 +1,4 @@
-// What the ranks of a failing job were told.
+// Jobs of processes, with the Error that each rank received.
 #pragma once
 
 #include <array>
@@ -18,24 +18,24 @@ struct SpawnEnd {
   std::string text;
 };
 
-/// Runs jobs of processes and remembers the Error that each rank saw.
-class Survivors {
+class SpawnRecorder {
  public:
-  /// Each rank runs the body; what it throws is noted and thrown on.
+  /// Runs the body on each rank, and records what it throws.
   SpawnEnd spawn(std::int32_t num_ranks, const std::function<void(World&)>& body, const Environment& environment);
 
-  /// Fails the test unless every rank but the culprit was told of it with this code, and its text holds all `words`.
-  void expect_all_were_told(RankId culprit, ErrorCode code, const std::vector<std::string>& words) const;
+  /// Fails the test unless every rank but the culprit received an Error with this code whose text has the culprit and
+  /// all `words`.
+  void expect_all_received(RankId culprit, ErrorCode code, const std::vector<std::string>& words) const;
 
  private:
-  struct Note {
-    bool told = false;
-    bool has_failure = false;  // of an expectation, which the rank's process alone would know of
+  struct Record {
+    bool has_error = false;
+    bool has_failure = false;  // of an expectation in the rank's process
     ErrorCode code = ErrorCode::internal;
     std::array<char, 500> text = {};
   };
   std::int32_t num_ranks_ = 0;
-  SharedAcrossForks<std::array<Note, 8>> notes_;
+  SharedAcrossForks<std::array<Record, 8>> records_;
 };
 
 /// Short limits, so that faults are noticed in a moment.

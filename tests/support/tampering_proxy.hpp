@@ -1,4 +1,4 @@
-// A network between a participant and rank 0 that listens, and does harm once.
+// A network between a participant and rank 0 that records, and tampers with one connection.
 #pragma once
 
 #include <atomic>
@@ -9,30 +9,28 @@
 
 #include "transport/net/bytes.hpp"
 #include "transport/net/sockets.hpp"
-#include "transport/wait_ready.hpp"
 
 namespace shunt::test {
 
-enum class Mishap {
+enum class Tampering {
   none,
   cut,                     ///< both sides lose the connection
   cut_unnoticed,           ///< the participant does, rank 0 does not notice
-  forgery_to_coordinator,  ///< rank 0 gets somebody else's contribution, and from then on nothing that the participant
-                           ///< sends
-  forgery_to_participant,  ///< the participant hears that joining has failed, which rank 0 has not said
+  forgery_to_coordinator,  ///< rank 0 gets a forged contribution, and from then on nothing that the participant sends
+  forgery_to_participant,  ///< the participant gets a forged failure
 };
 
-class MeddlingProxy {
+class TamperingProxy {
  public:
-  /// Listens at its own place and connects to rank 0's. The mishap happens to the first connection, once the
-  /// participant has sent so many bytes on it.
-  MeddlingProxy(const net::Endpoint& own, net::Endpoint coordinator, Mishap mishap = Mishap::none,
-                std::size_t after_bytes = 0);
-  ~MeddlingProxy();
+  /// Listens at `own` and connects to rank 0. It tampers with the first connection, once the participant has sent that
+  /// many bytes on it.
+  TamperingProxy(const net::Endpoint& own, net::Endpoint coordinator, Tampering tampering = Tampering::none,
+                 std::size_t after_bytes = 0);
+  ~TamperingProxy();
 
-  /// What participants have sent on their connections, in the order of these.
+  /// What participants have sent, by connection.
   [[nodiscard]] std::vector<net::Bytes> recorded();
-  /// The bytes of the first connection on which so many have come; waits for it.
+  /// The bytes of the first connection on which so many have arrived; waits for it.
   [[nodiscard]] net::Bytes await_recording(std::size_t num_bytes);
 
  private:
@@ -46,13 +44,13 @@ class MeddlingProxy {
 
   void run();
   void connect_through(Descriptor participant);
-  /// Both return false once the line is dead.
+  /// These return false once the line is dead.
   bool carry_to_coordinator(Line& line);
-  bool carry_to_participant(Line& line);
-  bool befall(Line& line);
+  static bool carry_to_participant(Line& line);
+  bool tamper(Line& line) const;
 
   net::Endpoint coordinator_;
-  Mishap mishap_;
+  Tampering tampering_;
   std::size_t after_bytes_;
   std::vector<Descriptor> listeners_;
   std::list<Line> lines_;

@@ -1,11 +1,12 @@
-#include "support/meddling_proxy.hpp"
+#include "support/tampering_proxy.hpp"
 
 #include <sys/socket.h>
 
 #include <iterator>
-#include <stdexcept>
 #include <string>
 
+#include "support/eventually.hpp"
+#include "support/require.hpp"
 #include "transport/bootstrap/connection.hpp"
 
 namespace shunt::test {
@@ -13,14 +14,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Right in all but the MAC.
+/// A frame whose MAC is wrong.
 net::Bytes forge(bootstrap::FrameKind kind, const std::string& body) {
-  net::Bytes bytes;
-  net::append(bytes, static_cast<std::uint32_t>(kind));
-  net::append(bytes, static_cast<std::uint32_t>(body.size()));
-  net::append(bytes, net::bytes_of(body));
-  net::append(bytes, bootstrap::Digest{});
-  return bytes;
+  return net::pack(kind, body, bootstrap::Digest{});
 }
 
 void send_all(const Descriptor& to, std::span<const std::byte> bytes) {
@@ -33,12 +29,12 @@ void send_all(const Descriptor& to, std::span<const std::byte> bytes) {
   }
 }
 
-struct Heard {
+struct Received {
   net::Bytes bytes;
   bool is_over = false;
 };
 
-Heard hear(const Descriptor& from, std::size_t most_bytes) {
+Received receive(const Descriptor& from, std::size_t most_bytes) {
   net::Bytes bytes(most_bytes);
   const ssize_t came = recv(from.get(), bytes.data(), bytes.size(), 0);
   const bool is_over = came == 0 || (came < 0 && errno != EAGAIN);
@@ -48,35 +44,36 @@ Heard hear(const Descriptor& from, std::size_t most_bytes) {
 
 }  // namespace
 
-MeddlingProxy::MeddlingProxy(const net::Endpoint& own, net::Endpoint coordinator, Mishap mishap,
-                             std::size_t after_bytes)
+TamperingProxy::TamperingProxy(const net::Endpoint& own, net::Endpoint coordinator, Tampering tampering,
+                               std::size_t after_bytes)
     : coordinator_(std::move(coordinator)),
-      mishap_(mishap),
+      tampering_(tampering),
       after_bytes_(after_bytes),
       listeners_(net::listen_at(own)),
       thread_([this] { run(); }) {}
 
-MeddlingProxy::~MeddlingProxy() {
+TamperingProxy::~TamperingProxy() {
   stop_ = true;
   thread_.join();
 }
 
-std::vector<net::Bytes> MeddlingProxy::recorded() {
+std::vector<net::Bytes> TamperingProxy::recorded() {
   const std::lock_guard lock(mutex_);
   return recorded_;
 }
 
-net::Bytes MeddlingProxy::await_recording(std::size_t num_bytes) {
-  const auto guard = std::chrono::steady_clock::now() + 30s;
-  while (std::chrono::steady_clock::now() < guard) {
-    for (net::Bytes& bytes : recorded())
-      if (bytes.size() >= num_bytes) return std::move(bytes);
-    std::this_thread::sleep_for(1ms);
-  }
-  throw std::runtime_error("the participant did not say so much");
+net::Bytes TamperingProxy::await_recording(std::size_t num_bytes) {
+  net::Bytes found;
+  require(eventually([&] {
+            for (net::Bytes& bytes : recorded())
+              if (bytes.size() >= num_bytes) found = std::move(bytes);
+            return !found.empty();
+          }),
+          "the participant sends so much");
+  return found;
 }
 
-void MeddlingProxy::run() {
+void TamperingProxy::run() {
   while (!stop_) {
     std::vector<pollfd> entries;
     for (const Line& line : lines_)
@@ -87,7 +84,7 @@ void MeddlingProxy::run() {
     for (auto line = lines_.begin(); line != lines_.end();) {
       const bool participant_spoke = entry++->revents != 0;
       const bool coordinator_spoke = entry++->revents != 0;
-      // Rank 0's last word first: the participant may have hung up because of it.
+      // Rank 0's last frame first: the participant may have hung up because of it.
       const bool lives =
           (!coordinator_spoke || carry_to_participant(*line)) && (!participant_spoke || carry_to_coordinator(*line));
       line = lives ? std::next(line) : lines_.erase(line);
@@ -97,8 +94,8 @@ void MeddlingProxy::run() {
   }
 }
 
-void MeddlingProxy::connect_through(Descriptor participant) {
-  // Hangs up on the participant while rank 0 is not there, as if nobody listened here.
+void TamperingProxy::connect_through(Descriptor participant) {
+  // Hangs up on the participant while rank 0 is not there, as if no proxy listened.
   Descriptor coordinator = net::connect_to(coordinator_, std::chrono::steady_clock::now() + 1s).socket;
   if (!participant.valid() || !coordinator.valid()) return;
   const std::lock_guard lock(mutex_);
@@ -106,36 +103,36 @@ void MeddlingProxy::connect_through(Descriptor participant) {
   recorded_.emplace_back();
 }
 
-bool MeddlingProxy::carry_to_coordinator(Line& line) {
-  // Not beyond the byte after which the mishap happens.
+bool TamperingProxy::carry_to_coordinator(Line& line) {
+  // Not beyond the byte after which it tampers.
   const std::size_t most = line.num_bytes < after_bytes_ ? after_bytes_ - line.num_bytes : 65536;
-  const auto [bytes, is_over] = hear(line.participant, most);
+  const auto [bytes, is_over] = receive(line.participant, most);
   if (!line.is_hijacked) send_all(line.coordinator, bytes);
   line.num_bytes += bytes.size();
   {
     const std::lock_guard lock(mutex_);
     net::append(recorded_[line.index], bytes);
   }
-  if (line.index == 0 && line.num_bytes == after_bytes_ && !bytes.empty()) return befall(line);
+  if (line.index == 0 && line.num_bytes == after_bytes_ && !bytes.empty()) return tamper(line);
   return !is_over;
 }
 
-bool MeddlingProxy::carry_to_participant(Line& line) {
-  const auto [bytes, is_over] = hear(line.coordinator, 65536);
+bool TamperingProxy::carry_to_participant(Line& line) {
+  const auto [bytes, is_over] = receive(line.coordinator, 65536);
   if (line.participant.valid()) send_all(line.participant, bytes);
   return !is_over;
 }
 
-bool MeddlingProxy::befall(Line& line) {
-  switch (mishap_) {
-    case Mishap::none: break;
-    case Mishap::cut: return false;
-    case Mishap::cut_unnoticed: line.participant = Descriptor(); break;
-    case Mishap::forgery_to_coordinator:
+bool TamperingProxy::tamper(Line& line) const {
+  switch (tampering_) {
+    case Tampering::none: break;
+    case Tampering::cut: return false;
+    case Tampering::cut_unnoticed: line.participant = Descriptor(); break;
+    case Tampering::forgery_to_coordinator:
       line.is_hijacked = true;
       send_all(line.coordinator, forge(bootstrap::FrameKind::contribution, "forged"));
       break;
-    case Mishap::forgery_to_participant:
+    case Tampering::forgery_to_participant:
       send_all(line.participant, forge(bootstrap::FrameKind::failure, std::string(4, '\0') + "forged"));
       break;
   }

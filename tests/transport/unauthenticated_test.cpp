@@ -1,0 +1,248 @@
+// Neither unauthenticated connections nor a network that tampers can disturb ranks that join.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <filesystem>
+#include <thread>
+
+#include "support/child_process.hpp"
+#include "support/eventually.hpp"
+#include "support/rendezvous_ranks.hpp"
+#include "support/tampering_proxy.hpp"
+
+namespace shunt::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::size_t kHandshakeBytes = bootstrap::kHelloBytes + sizeof(bootstrap::Digest);
+constexpr std::size_t kContributionBytes = 3 * sizeof(std::uint32_t) + sizeof(bootstrap::Digest);
+
+/// Connections that don't prove that they know the token, while ranks join.
+class Unauthenticated : public RendezvousTest {
+ protected:
+  void SetUp() override {
+    RendezvousTest::SetUp();
+    testing::internal::CaptureStderr();  // rank 0 logs refusals
+  }
+  void TearDown() override {
+    testing::internal::GetCapturedStderr();
+    RendezvousTest::TearDown();
+  }
+
+  /// The first message of a rank.
+  [[nodiscard]] static net::Bytes hello_of(std::int32_t rank, std::int32_t size) {
+    return bootstrap::encode({.rank = rank, .size = size, .nonce = bootstrap::draw_nonce()});
+  }
+  /// A connection that sends its hello byte by byte.
+  [[nodiscard]] static std::jthread send_slowly(RawConnection& connection, std::chrono::milliseconds pause) {
+    return std::jthread([&connection, pause](const std::stop_token& stop) {
+      for (const std::byte byte : hello_of(1, 2)) {
+        if (stop.stop_requested()) return;
+        connection.send(std::span(&byte, 1));
+        std::this_thread::sleep_for(pause);
+      }
+    });
+  }
+  static void expect_refused(RawConnection& connection) {
+    EXPECT_EQ(connection.receive(1), net::pack(bootstrap::Verdict::refused));
+    EXPECT_TRUE(connection.is_closed_by_rank_0());
+  }
+  /// The other rank joins while the connections are still there.
+  void expect_that_ranks_join(RendezvousRank& coordinator) {
+    (void)start(1, 2).expect_joined();
+    (void)coordinator.expect_joined();
+  }
+};
+
+TEST_F(Unauthenticated, GarbageEndsTheConnection) {
+  RendezvousRank coordinator = start(0, 2);
+  std::vector<std::string> garbage = {
+      fmt::format("GET / HTTP/1.1\r\nHost: {}\r\nUser-Agent: a browser\r\n\r\n", net::describe(endpoint()))};
+  for (const std::size_t num_bytes :
+       {bootstrap::kHelloBytes, bootstrap::kHelloBytes + 1, std::size_t{5000}, std::size_t{1} << 20})
+    garbage.emplace_back(num_bytes, '\xff');
+  for (const std::string& text : garbage) {
+    RawConnection connection(endpoint());
+    connection.send(text);
+    EXPECT_TRUE(connection.is_closed_by_rank_0()) << text.size();
+  }
+  expect_that_ranks_join(coordinator);
+}
+
+TEST_F(Unauthenticated, ConnectionsThatStopInTheMiddleDelayNoRank) {
+  RendezvousRank coordinator = start(0, 2);
+  std::vector<RawConnection> connections;
+  net::Bytes bytes = hello_of(1, 2);
+  net::append(bytes, bootstrap::Digest{});
+  for (const std::size_t num_bytes :
+       {std::size_t{0}, std::size_t{1}, bootstrap::kHelloBytes - 1, bootstrap::kHelloBytes, bytes.size() - 1})
+    connections.emplace_back(endpoint()).send(std::span(bytes).first(num_bytes));
+  for (const std::size_t num_bytes : {std::size_t{0}, bootstrap::kHelloBytes})
+    for (const bool resets : {false, true}) {
+      RawConnection closing(endpoint());
+      closing.send(std::span(bytes).first(num_bytes));
+      if (resets) closing.reset();
+    }
+  expect_that_ranks_join(coordinator);
+}
+
+TEST_F(Unauthenticated, ConnectionsThatSendSlowlyDelayNoRank) {
+  RendezvousRank coordinator = start(0, 2);
+  RawConnection slow(endpoint());
+  const std::jthread sender = send_slowly(slow, 100ms);
+  expect_that_ranks_join(coordinator);
+}
+
+TEST_F(Unauthenticated, ConnectionsAreClosedAfterALimitThoughTheySendSomething) {
+  RendezvousRank coordinator = start(0, 2);
+  RawConnection silent(endpoint());
+  RawConnection slow(endpoint());
+  const std::jthread sender = send_slowly(slow, 200ms);
+  EXPECT_TRUE(silent.is_closed_by_rank_0());
+  EXPECT_TRUE(slow.is_closed_by_rank_0());
+  expect_that_ranks_join(coordinator);
+}
+
+TEST_F(Unauthenticated, WrongProofsAreRefused) {
+  RendezvousRank coordinator = start(0, 2);
+  RawConnection connection(endpoint());
+  connection.send(hello_of(1, 2));
+  ASSERT_TRUE(bootstrap::decode_hello(connection.receive(bootstrap::kHelloBytes)));
+  connection.send(std::string(sizeof(bootstrap::Digest), 'x'));
+  expect_refused(connection);
+  expect_that_ranks_join(coordinator);
+}
+
+TEST_F(Unauthenticated, BytesOfRankZeroSentBackAreRefused) {
+  RendezvousRank coordinator = start(0, 2);
+  RawConnection connection(endpoint());
+  connection.send(hello_of(1, 2));
+  const net::Bytes answer = connection.receive(bootstrap::kHelloBytes);
+  connection.send(std::span(answer).last(sizeof(bootstrap::Digest)));
+  expect_refused(connection);
+  expect_that_ranks_join(coordinator);
+}
+
+TEST_F(Unauthenticated, ManyConnectionsMakeRoomForLaterOnes) {
+  RendezvousRank coordinator = start(0, 2);
+  constexpr std::ptrdiff_t kMany = 600;
+  std::vector<RawConnection> connections;
+  for (int i = 0; i < kMany; ++i) connections.emplace_back(endpoint());
+  EXPECT_TRUE(connections.front().is_closed_by_rank_0());
+  // Both ends of every connection belong to this process, so rank 0 holds at most 300.
+  const auto num_descriptors = std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
+  EXPECT_LT(num_descriptors, kMany + 300);
+  expect_that_ranks_join(coordinator);
+}
+
+TEST_F(Unauthenticated, ConnectionsDontTakeTheLastDescriptor) {
+  ChildProcess coordinator([&] {
+    const rlimit few{48, 48};
+    setrlimit(RLIMIT_NOFILE, &few);
+    bootstrap::Rendezvous rendezvous(options(0, 2));
+    for (int round = 0; round < 2; ++round) (void)rendezvous.all_gather({}, limit_);
+  });
+  std::vector<RawConnection> connections;
+  for (int i = 0; i < 100; ++i) connections.emplace_back(endpoint());
+  EXPECT_TRUE(connections.front().is_closed_by_rank_0());
+  (void)start(1, 2).expect_joined();
+  expect_returned(coordinator);
+}
+
+TEST_F(Unauthenticated, RecordedHandshakesCantBeReplayed) {
+  bootstrap::RendezvousOptions through_proxy = options(1, 3);
+  const Descriptor proxy_port = net::reserve_port("");
+  through_proxy.endpoint.port = net::port_of(proxy_port.get());
+  TamperingProxy proxy(through_proxy.endpoint, endpoint());
+
+  RendezvousRank coordinator = start(0, 3);
+  RendezvousRank victim(through_proxy);
+  const net::Bytes recorded = proxy.await_recording(kHandshakeBytes + kContributionBytes);
+
+  const auto replay = [&] {
+    RawConnection connection(endpoint());
+    connection.send(recorded);
+    EXPECT_TRUE(bootstrap::decode_hello(connection.receive(bootstrap::kHelloBytes)));
+    expect_refused(connection);
+  };
+  for (int i = 0; i < 3; ++i) replay();
+  (void)start(2, 3).expect_joined();
+  for (RendezvousRank* rank : {&coordinator, &victim}) (void)rank->expect_joined();
+
+  RendezvousRank next = start(0, 2);
+  replay();
+  expect_that_ranks_join(next);
+}
+
+TEST_F(Unauthenticated, ListenersAtRankZerosEndpointAreNotTakenForIt) {
+  limit_ = 500ms;
+  const std::vector<Descriptor> listeners = net::listen_at(endpoint());
+  const auto answer_once = [&](std::span<const std::byte> answer) {
+    pollfd entry = {listeners.front().get(), POLLIN, 0};
+    if (!wait_ready(std::span(&entry, 1), std::chrono::steady_clock::now() + 30s)) return;
+    bootstrap::Connection connection(net::accept_from(listeners.front()).socket);
+    connection.send(answer);
+    pollfd hangup = {connection.socket().get(), POLLIN, 0};
+    while (!connection.is_lost() && wait_ready(std::span(&hangup, 1), std::chrono::steady_clock::now() + 30s))
+      connection.discard();
+  };
+
+  RendezvousRank participant = start(1, 2);
+  answer_once(net::pack(hello_of(0, 2), bootstrap::Verdict::accepted, bootstrap::Digest{}));
+  participant.expect_error(ErrorCode::invalid_argument, "rank 1 does not accept the token of rank 0");
+
+  RendezvousRank other_participant = start(1, 2);
+  answer_once(net::bytes_of(std::string(400, 'x')));
+  // It connects again and again, without an answer.
+  other_participant.expect_error(ErrorCode::deadline, "in vain for rank 0");
+}
+
+TEST_F(Unauthenticated, TooLongContributionsGetNoMemory) {
+  RendezvousRank coordinator = start(0, 2);
+  ScriptedParticipant participant(options(1, 2));
+  participant.send(bootstrap::FrameKind::contribution, std::string(Bootstrap::kMaxBytes + 5, 'x'));
+  EXPECT_FALSE(participant.receive()) << "rank 0 has not hung up";
+  expect_that_ranks_join(coordinator);
+}
+
+/// Rank 1 joins through a network that tampers with its first connection.
+class TamperedRendezvous : public RendezvousTest,
+                           public ::testing::WithParamInterface<std::tuple<Tampering, std::size_t>> {};
+
+TEST_P(TamperedRendezvous, IsJoinedOnAnotherConnection) {
+  const auto [tampering, after_bytes] = GetParam();
+  bootstrap::RendezvousOptions through_proxy = options(1, 3);
+  const Descriptor proxy_port = net::reserve_port("");
+  through_proxy.endpoint.port = net::port_of(proxy_port.get());
+  TamperingProxy proxy(through_proxy.endpoint, endpoint(), tampering, after_bytes);
+  RendezvousRank coordinator = start(0, 3);
+  (void)RawConnection(endpoint());  // rank 0 listens
+  RendezvousRank participant(through_proxy);
+  EXPECT_TRUE(eventually([&] { return proxy.recorded().size() >= 2; })) << "the participant connected only once";
+  RendezvousRank last = start(2, 3);
+  for (RendezvousRank* rank : {&coordinator, &participant, &last})
+    EXPECT_TRUE(rank->expect_joined().texts[1].empty()) << "a forged text";
+}
+
+std::string name_of(const ::testing::TestParamInfo<std::tuple<Tampering, std::size_t>>& info) {
+  constexpr const char* kNames[] = {"None", "Cut", "CutUnnoticed", "ForgeryToCoordinator", "ForgeryToParticipant"};
+  return fmt::format("{}After{}Bytes", kNames[static_cast<int>(std::get<0>(info.param))], std::get<1>(info.param));
+}
+
+INSTANTIATE_TEST_SUITE_P(AtAnyTime, TamperedRendezvous,
+                         ::testing::Combine(::testing::Values(Tampering::cut, Tampering::cut_unnoticed),
+                                            ::testing::Values(bootstrap::kHelloBytes - 1, kHandshakeBytes,
+                                                              kHandshakeBytes + kContributionBytes)),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(AfterTheProof, TamperedRendezvous,
+                         ::testing::Combine(::testing::Values(Tampering::forgery_to_coordinator,
+                                                              Tampering::forgery_to_participant),
+                                            ::testing::Values(kHandshakeBytes, kHandshakeBytes + kContributionBytes)),
+                         name_of);
+
+}  // namespace
+}  // namespace shunt::test
