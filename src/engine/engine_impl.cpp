@@ -56,7 +56,7 @@ EngineOptions complete(const World& of, EngineOptions options, EngineKind kind) 
   if (!options.result_dtype) options.result_dtype = options.expert_dtype;
   if (!options.wire_dtype) options.wire_dtype = options.expert_dtype;
   if (!options.rank_dtype) options.rank_dtype = f32;
-  if (!options.deadline) options.deadline = world.fabric->environment().deadline;
+  if (!options.deadline) options.deadline = world.comm->environment().deadline;
   options.deadline = Environment::checked("engine: deadline", *options.deadline);
   check_summable(rank, engine, "expert_dtype", *options.expert_dtype);
   check_summable(rank, engine, "result_dtype", *options.result_dtype);
@@ -156,7 +156,7 @@ Tensor Engine::Impl::expert_out(const PlanData& plan) const {
 }
 
 void Engine::Impl::check() const {
-  if (const auto fault = world->fabric->transport().fault())
+  if (const auto fault = world->comm->transport().fault())
     fail(fault->code, "{}; rank {} called {}", fault->text, rank(), title("check"));
 }
 

@@ -13,7 +13,7 @@ class NearExchange final : public Operation {
   NearExchange(const ExchangePlace& place, std::shared_ptr<const Group> group, const Announcement& announcement,
                ReadAll read, Block block)
       : Operation(std::move(group), place.engine, announcement, place.deadline, place.engine_name),
-        transport_(place.fabric.transport()),
+        transport_(place.comm.transport()),
         read_(std::move(read)),
         block_(std::move(block)) {}
 
@@ -38,18 +38,18 @@ class NearExchange final : public Operation {
 /// The exchange among near ranks.
 void exchange_near(const ExchangePlace& place, const std::shared_ptr<const Group>& group, OpKind kind,
                    std::span<const std::byte> mine, const ReadAll& read) {
-  Fabric& fabric = place.fabric;
+  CommContext& comm = place.comm;
   Announcement announcement;
   announcement.kind = kind;
   Block block;
   if (!mine.empty()) {
-    block = fabric.allocate(mine.size());
+    block = comm.allocate(mine.size());
     std::memcpy(block.data, mine.data(), mine.size());
-    announcement.offset = *fabric.transport().offset_of(block.data, block.bytes);
+    announcement.offset = *comm.transport().offset_of(block.data, block.bytes);
     announcement.bytes = block.bytes;
   }
   const auto operation = std::make_shared<NearExchange>(place, group, announcement, read, block);
-  fabric.progress().issue_and_wait(operation, place.next_sequence);
+  comm.progress().issue_and_wait(operation, place.next_sequence);
 }
 
 class FarSwap final : public Operation {
@@ -205,7 +205,7 @@ std::vector<FarBytes> swap_far(const ExchangePlace& place, OpKind kind, std::uin
                                std::vector<FarBytes> outgoing, std::span<const FarSender> senders) {
   const Announcement announcement{.kind = kind, .plan_hash = plan_hash};
   const auto operation = std::make_shared<FarSwap>(place, announcement, std::move(outgoing), senders);
-  place.fabric.progress().issue_and_wait(operation, place.next_sequence);
+  place.comm.progress().issue_and_wait(operation, place.next_sequence);
   return operation->received();
 }
 

@@ -19,7 +19,7 @@ using ReadAll = std::function<void(std::span<const std::span<const std::byte>>)>
 
 /// The world of an exchange, and its place in the order of an engine or of the world.
 struct ExchangePlace {
-  Fabric& fabric;
+  CommContext& comm;
   const std::shared_ptr<const Group>& group;
   const Topology& topology;
   std::uint64_t engine;

@@ -12,20 +12,20 @@ namespace {
 class PendingOperation final : public Pending {
  public:
   /// Throws Error(invalid_argument) if the rank has kMostTickets already.
-  PendingOperation(std::shared_ptr<Fabric> fabric, std::shared_ptr<Operation> operation)
-      : fabric_(std::move(fabric)), operation_(std::move(operation)) {
-    fabric_->progress().add_ticket(*operation_);
+  PendingOperation(std::shared_ptr<CommContext> comm, std::shared_ptr<Operation> operation)
+      : comm_(std::move(comm)), operation_(std::move(operation)) {
+    comm_->progress().add_ticket(*operation_);
   }
-  ~PendingOperation() override { fabric_->progress().remove_ticket(); }
+  ~PendingOperation() override { comm_->progress().remove_ticket(); }
   PendingOperation(const PendingOperation&) = delete;
   PendingOperation& operator=(const PendingOperation&) = delete;
 
-  void wait() override { fabric_->progress().wait(*operation_); }
+  void wait() override { comm_->progress().wait(*operation_); }
   void wait_on(Stream) override { wait(); }
   [[nodiscard]] bool done() const override { return operation_->done(); }
   void drop(bool unwinding) override {
-    if (unwinding && !fabric_->progress().wait_for(*operation_, fabric_->environment().liveness)) {
-      Transport& transport = fabric_->transport();
+    if (unwinding && !comm_->progress().wait_for(*operation_, comm_->environment().liveness)) {
+      Transport& transport = comm_->transport();
       transport.report(ErrorCode::peer_failed, transport.rank(),
                        fmt::format("rank {} dropped a ticket of {} because of an exception", transport.rank(),
                                    to_string(operation_->announcement().kind)));
@@ -34,7 +34,7 @@ class PendingOperation final : public Pending {
   }
 
  private:
-  std::shared_ptr<Fabric> fabric_;
+  std::shared_ptr<CommContext> comm_;
   std::shared_ptr<Operation> operation_;
 };
 
@@ -52,7 +52,7 @@ void swap_far_lists(const ExchangePlace& place, Planner& planner) {
     try {
       planner.accept_far_list(list.rank, list.bytes);
     } catch (const Error& error) {
-      place.fabric.report_and_throw({place.group->member(list.rank), error.what()});
+      place.comm.report_and_throw({place.group->member(list.rank), error.what()});
     }
   }
 }
@@ -81,7 +81,7 @@ EngineShape shape_of(const EngineOptions& options) {
 std::shared_ptr<PlanData> HostDrivenEngine::make_plan(const Routing& routing, const ExpertMap& map,
                                                       const PlanOptions& plan_options) {
   const NarrowRouting narrow(routing, fmt::format("plan: rank {}", rank()));
-  const ExchangePlace place{*world->fabric, world->group,      world->topology, key,
+  const ExchangePlace place{*world->comm,   world->group,      world->topology, key,
                             next_sequence_, *options.deadline, options.name};
   Planner planner(narrow.get(), map, world->topology, rank(), plan_options, shape_of(options), world->group->wiring);
   while (planner.needs_round())
@@ -98,8 +98,8 @@ std::shared_ptr<PlanData> HostDrivenEngine::make_plan(const Routing& routing, co
 }
 
 std::shared_ptr<Pending> HostDrivenEngine::issue(const std::shared_ptr<Operation>& operation) {
-  auto pending = std::make_shared<PendingOperation>(world->fabric, operation);
-  world->fabric->progress().issue(operation, next_sequence_);
+  auto pending = std::make_shared<PendingOperation>(world->comm, operation);
+  world->comm->progress().issue(operation, next_sequence_);
   return pending;
 }
 

@@ -18,8 +18,8 @@ struct HostDrivenEngine : Engine::Impl {
   template <class Op>
   [[nodiscard]] std::shared_ptr<Pending> issue(const Plan& plan, const Announcement& announcement,
                                                typename Op::Inputs inputs) {
-    const Shuffle::Context context{world->fabric->transport(), world->group, key,
-                                   *options.deadline,          plan.data(),  options.name};
+    const Shuffle::Context context{world->comm->transport(), world->group, key,
+                                   *options.deadline,        plan.data(),  options.name};
     return issue(std::make_shared<Op>(context, announcement, std::move(inputs)));
   }
 

@@ -17,7 +17,7 @@ RowFormat HostEngine::row_format(Layout layout) const {
 
 Tensor HostEngine::allocate(DType dtype, std::int64_t rows, std::int64_t cols) const {
   Tensor tensor{nullptr, dtype, rows, cols};
-  const Block block = world->fabric->allocate(tensor.bytes());
+  const Block block = world->comm->allocate(tensor.bytes());
   tensor.data = block.data;
   tensor.owner = block.owner;
   return tensor;
@@ -45,7 +45,7 @@ Ticket<Rows> HostEngine::dispatch(const Plan& plan, const ConstTensor& x, const 
   const bool only_rows =
       format.scales_per_row == 0 && !format.origins && !format.weights && data.options.layout != Layout::padded;
   const bool in_place = only_rows && out.data && out.is_contiguous() && offset_of(out.data, shape.bytes()).has_value();
-  const Block block = in_place ? Block{out.data, shape.bytes(), out.owner} : world->fabric->allocate(shape.bytes());
+  const Block block = in_place ? Block{out.data, shape.bytes(), out.owner} : world->comm->allocate(shape.bytes());
 
   const std::int64_t num_rows = data.num_rows();
   const auto count = static_cast<std::size_t>(num_rows);

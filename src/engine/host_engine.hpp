@@ -22,7 +22,7 @@ class HostEngine final : public HostDrivenEngine {
  private:
   [[nodiscard]] RowFormat row_format(Layout layout) const;
   [[nodiscard]] std::optional<std::uint64_t> offset_of(const std::byte* data, std::size_t bytes) const {
-    return world->fabric->transport().offset_of(data, bytes);
+    return world->comm->transport().offset_of(data, bytes);
   }
   /// The tensor itself if peers can read it, else a copy.
   [[nodiscard]] Block publish(const ConstTensor& tensor) const;

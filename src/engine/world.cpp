@@ -20,12 +20,12 @@ std::string_view to_string(WorldKind kind) {
   return "unknown";
 }
 
-void Fabric::report_and_throw(const PeerError& error) const {
+void CommContext::report_and_throw(const PeerError& error) const {
   transport_->report(error.code(), error.culprit(), error.what());
   throw error;
 }
 
-Block Fabric::allocate(std::size_t bytes) {
+Block CommContext::allocate(std::size_t bytes) {
   Block block = transport_->allocate(bytes);
   block.owner = std::shared_ptr<const void>(
       block.data, [inner = std::move(block.owner), state = progress_.server_state()](const void*) mutable {
@@ -43,9 +43,9 @@ std::shared_ptr<World::Impl> make_world(Joined joined, const Environment& enviro
     group->wiring.add(transport->host(RankId(rank)), transport->nic(RankId(rank)));
   }
   group->self = transport->rank();
-  auto fabric = std::make_shared<Fabric>(std::move(transport), environment);
+  auto comm = std::make_shared<CommContext>(std::move(transport), environment);
   return std::make_shared<World::Impl>(
-      World::Impl{std::move(fabric), std::move(group), std::move(topology), 0, 0, 0, std::move(rebuilder), {}});
+      World::Impl{std::move(comm), std::move(group), std::move(topology), 0, 0, 0, std::move(rebuilder), {}});
 }
 
 World World::create(Bootstrap& bootstrap, const WorldOptions& options) {
@@ -69,7 +69,7 @@ World& World::operator=(World&& other) noexcept {
 
 World::~World() {
   if (impl_ && std::uncaught_exceptions() > exceptions_at_birth_) {
-    Transport& transport = impl_->fabric->transport();
+    Transport& transport = impl_->comm->transport();
     transport.report(ErrorCode::peer_failed, transport.rank(),
                      fmt::format("rank {} left the world because of an exception", transport.rank()));
   }
@@ -78,17 +78,17 @@ World::~World() {
 RankId World::rank() const { return impl_->group->self; }
 std::int32_t World::size() const { return impl_->group->size(); }
 const Topology& World::topology() const { return impl_->topology; }
-std::size_t World::committed_bytes() const { return impl_->fabric->transport().committed_bytes(); }
-std::size_t World::live_bytes() const { return impl_->fabric->transport().live_bytes(); }
+std::size_t World::committed_bytes() const { return impl_->comm->transport().committed_bytes(); }
+std::size_t World::live_bytes() const { return impl_->comm->transport().live_bytes(); }
 
-std::uint64_t World::bytes_sent_to_hosts() const { return impl_->fabric->progress().num_bytes_sent(); }
+std::uint64_t World::bytes_sent_to_hosts() const { return impl_->comm->progress().num_bytes_sent(); }
 
 Tensor World::allocate(DType dtype, std::int64_t rows, std::int64_t cols) {
   constexpr std::int64_t kMostBytes = std::int64_t{1} << 56;
   if (rows < 0 || cols < 0 || (rows > 0 && cols > kMostBytes / 4 / rows))
     fail(ErrorCode::invalid_argument, "rank {}: can't allocate [{}, {}]", rank(), rows, cols);
   Tensor tensor{nullptr, dtype, rows, cols, nullptr};
-  const Block block = impl_->fabric->allocate(tensor.bytes());
+  const Block block = impl_->comm->allocate(tensor.bytes());
   tensor.data = block.data;
   tensor.owner = block.owner;
   return tensor;
@@ -99,8 +99,8 @@ namespace {
 std::vector<std::vector<std::byte>> gather(World::Impl& world, OpKind kind, std::span<const std::byte> mine,
                                            std::size_t most_bytes) {
   std::vector<std::vector<std::byte>> gathered;
-  const auto deadline = world.fabric->environment().deadline;
-  exchange({*world.fabric, world.group, world.topology, world.group->id, world.next_sequence, deadline}, kind, mine,
+  const auto deadline = world.comm->environment().deadline;
+  exchange({*world.comm, world.group, world.topology, world.group->id, world.next_sequence, deadline}, kind, mine,
            {mine.size(), most_bytes}, [&](std::span<const std::span<const std::byte>> all) {
              for (const auto bytes : all) gathered.emplace_back(bytes.begin(), bytes.end());
            });
@@ -124,7 +124,7 @@ World World::split(std::int32_t colour) {
   for (std::size_t rank = 0; rank < colours.size(); ++rank) {
     std::int32_t theirs = 0;
     if (colours[rank].size() != sizeof(theirs))
-      impl_->fabric->report_and_throw(
+      impl_->comm->report_and_throw(
           {impl_->group->member(RankId(rank)),
            fmt::format("rank {} brought {} bytes to split, not a colour", rank, colours[rank].size())});
     std::memcpy(&theirs, colours[rank].data(), sizeof(theirs));
@@ -137,11 +137,11 @@ World World::split(std::int32_t colour) {
     group->wiring.add(impl_->group->wiring.hosts[rank.index()], impl_->group->wiring.nics[rank.index()]);
   }
   group->id = Hasher().add(impl_->group->id).add(impl_->num_splits++).add(static_cast<std::uint64_t>(colour)).value();
-  return World(std::make_shared<Impl>(Impl{impl_->fabric, std::move(group), impl_->topology.subset(chosen)}));
+  return World(std::make_shared<Impl>(Impl{impl_->comm, std::move(group), impl_->topology.subset(chosen)}));
 }
 
 Rebuilt World::rebuild() {
-  Transport& transport = impl_->fabric->transport();
+  Transport& transport = impl_->comm->transport();
   if (impl_->group->size() != transport.size())
     fail(ErrorCode::invalid_argument, "rank {}: this world was split off; rebuild the one that it came from", rank());
   if (!transport.fault() && (impl_->rebuilder || size() == 1))
@@ -149,7 +149,7 @@ Rebuilt World::rebuild() {
   if (!impl_->rebuilder)
     fail(ErrorCode::unsupported, "rank {}: only worlds whose ranks are processes can be rebuilt", rank());
   auto [joined, survivors] = impl_->rebuilder->rebuild(transport, impl_->topology);
-  return {World(make_world(std::move(joined), impl_->fabric->environment())), std::move(survivors)};
+  return {World(make_world(std::move(joined), impl_->comm->environment())), std::move(survivors)};
 }
 
 }  // namespace shunt

@@ -17,9 +17,9 @@ namespace shunt {
 struct DeviceHeap;
 
 /// A transport with the Progress that drives it: shared by all worlds and engines on it.
-class Fabric {
+class CommContext {
  public:
-  Fabric(std::shared_ptr<Transport> transport, const Environment& environment)
+  CommContext(std::shared_ptr<Transport> transport, const Environment& environment)
       : environment_(environment),
         transport_(std::move(transport)),
         progress_(transport_, {static_cast<std::size_t>(environment.slice_bytes),
@@ -42,7 +42,7 @@ class Fabric {
 };
 
 struct World::Impl {
-  std::shared_ptr<Fabric> fabric;
+  std::shared_ptr<CommContext> comm;
   std::shared_ptr<const Group> group;
   Topology topology;
 

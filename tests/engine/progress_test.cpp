@@ -65,7 +65,7 @@ TEST(Progress, NamesAnAwaitedRankOnce) {
   environment.deadline = std::chrono::milliseconds(200);
   World::spawn(2,
                [](World& world) {
-                 const Transport& end = world.impl()->fabric->transport();
+                 const Transport& end = world.impl()->comm->transport();
                  if (world.rank() == RankId(1)) {
                    while (!end.fault()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
                    return;

@@ -53,7 +53,7 @@ std::string error_against(const std::function<void(World&)>& honest, const std::
   environment.ring_depth = 4;
   std::string text;
   const auto run = [&](World& world) {
-    Transport& end = world.impl()->fabric->transport();
+    Transport& end = world.impl()->comm->transport();
     if (world.rank() == RankId(1)) {
       RoguePeer peer(end);
       rogue(peer);

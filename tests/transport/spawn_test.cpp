@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -41,6 +42,17 @@ TEST(Spawn, RefusesATopologyOfAnotherSizeAndAWorldWithoutRanks) {
 TEST(Spawn, RefusesMoreRanksThanAnyHostHoldsBeforeItStartsOne) {
   for (const std::int32_t num_ranks : {Topology::kMaxRanksPerHost + 1, std::numeric_limits<std::int32_t>::max()})
     for (const WorldKind kind : {WorldKind::inproc, WorldKind::shm}) expect_refused(num_ranks, {.kind = kind});
+}
+
+TEST(Spawn, EndsARankThatStaysStoppedWhenTheOthersHaveReturned) {
+  Environment environment = Environment::read();
+  environment.liveness = std::chrono::milliseconds(300);
+  require_error(
+      [&] {
+        World::spawn(2, [](World& world) { world.rank().value == 1 ? (void)raise(SIGSTOP) : (void)0; },
+                     {.kind = WorldKind::shm, .environment = environment});
+      },
+      ErrorCode::peer_lost, "rank 1 was stopped");
 }
 
 TEST(Spawn, GivesEveryRankTheTopologyThatWasAskedFor) {

@@ -161,7 +161,7 @@ void NodeEngine::meet_peers(World& engine_world) {
 void NodeEngine::check_connections(World& engine_world) const {
   // All ranks of this process have counted their streams before they met.
   const std::int32_t streams = device::StreamInUse::num_streams(memory().device);
-  const std::int32_t connections = world->fabric->environment().device_connections;
+  const std::int32_t connections = world->comm->environment().device_connections;
   const bool is_fine = streams <= connections;
   std::optional<RankId> crowded;
   const auto all = engine_world.all_gather(std::as_bytes(std::span(&is_fine, 1)));
@@ -180,7 +180,7 @@ void NodeEngine::check_connections(World& engine_world) const {
 
 std::vector<std::vector<std::byte>> NodeEngine::gather(std::span<const std::byte> mine) {
   std::vector<std::vector<std::byte>> gathered;
-  exchange({*world->fabric, world->group, world->topology, key, next_sequence_, *options.deadline}, OpKind::plan, mine,
+  exchange({*world->comm, world->group, world->topology, key, next_sequence_, *options.deadline}, OpKind::plan, mine,
            {mine.size()}, [&](std::span<const std::span<const std::byte>> all) {
              for (const auto bytes : all) gathered.emplace_back(bytes.begin(), bytes.end());
            });

@@ -58,7 +58,7 @@ class Watchdog::Watch {
 
   /// The world's fault, unless its culprit was left out.
   [[nodiscard]] std::optional<Fault> fault() const;
-  [[nodiscard]] Transport& transport() const { return world_->fabric->transport(); }
+  [[nodiscard]] Transport& transport() const { return world_->comm->transport(); }
   void look();
 
   Watchdog& watchdog_;

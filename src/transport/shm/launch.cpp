@@ -102,8 +102,8 @@ class Child {
     return waitid(P_PID, static_cast<id_t>(pid_), &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid_;
   }
 
-  void kill() {
-    was_killed_here_ = true;
+  void kill(const char* why = "had to be ended after the world had failed") {
+    why_killed_ = why;
     ::kill(pid_, SIGKILL);
   }
 
@@ -114,8 +114,7 @@ class Child {
     if (last_.stage == Report::Stage::returned) return std::nullopt;
     if (last_.stage == Report::Stage::failed || last_.stage == Report::Stage::handled)
       return Failure{rank_, last_.code, last_.text.data(), last_.is_root, last_.stage == Report::Stage::handled};
-    return Failure{rank_, ErrorCode::peer_lost, fmt::format("rank {} {}", rank_, describe_end(status)),
-                   !was_killed_here_};
+    return Failure{rank_, ErrorCode::peer_lost, fmt::format("rank {} {}", rank_, describe_end(status)), !why_killed_};
   }
 
  private:
@@ -135,7 +134,7 @@ class Child {
   }
 
   [[nodiscard]] std::string describe_end(int status) const {
-    if (was_killed_here_) return "had to be ended after the world had failed";
+    if (why_killed_) return why_killed_;
     if (WIFSIGNALED(status))
       return fmt::format("was killed by signal {} ({}){}", WTERMSIG(status), strsignal(WTERMSIG(status)),
                          WTERMSIG(status) == SIGKILL ? ", perhaps by the system, for want of memory" : "");
@@ -144,9 +143,9 @@ class Child {
 
   RankId rank_;
   pid_t pid_ = -1;
-  bool was_killed_here_ = false;
-  Descriptor process_;  // a pidfd; none once the child has been waited for
-  Descriptor pipe_;     // readable end
+  const char* why_killed_ = nullptr;  // by the launcher
+  Descriptor process_;                // a pidfd; none once the child has been waited for
+  Descriptor pipe_;                   // readable end
   Report last_;
 };
 
@@ -183,9 +182,10 @@ std::vector<Failure> launch(std::int32_t num_ranks, const RankBody& body, std::c
   const auto after_grace = [&] { return std::chrono::steady_clock::now() + grace; };
   std::vector<Failure> failures;
   while (any_running(children) && all_handled(failures)) {
-    if (await_end(children, failures.empty() ? Deadline::max() : after_grace(), failures)) continue;
+    const bool all_run = std::ranges::all_of(children, &Child::running);
+    if (await_end(children, all_run ? Deadline::max() : after_grace(), failures)) continue;
     for (Child& child : children)
-      if (child.running() && child.is_stopped()) child.kill();
+      if (child.running() && child.is_stopped()) child.kill("was stopped, and had to be ended");
   }
 
   // Ranks that are still joining would wait for the failed rank, and no fault can reach them.

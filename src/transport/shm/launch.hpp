@@ -28,7 +28,8 @@ using RankBody =
 
 /// Forks one process per rank and runs the body there; `job` names a new world. Returns when all have ended. If one
 /// fails, those that have joined get `grace` to end by themselves and are then killed, the others at once. If one
-/// handles a failure, the others have no limit, unless they are stopped. A rank whose process ends before its body has
+/// handles a failure, the others have no limit. A rank that stays stopped for `grace` after another one has ended is
+/// killed. A rank whose process ends before its body has
 /// returned has failed. If this process dies, they die with it. Returns nothing if every rank has ended well or handled
 /// the failure.
 std::vector<Failure> launch(std::int32_t num_ranks, const RankBody& body, std::chrono::milliseconds grace);

@@ -281,6 +281,7 @@ TEST_F(DeviceGraph, RefusesWhatTheHostWouldHaveToWaitFor) {
       refuses([&] { engine.leave_out({}); }, "the host can't wait");
       refuses([&] { (void)engine.dispatch(shuffle.current_plan(), x.tensor()); }, "needs whole tensors");
       ticket.emplace(shuffle.dispatch());
+      require(!ticket->done(), "nothing is done while it is captured");
       refuses([&] { (void)ticket->wait(); }, "the host can't wait");
       ticket.reset();
     });
@@ -351,6 +352,25 @@ TEST_F(DeviceGraph, OfACallersStreamHoldsWhatTicketsThatWereDroppedHaveDone) {
   });
 }
 
+TEST_F(DeviceGraph, OfACallersStreamRefusesWhatOneOfTheEnginesStreamRefuses) {
+  on_ranks(1, [](World& world) {
+    const auto callers = device::make_stream();
+    const StepShape shape{.map = ExpertMap::contiguous(2, 1)};
+    Engine engine(world, kDeviceThreads.options(shape.options()));
+    const ConstTensor nothing = borrow(static_cast<const void*>(nullptr), f32, 0, shape.hidden);
+    const Plan padded = engine.plan({}, shape.map, shape.plan());
+    (void)engine.dispatch(padded, nothing).wait();
+    (void)device::capture(callers.get(), [&] {
+      require_error([&] { (void)engine.plan({}, shape.map, {.stream = callers.get()}); }, ErrorCode::invalid_argument,
+                    "what is captured needs max_rows");
+      require_error([&] { (void)engine.combine(padded, engine.expert_out(padded), {.stream = callers.get()}); },
+                    ErrorCode::invalid_argument, "a dispatch in the same capture");
+    });
+    (void)engine.combine(padded, engine.expert_out(padded)).wait();
+    (void)engine.dispatch(engine.plan({}, shape.map), nothing).wait();
+  });
+}
+
 // One to the experts and two back: waiting for the others, and the sum.
 TEST_F(DeviceGraph, OfPaddedRowsHoldsFewKernels) {
   on_ranks(1, [](World& world) {
@@ -414,6 +434,37 @@ TEST_F(DeviceGraph, FollowsWhenRanksAreLeftOut) {
         world.barrier();
       }
     }
+  });
+}
+
+// Its kernels would write to the rank that was left out.
+TEST_F(DeviceGraph, OfRowsThatAreNotPaddedFailsWhenARankWasLeftOut) {
+  constexpr RankId kLost(2);
+  const StepShape shape = shape_of(Layout::expert_major);
+  const std::vector<std::int64_t> num_tokens(kRanks, 8);
+  on_ranks(kRanks, [&](World& world) {
+    StepGraph whole(world, StepRank(world, kDeviceThreads, shape), shape, num_tokens);
+    SmallShuffle shuffle(world, kDeviceThreads);
+    shuffle.plan({.max_rows = 64});
+    const Tensor rows = shuffle.engine().allocate(f32, 64, SmallShuffle::kHidden);
+    const Graph dispatch(shuffle.engine().stream(),
+                         [&] { (void)shuffle.engine().dispatch(shuffle.current_plan(), shuffle.x(), {.out = rows}); });
+    whole.load_and_replay(draw_step(1, shape, num_tokens));
+    dispatch.replay();
+    device::check(cudaStreamSynchronize(shuffle.engine().stream()), "wait for a graph");
+    world.barrier();
+    if (world.rank() != kLost) {
+      const auto fails = [&](Engine& engine, const auto& graph) {
+        engine.leave_out(std::span(&kLost, 1));
+        graph.replay();
+        device::check(cudaStreamSynchronize(engine.stream()), "wait for a graph");
+        require_error([&] { engine.check(); }, ErrorCode::unsupported, "rank 2 was left out");
+      };
+      fails(whole.engine(), whole);
+      fails(shuffle.engine(), dispatch);
+      require(all_are(bytes_of(shuffle.engine(), rows), std::byte{0xff}), "rows are poisoned");
+    }
+    world.barrier();
   });
 }
 

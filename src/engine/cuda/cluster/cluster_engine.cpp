@@ -249,7 +249,7 @@ std::shared_ptr<Engine::Impl> make_cluster_engine(World& world, const EngineOpti
   // The largest segment: every dtype's row is at most f32's; and the gradients of one token's weights.
   const auto most_elements = std::max<std::int64_t>(options.hidden, Routing::kMaxTopK);
   auto lane = std::make_shared<device::Lane>(
-      world.impl()->fabric->transport(), *world.impl()->group, std::move(heap),
+      world.impl()->comm->transport(), *world.impl()->group, std::move(heap),
       device::BufferLimits{
           std::max(options.device->batch_bytes, static_cast<std::size_t>(most_elements) * sizeof(float)),
           options.device->num_batches});

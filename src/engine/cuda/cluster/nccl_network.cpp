@@ -49,15 +49,15 @@ std::shared_ptr<NcclNetwork> NcclNetwork::join(World& world, Lane& lane) {
            mine.batch_bytes, theirs.batch_bytes);
     if (rank == 0) mine.id = theirs.id;
   }
-  const Fabric& fabric = *world.impl()->fabric;
-  const auto deadline = std::chrono::steady_clock::now() + fabric.environment().join;
+  const CommContext& comm = *world.impl()->comm;
+  const auto deadline = std::chrono::steady_clock::now() + comm.environment().join;
   return std::make_shared<NcclNetwork>(*library, nccl::Communicator::Place{world.rank(), world.size(), mine.id},
                                        std::move(memory), lane.buffer_bytes(), [&] {
-                                         if (const auto fault = fabric.transport().fault())
+                                         if (const auto fault = comm.transport().fault())
                                            throw Error(fault->code, fault->text);
                                          if (std::chrono::steady_clock::now() > deadline)
                                            fail(ErrorCode::deadline, "NCCL: ranks did not join within {} ms",
-                                                fabric.environment().join.count());
+                                                comm.environment().join.count());
                                        });
 }
 
