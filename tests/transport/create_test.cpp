@@ -10,7 +10,7 @@
 #include <latch>
 #include <thread>
 
-#include "core/host_name.hpp"
+#include "core/process_id.hpp"
 #include "shunt/bootstrap.hpp"
 #include "shunt/world.hpp"
 #include "support/child_process.hpp"

@@ -5,7 +5,7 @@
 
 #include "core/cuda/stream.hpp"
 #include "core/fail.hpp"
-#include "kernels/cuda/write_pointers.hpp"
+#include "kernels/cuda/copy_bytes.hpp"
 
 namespace shunt::device {
 namespace {
