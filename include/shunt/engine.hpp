@@ -50,7 +50,7 @@ struct DeviceOptions {
   /// Bytes of each rank's heap, which holds plans, outputs and Engine::allocate's tensors; the same on all ranks. The
   /// world's first engine on a device allocates it, and the world keeps it. A later engine can't ask for more.
   std::size_t heap_bytes = std::size_t{1} << 30;
-  /// Upper bound on the tokens that a rank brings to a plan.
+  /// Largest number of tokens of a rank in a plan.
   std::int64_t max_tokens = 4096;
   /// Upper bound on the physical experts of a map.
   std::int32_t max_experts = 1024;
@@ -142,8 +142,8 @@ struct CombineOptions {
 /// thrown before anything is sent, and the call may be repeated. An engine is light: one per layer is fine. Between
 /// nodes of devices one per shape is better, as each engine pins its batches.
 ///
-/// **Inputs** may lie anywhere and have any row stride. Those that are not in the engine's kind of memory, or can't be
-/// read in place, are copied first. Memory from Engine::allocate saves copies.
+/// **Inputs** may be in any memory and have any row stride. Those that are not in the engine's kind of memory, or can't
+/// be read in place, are copied first. Memory from Engine::allocate saves copies.
 ///
 /// **Devices of one node.** Operations are put on the engine's stream. The host waits only
 /// - in exact plans, and in plans whose map is new to the engine,
@@ -184,7 +184,7 @@ struct CombineOptions {
 ///   before a fault could be signalled.
 ///
 /// **Faults.** It is a fault on all ranks if a rank is late beyond the deadline, is lost, calls another operation, or
-/// brings an invalid routing. The operation and all later ones of the engine fail with an Error that names that rank.
+/// passes an invalid routing. The operation and all later ones of the engine fail with an Error that names that rank.
 /// On a device, outputs are then poisoned (all bytes 0xff, which is NaN; counts are 0). The device, its context and
 /// other engines stay intact, and memory that late ranks may still write is not reused.
 class Engine {

@@ -13,19 +13,19 @@ namespace shunt {
 struct Environment {
   /// SHUNT_LIVENESS_MS: a peer that does not answer a ping for this long counts as lost. Default 5000.
   std::chrono::milliseconds liveness{5000};
-  /// SHUNT_DEADLINE_MS: an operation that takes longer fails. Generous, because slow compute is not death. Default
+  /// SHUNT_DEADLINE_MS: an operation that takes longer fails. Generous, because a slow rank is not a lost one. Default
   /// 600000.
   std::chrono::milliseconds deadline{600'000};
   /// SHUNT_JOIN_MS: how long ranks wait for each other when a world is made. Default 60000.
   std::chrono::milliseconds join{60'000};
-  /// SHUNT_VIRTUAL_NODES: declares this many nodes on one machine. Default 1.
+  /// SHUNT_VIRTUAL_NODES: declares this many nodes on one machine; ignored when ranks are on several. Default 1.
   std::int32_t virtual_nodes = 1;
   /// SHUNT_TOPOLOGY: a file that assigns ranks to nodes (Topology::from_file). Default: none; each machine is a node,
   /// or a single machine is divided into SHUNT_VIRTUAL_NODES.
   std::string topology_file;
   /// SHUNT_SLICE_BYTES, SHUNT_RING_DEPTH: upper bounds on the bytes of a slice between nodes, and on the slices in
-  /// flight between two ranks. They affect speed and memory, not results. Defaults: 131072, and 0, which selects 16 for
-  /// one or two peers and fewer, at least 4, for more peers.
+  /// flight per operation between two ranks. They affect speed and memory, not results. Defaults: 131072, and 0, which
+  /// selects 16 for one or two peers and fewer, at least 4, for more peers.
   std::int32_t slice_bytes = 128 << 10;
   std::int32_t ring_depth = 0;
 

@@ -11,7 +11,7 @@ namespace shunt {
 
 enum class ErrorCode {
   invalid_argument,  ///< the caller's input is wrong; nothing was sent, the world is still usable
-  mismatch,          ///< ranks called different operations or brought different shapes; the world is poisoned
+  mismatch,          ///< ranks called different operations or passed different shapes; the world is poisoned
   peer_lost,         ///< a rank died, left or stopped answering; the world is poisoned
   peer_failed,       ///< a rank reported an exception of its own; the world is poisoned
   deadline,          ///< an operation took longer than its deadline; the world is poisoned
@@ -23,7 +23,7 @@ enum class ErrorCode {
 
 std::string_view to_string(ErrorCode code);
 
-/// Names rank, peer, operation and sizes in its message. docs/errors.md says what differs on devices.
+/// The message names rank, peer, operation and sizes. docs/errors.md describes what differs on devices.
 class Error : public std::runtime_error {
  public:
   Error(ErrorCode code, const std::string& message);

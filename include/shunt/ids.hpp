@@ -33,7 +33,6 @@ using HostId =
 using NicId = Id<struct NicTag>;            ///< a network interface of a machine
 using ExpertId = Id<struct ExpertTag>;      ///< a logical expert, as the router names it
 using PhysicalId = Id<struct PhysicalTag>;  ///< one copy of an expert on one rank
-using TokenId = Id<struct TokenTag>;        ///< a token's index on its source rank
 using Slot = Id<struct SlotTag>;            ///< a row's final position in a receiver's output
 
 }  // namespace shunt

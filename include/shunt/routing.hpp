@@ -34,7 +34,7 @@ class ExpertIds {
   [[nodiscard]] constexpr std::size_t size_bytes() const {
     return size_ * (is_wide_ ? sizeof(std::int64_t) : sizeof(std::int32_t));
   }
-  /// As many, of the same width, elsewhere.
+  /// The same view over other memory.
   [[nodiscard]] constexpr ExpertIds at(const void* data) const {
     ExpertIds copy = *this;
     copy.data_ = data;

@@ -48,7 +48,7 @@ class Ticket {
       drop();
       pending_ = std::move(other.pending_);
       result_ = std::move(other.result_);
-      exceptions_at_birth_ = other.exceptions_at_birth_;
+      exceptions_at_construction_ = other.exceptions_at_construction_;
     }
     return *this;
   }
@@ -87,7 +87,7 @@ class Ticket {
   void drop() noexcept {
     if (!pending_) return;
     try {
-      pending_->drop(std::uncaught_exceptions() > exceptions_at_birth_);
+      pending_->drop(std::uncaught_exceptions() > exceptions_at_construction_);
     } catch (...) {  // NOLINT: a destroyed ticket discards its operation's Error
     }
     pending_.reset();
@@ -95,7 +95,7 @@ class Ticket {
 
   std::shared_ptr<Pending> pending_;
   Result result_;
-  int exceptions_at_birth_ = std::uncaught_exceptions();
+  int exceptions_at_construction_ = std::uncaught_exceptions();
 };
 
 }  // namespace shunt

@@ -108,7 +108,7 @@ class World {
   explicit World(std::shared_ptr<Impl> impl);
 
   std::shared_ptr<Impl> impl_;
-  int exceptions_at_birth_ = 0;
+  int exceptions_at_construction_ = 0;
 };
 
 struct Rebuilt {

@@ -41,8 +41,8 @@ class Progress {
   void add_ticket(const Operation& operation);
   void remove_ticket() { --num_tickets_; }
 
-  /// Announces the operation to its peers and returns; gives it the next place in `next_sequence`. Throws the world's
-  /// fault if it is poisoned.
+  /// Gives the operation the next place in `next_sequence`, announces it to its near peers once it is ready, and
+  /// returns. Throws the world's fault if it is poisoned.
   void issue(const std::shared_ptr<Operation>& operation, std::uint32_t& next_sequence);
 
   /// Drives until the operation is done; throws its error.

@@ -58,17 +58,18 @@ World World::from_environment() {
   return create(*Bootstrap::from_environment(environment), {.environment = environment});
 }
 
-World::World(std::shared_ptr<Impl> impl) : impl_(std::move(impl)), exceptions_at_birth_(std::uncaught_exceptions()) {}
+World::World(std::shared_ptr<Impl> impl)
+    : impl_(std::move(impl)), exceptions_at_construction_(std::uncaught_exceptions()) {}
 World::World(World&&) noexcept = default;
 
 World& World::operator=(World&& other) noexcept {
   std::swap(impl_, other.impl_);
-  std::swap(exceptions_at_birth_, other.exceptions_at_birth_);
+  std::swap(exceptions_at_construction_, other.exceptions_at_construction_);
   return *this;
 }
 
 World::~World() {
-  if (impl_ && std::uncaught_exceptions() > exceptions_at_birth_) {
+  if (impl_ && std::uncaught_exceptions() > exceptions_at_construction_) {
     Transport& transport = impl_->comm->transport();
     transport.report(ErrorCode::peer_failed, transport.rank(),
                      fmt::format("rank {} left the world because of an exception", transport.rank()));
@@ -145,7 +146,7 @@ Rebuilt World::rebuild() {
   if (impl_->group->size() != transport.size())
     fail(ErrorCode::invalid_argument, "rank {}: this world was split off; rebuild the one that it came from", rank());
   if (!transport.fault() && (impl_->rebuilder || size() == 1))
-    fail(ErrorCode::invalid_argument, "rank {}: nobody is lost, so there is nothing to rebuild", rank());
+    fail(ErrorCode::invalid_argument, "rank {}: no rank is lost, so there is nothing to rebuild", rank());
   if (!impl_->rebuilder)
     fail(ErrorCode::unsupported, "rank {}: only worlds whose ranks are processes can be rebuilt", rank());
   auto [joined, survivors] = impl_->rebuilder->rebuild(transport, impl_->topology);

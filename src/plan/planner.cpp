@@ -184,7 +184,8 @@ struct Planner::State {
       const auto source_counts = words.first(num_experts_here());
       for (const std::uint32_t count : source_counts)
         if (count > static_cast<std::uint64_t>(options.max_tokens))
-          fail_because_of(source, "plan: rank {} told rank {} of {} tokens for one expert, at most {} are allowed",
+          fail_because_of(source,
+                          "plan: rank {} sent rank {} a count of {} tokens for one expert, at most {} are allowed",
                           source, self, count, options.max_tokens);
       flow.source_counts.assign(source_counts.begin(), source_counts.end());
       words = words.subspan(source_counts.size());

@@ -124,7 +124,7 @@ struct Contacts {
   [[nodiscard]] Bytes bytes() const { return net::pack(near, address, survivors.port, survivors.address, carrier); }
   Contacts(const Bytes& bytes, RankId rank) {
     if (!net::unpack(bytes, near, address, survivors.port, survivors.address, carrier))
-      fail(ErrorCode::mismatch, "rank {} says in {} bytes where it can be reached", rank, bytes.size());
+      fail(ErrorCode::mismatch, "rank {} published malformed endpoints ({} bytes)", rank, bytes.size());
   }
   Contacts() = default;
 };
@@ -157,7 +157,7 @@ void expect_one_build(const std::vector<Identity>& identities) {
 void expect_one_network(const std::vector<Identity>& identities) {
   for (std::size_t rank = 0; rank < identities.size(); ++rank)
     if (identities[rank].network != identities[0].network)
-      fail(ErrorCode::mismatch, "rank {} on {} would use {}, rank 0 on {} {}; SHUNT_NETWORK can say which", rank,
+      fail(ErrorCode::mismatch, "rank {} on {} would use {}, rank 0 on {} {}; set SHUNT_NETWORK", rank,
            identities[rank].host, name_of(identities[rank].network), identities[0].host,
            name_of(identities[0].network));
 }

@@ -2,8 +2,7 @@
 // blocks), *message* (small records with back-pressure) and *slice* (runs of bytes to far peers), plus waiting and
 // faults.
 //
-// One Transport object is one rank's end. The backends live in folders of their own with equal file names; `inproc` and
-// `shm` share the protocol in local/.
+// One Transport object is one rank's end. `inproc` and `shm` share the protocol in local/; hybrid/ adds far ranks.
 #pragma once
 
 #include <array>

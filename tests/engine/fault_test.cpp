@@ -177,7 +177,7 @@ TEST_F(DeviceFault, AFailedPlanHasNoRowsOnTheDevice) {
     if (world.rank().value == 1) return;
     shuffle.plan({.max_rows = 100});  // in the memory of the first
     EXPECT_THAT(counts_on_device(shuffle), ::testing::Each(0));
-    require_error([&] { (void)shuffle.dispatch(); }, ErrorCode::deadline, "rank 1 did not come");
+    require_error([&] { (void)shuffle.dispatch(); }, ErrorCode::deadline, "rank 1 did not reach the barrier");
   });
 }
 
@@ -189,7 +189,7 @@ TEST_F(DeviceFault, WhatFollowsAFailedPlanReadsNothingOfIt) {
       if (world.rank().value == 1) return;
       shuffle.plan({.max_rows = 100});
       (void)shuffle.dispatch();
-      require_error([&] { (void)shuffle.combine().wait(); }, ErrorCode::deadline, "rank 1 did not come");
+      require_error([&] { (void)shuffle.combine().wait(); }, ErrorCode::deadline, "rank 1 did not reach the barrier");
     });
 }
 
@@ -205,11 +205,11 @@ TEST_F(DeviceFault, OutputsOfWhatFailsAreNanAndCountsAreZero) {
     auto dispatched = engine.dispatch(shuffle.current_plan(), shuffle.x(), {.out = rows});
     auto combined = engine.combine(shuffle.current_plan(), rows, {.out = sums});
     (void)dispatched.wait_on(engine.stream());  // throws nothing
-    require_error([&] { (void)combined.wait(); }, ErrorCode::deadline, "rank 1 did not come");
+    require_error([&] { (void)combined.wait(); }, ErrorCode::deadline, "rank 1 did not reach the barrier");
     require(all_are(bytes_of(engine, rows), std::byte{0xff}), "rows are poisoned");
     require(all_are(bytes_of(engine, sums), std::byte{0xff}), "sums are poisoned");
     require(*engine.fault_word() != 0, "the fault is set");
-    require_error([&] { engine.check(); }, ErrorCode::deadline, "rank 1 did not come");
+    require_error([&] { engine.check(); }, ErrorCode::deadline, "rank 1 did not reach the barrier");
   });
 }
 
@@ -240,7 +240,7 @@ TEST_F(DeviceFault, PaddedRowsOfWhatFailsAreNanAndTheirCountsZero) {
     const Rows rows = engine.dispatch(shuffle.current_plan(), shuffle.x()).wait_on(engine.stream());
     require(all_are(bytes_of(engine, rows.data), std::byte{0xff}), "rows are poisoned");
     EXPECT_THAT(values_of(engine, rows.source_counts), ::testing::Each(0));
-    require_error([&] { engine.check(); }, ErrorCode::deadline, "rank 1 did not come");
+    require_error([&] { engine.check(); }, ErrorCode::deadline, "rank 1 did not reach the barrier");
   });
 }
 
@@ -252,13 +252,13 @@ TEST_F(DeviceFault, ARankThatComesLateWritesNoMemoryOfOthers) {
     world.barrier();
     std::optional<Bystander> bystander;
     if (world.rank().value == 0) {
-      require_error([&] { (void)shuffle->dispatch().wait(); }, ErrorCode::deadline, "rank 1 did not come");
+      require_error([&] { (void)shuffle->dispatch().wait(); }, ErrorCode::deadline, "rank 1 did not reach the barrier");
       shuffle.reset();
       bystander.emplace(lender.engine());
     }
     world.barrier();
     if (world.rank().value == 1)
-      require_error([&] { (void)shuffle->dispatch().wait(); }, ErrorCode::deadline, "rank 0 did not come");
+      require_error([&] { (void)shuffle->dispatch().wait(); }, ErrorCode::deadline, "rank 0 did not reach the barrier");
     world.barrier();
     if (bystander) bystander->check();
   });

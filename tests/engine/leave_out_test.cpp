@@ -51,8 +51,8 @@ TEST_F(LeaveOut, ALostRankIsNamedByAllOthersWhichGoOnWithoutIt) {
   take_steps(kShort, [](World& world, StepRank& rank) {
     if (world.rank() == kLost) return;
     EXPECT_EQ(rank.engine().missing(), std::nullopt);
-    require_error([&] { rank.take(step_of(3)); }, ErrorCode::deadline, "rank 2 did not come");
-    require_error([&] { rank.take(step_of(3)); }, ErrorCode::deadline, "rank 2 did not come");
+    require_error([&] { rank.take(step_of(3)); }, ErrorCode::deadline, "rank 2 did not reach the barrier");
+    require_error([&] { rank.take(step_of(3)); }, ErrorCode::deadline, "rank 2 did not reach the barrier");
     const std::optional<RankId> missing = rank.engine().missing();
     EXPECT_EQ(missing, kLost);
     rank.engine().leave_out(std::span(&*missing, 1));
@@ -65,7 +65,8 @@ TEST_F(LeaveOut, RanksThatWaitAtDifferentBarriersGoOnTogether) {
   take_steps(kShort, [](World& world, StepRank& rank) {
     rank.dispatch(step_of(3));
     if (world.rank() == kLost) return;
-    if (world.rank().value == 0) require_error([&] { rank.combine(step_of(3)); }, ErrorCode::deadline, "did not come");
+    if (world.rank().value == 0)
+      require_error([&] { rank.combine(step_of(3)); }, ErrorCode::deadline, "did not reach the barrier");
     rank.engine().leave_out(std::span(&kLost, 1));
     for (std::uint64_t seed = 4; seed < 7; ++seed) rank.take(rest_of(seed));
   });
@@ -75,8 +76,8 @@ TEST_F(LeaveOut, AMissingRankIsNamedAndMayComeLater) {
   take_steps(kShort, [](World& world, StepRank& rank) {
     const auto leave_out = [&] { rank.engine().leave_out(std::span(&kLost, 1)); };
     if (world.rank() != kLost && world.rank().value != 3) {
-      require_error(leave_out, ErrorCode::deadline, "leave_out: rank 3 did not come");
-      require_error([&] { rank.take(rest_of(3)); }, ErrorCode::deadline, "rank 3 did not come");
+      require_error(leave_out, ErrorCode::deadline, "leave_out: rank 3 did not reach the barrier");
+      require_error([&] { rank.take(rest_of(3)); }, ErrorCode::deadline, "rank 3 did not reach the barrier");
     }
     world.barrier();
     if (world.rank() == kLost) return;
@@ -92,7 +93,7 @@ TEST_F(LeaveOut, TheNextTryMayLeaveOutMore) {
     const bool stays = world.rank() != kLost && world.rank() != also_lost;
     if (stays)
       require_error([&] { rank.engine().leave_out(std::span(&kLost, 1)); }, ErrorCode::deadline,
-                    "leave_out: rank 3 did not come");
+                    "leave_out: rank 3 did not reach the barrier");
     world.barrier();
     if (!stays) return;
     if (world.rank().value == 1) std::this_thread::sleep_for(kShort / 2);
@@ -109,7 +110,7 @@ TEST_F(LeaveOut, ARankThatGaveUpTooEarlyCatchesUp) {
     const auto leave_out = [&] { rank.engine().leave_out(std::span(&kLost, 1)); };
     std::this_thread::sleep_for(kShort * std::vector{4, 0, 0, 8}[world.rank().index()] / 3);
     if (world.rank().value == 1)
-      require_error(leave_out, ErrorCode::deadline, "leave_out: rank 3 did not come");
+      require_error(leave_out, ErrorCode::deadline, "leave_out: rank 3 did not reach the barrier");
     else if (world.rank() != kLost)
       leave_out();
     bool is_together = false;
@@ -149,7 +150,7 @@ TEST_F(LeaveOut, ALostRankWritesNoMemoryOfOthersLater) {
     world.barrier();
     if (world.rank() == kLost) {
       world.barrier();
-      require_error([&] { rank->take(step_of(1)); }, ErrorCode::deadline, "did not come");
+      require_error([&] { rank->take(step_of(1)); }, ErrorCode::deadline, "did not reach the barrier");
       return world.barrier();
     }
     rank->engine().leave_out(std::span(&kLost, 1));

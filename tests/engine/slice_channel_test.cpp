@@ -37,7 +37,7 @@ class SliceChannelTest : public ::testing::Test {
     const auto buffer = std::make_shared<std::vector<std::byte>>(bytes);
     channel_.arrive({RankId(5), {0, 0, index, is_last}, *buffer, buffer});
   }
-  static void expect_blamed(const std::string& text, const std::function<void()>& act) {
+  static void expect_peer_error(const std::string& text, const std::function<void()>& act) {
     try {
       act();
       FAIL() << "no PeerError was thrown, expected: " << text;
@@ -53,16 +53,16 @@ class SliceChannelTest : public ::testing::Test {
   SliceChannel channel_;
 };
 
-TEST_F(SliceChannelTest, BlamesThePeerForSegmentsThatAreTooLong) {
+TEST_F(SliceChannelTest, ReportsThePeerForSegmentsThatAreTooLong) {
   arrive(10, 0, true);
   ASSERT_TRUE(channel_.front(8));
   channel_.pop();
-  expect_blamed("rank 1 sent more than was agreed", [&] { channel_.finish_receiving(); });
+  expect_peer_error("rank 1 sent more than was agreed", [&] { channel_.finish_receiving(); });
 }
 
-TEST_F(SliceChannelTest, BlamesThePeerForSegmentsThatAreTooShort) {
+TEST_F(SliceChannelTest, ReportsThePeerForSegmentsThatAreTooShort) {
   arrive(10, 0, true);
-  expect_blamed("rank 1 sent less than was agreed", [&] { (void)channel_.front(16); });
+  expect_peer_error("rank 1 sent less than was agreed", [&] { (void)channel_.front(16); });
 }
 
 TEST_F(SliceChannelTest, ExpectsSliceAfterSliceAndNoLongerThanTheyLast) {

@@ -155,7 +155,7 @@ TEST_P(SupportedTableAt, EveryFeatureThatAKindLacksIsRefused) {
     const Feature refused = named(support.feature, kind);
     const std::string text = refused == Feature::counts_on_host
                                  ? "read() copies them"
-                                 : fmt::format("{} can't be had on {}", support_of(refused).name, name_of(kind));
+                                 : fmt::format("{} is not supported on {}", support_of(refused).name, name_of(kind));
     const auto run = [&](World& world) {
       Asking asking(world, place());
       require_error([&] { asking.ask(support.feature); }, ErrorCode::unsupported, text);

@@ -149,7 +149,7 @@ class Faults(Shuffling):
         self.assertRegex(second_job(0), "rank 0: system: rank 0 can't listen at 10.77.0.1:29500: another program does, such as another job's rank 0")
         permit([5])
         while (line := job.stdout.readline()) != "shuffling\n":
-            self.assertRegex(line, "^shunt: rank 0 refuses .* says it is rank 1 but does not know the job's token")
+            self.assertRegex(line, "^shunt: rank 0 refuses .* identifies as rank 1 but does not know the job's token")
         self.expect_to_continue(job)
 
     def test_a_slow_rank_is_no_fault(self):

@@ -51,7 +51,7 @@ TEST_F(FarLists, WithMoreRowsThanAreAllowedAreRefused) {
       FAIL() << "accepted " << count;
     } catch (const PeerError& error) {
       EXPECT_EQ(error.code(), ErrorCode::mismatch);
-      EXPECT_THAT(error.what(), ::testing::HasSubstr("rank 1 told rank 0 of"));
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("rank 1 sent rank 0 a count of"));
     }
   }
 }

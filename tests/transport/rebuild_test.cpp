@@ -127,7 +127,7 @@ TEST_F(Rebuild, KeepsTheNodesOfTheSurvivors) {
 
 TEST_F(Rebuild, NeedsAFault) {
   ranks_.push_back(start_rank({.job = "whole"}, [](World& world) { (void)world.rebuild(); }));
-  expect_error(rank(0), ErrorCode::invalid_argument, "nobody is lost");
+  expect_error(rank(0), ErrorCode::invalid_argument, "no rank is lost");
 }
 
 TEST_F(Rebuild, NeedsProcessesAndAWholeWorld) {

@@ -217,12 +217,12 @@ struct Mistake {
 
 TEST_P(RendezvousOverSocket, NamesAParticipantThatDisagreesToAll) {
   const std::vector<Mistake> mistakes = {
-      {"rank 2 believes in 4 ranks, rank 0 in 3", [](auto& mine) { mine.size = 4; }},
+      {"rank 2 expects 4 ranks, rank 0 expects 3", [](auto& mine) { mine.size = 4; }},
       {"rank 2 joins world 1 of the job, rank 0 world 0", [](auto& mine) { mine.number = 1; }},
       {"rank 2 speaks version 3 of the protocol, rank 0 version 2", [](auto&) {}, bootstrap::kProtocolVersion + 1},
-      {"a participant says that it is rank -1 of 3", [](auto& mine) { mine.rank = RankId(-1); }},
-      {"a participant says that it is rank 0 of 3", [](auto& mine) { mine.rank = RankId(0); }},
-      {"a participant says that it is rank 3 of 3", [](auto& mine) { mine.rank = RankId(3); }},
+      {"a participant identifies as rank -1 of 3", [](auto& mine) { mine.rank = RankId(-1); }},
+      {"a participant identifies as rank 0 of 3", [](auto& mine) { mine.rank = RankId(0); }},
+      {"a participant identifies as rank 3 of 3", [](auto& mine) { mine.rank = RankId(3); }},
   };
   for (const Mistake& mistake : mistakes) {
     RendezvousRank coordinator = start(0, 3);
@@ -241,7 +241,7 @@ TEST_P(RendezvousOverSocket, NamesARankThatIsThereTwiceToAll) {
   RendezvousRank first = start(1, 3);
   RendezvousRank second = start(1, 3);
   for (RendezvousRank* rank : {&coordinator, &first, &second})
-    rank->expect_error(ErrorCode::mismatch, "a second process says that it is rank 1");
+    rank->expect_error(ErrorCode::mismatch, "a second process identifies as rank 1");
 }
 
 TEST_P(RendezvousOverSocket, NamesARankThatEndsInAnyRoundToAll) {

@@ -169,7 +169,7 @@ TEST_F(TcpListener, ClosesAConnectionWhoseSessionChanges) {
   const auto slices = connect_for_slices();
   const std::vector<std::byte> frame(40, std::byte{1});
   ASSERT_EQ(::send(slices.fd(), frame.data(), frame.size(), MSG_NOSIGNAL), 40);
-  EXPECT_EQ(await_fault().text, "rank 1 lost its connection to rank 0: bytes of somebody else came through it");
+  EXPECT_EQ(await_fault().text, "rank 1 lost its connection to rank 0: a packet of another session or rank arrived");
 }
 
 // The rank has answered on the connection that the link began, and died before it began its own.
@@ -178,7 +178,7 @@ TEST_F(TcpListener, NoticesARankThatEndsHalfConnected) {
   const Fault fault = await_fault();
   EXPECT_EQ(fault.code, ErrorCode::peer_lost);
   EXPECT_EQ(fault.culprit, RankId(0));
-  EXPECT_EQ(fault.text, "rank 1 lost its connection to rank 0: it hung up");
+  EXPECT_EQ(fault.text, "rank 1 lost its connection to rank 0: it closed the connection");
 }
 
 // The link may notice a rail's reset before it has read the fault that explains it.

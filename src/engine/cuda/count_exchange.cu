@@ -58,7 +58,7 @@ __device__ void publish_no_rows(const CountExchange& exchange) {
   const std::int32_t num_local = exchange.shape.num_local;
   for (std::int32_t local = threadIdx.x; local < num_local; local += kThreads) exchange.plan.expert_counts[local] = 0;
   for (std::int32_t local = threadIdx.x; local <= num_local; local += kThreads) exchange.plan.expert_offsets[local] = 0;
-  if (threadIdx.x == 0) *exchange.plan.sizes = *exchange.told = {};
+  if (threadIdx.x == 0) *exchange.plan.sizes = *exchange.host_sizes = {};
 }
 
 /// False if this rank has failed, now or before.
@@ -77,7 +77,7 @@ __device__ bool exchange_counts(const CountExchange& exchange) {
       reinterpret_cast<const std::uint32_t*>(control.blocks[control.self] + control.shape.words(barrier, 0));
   const PlanSizes sizes = derive_slots<kThreads>(exchange.shape, exchange.map, exchange.rules, control.self, counts,
                                                  control.shape.num_words, exchange.plan);
-  if (threadIdx.x == 0) *exchange.told = sizes;
+  if (threadIdx.x == 0) *exchange.host_sizes = sizes;
   if (!sizes.overflowed || exchange.drops) return true;
   if (threadIdx.x == 0)
     report(control, {FaultRecord::overflow, control.self, exchange.record.tag,

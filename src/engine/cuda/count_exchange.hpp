@@ -16,7 +16,7 @@ struct CountExchange {
   MapTables map;
   SlotRules rules;
   PlanArrays plan;
-  PlanSizes* told;              ///< pinned: sizes for the host
+  PlanSizes* host_sizes;        ///< pinned: sizes for the host
   const std::int32_t* experts;  ///< the routing, to name its first bad entry
   bool drops;                   ///< rows beyond the bound are dropped; else they are a fault
 };

@@ -28,8 +28,9 @@ void throw_if_faulty(const FaultRecord& record, const Watchdog::Watch& watch, Ra
   const std::string operation = title_of(to_string(tag.kind), engine_name);
   switch (cause) {
     case FaultRecord::deadline:
-      fail(ErrorCode::deadline, "rank {}: {}: rank {} did not come within {} ms; it has met this rank {} of {} times",
-           self, operation, record.peer, deadline.count(), record.seen, record.expected);
+      fail(ErrorCode::deadline,
+           "rank {}: {}: rank {} did not reach the barrier within {} ms; it was at barrier {} of {}", self, operation,
+           record.peer, deadline.count(), record.seen, record.expected);
     case FaultRecord::lost: watch.throw_loss(RankId(record.peer), operation);
     case FaultRecord::mismatch: {
       const Tag other = Tag::unpack(record.seen);

@@ -80,7 +80,7 @@ NodeEngine::NodeEngine(World& engine_world, const EngineOptions& engine_options,
   stream_in_use_.emplace(memory().device, cuda_stream);
   page_ = heap->take_page();
   watch_ = std::make_unique<device::Watchdog::Watch>(heap->watchdog, world, page_->watchdog_words);
-  meet_peers(engine_world);
+  exchange_control_blocks(engine_world);
   check_connections(engine_world);
 }
 
@@ -92,8 +92,8 @@ NodeEngine::~NodeEngine() {
   deferred_->complete(std::numeric_limits<std::uint64_t>::max());
 }
 
-void NodeEngine::meet_peers(World& engine_world) {
-  struct Introduction {
+void NodeEngine::exchange_control_blocks(World& engine_world) {
+  struct PeerInfo {
     std::uint64_t agreement;
     std::uint64_t control_offset;
     std::uint64_t elsewhere_offset;
@@ -122,21 +122,21 @@ void NodeEngine::meet_peers(World& engine_world) {
     device::check(cudaMemsetAsync(block, 0, bytes, cuda_stream), "clear signals");
   device::check(cudaStreamSynchronize(cuda_stream), "clear signals");
 
-  const Introduction mine{Hasher()
-                              .add(static_cast<std::uint64_t>(options.hidden))
-                              .add(static_cast<std::uint64_t>(options.dtype))
-                              .add(static_cast<std::uint64_t>(*options.expert_dtype))
-                              .add(static_cast<std::uint64_t>(*options.result_dtype))
-                              .add(static_cast<std::uint64_t>(*options.wire_dtype))
-                              .add(static_cast<std::uint64_t>(options.reduction))
-                              .add(static_cast<std::uint64_t>(options.device->max_tokens))
-                              .add(static_cast<std::uint64_t>(options.device->max_experts))
-                              .value(),
-                          heap->memory.offset_of(control_block_.get()), heap->memory.offset_of(elsewhere_block_.get())};
+  const PeerInfo mine{Hasher()
+                          .add(static_cast<std::uint64_t>(options.hidden))
+                          .add(static_cast<std::uint64_t>(options.dtype))
+                          .add(static_cast<std::uint64_t>(*options.expert_dtype))
+                          .add(static_cast<std::uint64_t>(*options.result_dtype))
+                          .add(static_cast<std::uint64_t>(*options.wire_dtype))
+                          .add(static_cast<std::uint64_t>(options.reduction))
+                          .add(static_cast<std::uint64_t>(options.device->max_tokens))
+                          .add(static_cast<std::uint64_t>(options.device->max_experts))
+                          .value(),
+                      heap->memory.offset_of(control_block_.get()), heap->memory.offset_of(elsewhere_block_.get())};
   const auto all = engine_world.all_gather(std::as_bytes(std::span(&mine, 1)));
   std::vector<std::byte*> pointers(3 * count);
   for (std::size_t peer = 0; peer < count; ++peer) {
-    const auto theirs = gathered<Introduction>(all[peer], peer);
+    const auto theirs = gathered<PeerInfo>(all[peer], peer);
     if (theirs.agreement != mine.agreement)
       fail(ErrorCode::mismatch, "{}: ranks {} and {} make engines with different options", title("engine"), rank(),
            peer);
@@ -145,7 +145,7 @@ void NodeEngine::meet_peers(World& engine_world) {
     pointers[2 * count + peer] = pointers[peer] + theirs.elsewhere_offset;
   }
   auto** const words = reinterpret_cast<std::byte**>(own_block_.get());
-  copy_when_idle(words, pointers.data(), pointers.size() * sizeof(void*), "tell the device of its peers");
+  copy_when_idle(words, pointers.data(), pointers.size() * sizeof(void*), "upload the addresses of peers");
   auto* const states = reinterpret_cast<device::KernelState*>(words + kTables * count);
   control_.heaps = elsewhere_.heaps = words;
   control_.blocks = words + count;
@@ -159,7 +159,7 @@ void NodeEngine::meet_peers(World& engine_world) {
 }
 
 void NodeEngine::check_connections(World& engine_world) const {
-  // All ranks of this process have counted their streams before they met.
+  // All ranks of this process have counted their streams before the all-gather.
   const std::int32_t streams = device::StreamInUse::num_streams(memory().device);
   const std::int32_t connections = world->comm->environment().device_connections;
   const bool is_fine = streams <= connections;
@@ -493,7 +493,7 @@ std::shared_ptr<const device::MapTables> NodeEngine::tables_of(const ExpertMap& 
   const device::MapWords words(map, world->topology, options.reduction == Reduction::flat);
   const std::size_t bytes = words.words().size() * sizeof(std::int32_t);
   const auto block = with_room([&] { return heap->allocate(bytes); });
-  copy_when_idle(block.get(), words.words().data(), bytes, "tell the device of a map");
+  copy_when_idle(block.get(), words.words().data(), bytes, "upload the tables of a map");
   // The stream is idle, so tables without a plan are unused.
   if (maps_.size() >= kMostMaps) std::erase_if(maps_, [](const auto& known) { return known.second.use_count() == 1; });
   const auto tables = std::make_shared<device::MapTables>(words.at(reinterpret_cast<std::int32_t*>(block.get())));

@@ -93,7 +93,7 @@ class NodeEngine final : public Engine::Impl, public std::enable_shared_from_thi
   };
 
   // Construction.
-  void meet_peers(World& engine_world);
+  void exchange_control_blocks(World& engine_world);
   void check_connections(World& engine_world) const;
   [[nodiscard]] std::vector<std::vector<std::byte>> gather(std::span<const std::byte> mine);
 

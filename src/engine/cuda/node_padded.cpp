@@ -19,7 +19,7 @@ using device::BarrierPart;
 using device::Phase;
 using device::region_of;
 
-// Plans come in the same order on all ranks, so all know the same buffers, whatever each of them holds.
+// Ranks make plans in the same order, so all cache the same buffers, whichever plans they still hold.
 std::shared_ptr<const PaddedBuffers> NodeEngine::padded_buffers_of(const ExpertMap& map,
                                                                    const PlanOptions& plan_options) {
   constexpr std::size_t kMostKnown = 16;
@@ -71,7 +71,8 @@ std::shared_ptr<PaddedBuffers> NodeEngine::make_padded_buffers(const ExpertMap& 
     quantised.scales = allocate(f32, max_tokens, checks().num_scales());
     const std::array pointers{quantised.x.data, quantised.scales.data};
     quantised.pointers = allocate_kept(sizeof(pointers));
-    copy_when_idle(quantised.pointers.get(), pointers.data(), sizeof(pointers), "tell where to quantise");
+    copy_when_idle(quantised.pointers.get(), pointers.data(), sizeof(pointers),
+                   "upload the addresses of quantised rows");
   }
   buffers->expert_out = allocate(*options.expert_dtype, num_rows, options.hidden);
   buffers->counts = allocate(f32, num_runs, 1);
@@ -87,13 +88,14 @@ std::shared_ptr<PaddedBuffers> NodeEngine::make_padded_buffers(const ExpertMap& 
     buffers->offsets.push_back(static_cast<std::int32_t>(local * num_ranks() * max_tokens));
   const std::size_t offsets_bytes = buffers->offsets.size() * sizeof(std::int32_t);
   buffers->offsets_on_device = allocate_kept(offsets_bytes);
-  copy_when_idle(buffers->offsets_on_device.get(), buffers->offsets.data(), offsets_bytes, "tell where experts begin");
+  copy_when_idle(buffers->offsets_on_device.get(), buffers->offsets.data(), offsets_bytes,
+                 "upload the offsets of experts");
 
-  struct Introduction {
+  struct PeerInfo {
     std::uint64_t agreement;
     std::array<std::uint64_t, PaddedBuffers::kNumPlaces> offsets;
   };
-  Introduction mine{.agreement = PaddedBuffers::hash_of(map.hash(), plan_options), .offsets = {}};
+  PeerInfo mine{.agreement = PaddedBuffers::hash_of(map.hash(), plan_options), .offsets = {}};
   const auto offset_of = [&](const std::byte* block) { return block ? heap->memory.offset_of(block) : 0; };
   mine.offsets[PaddedBuffers::kRows] = offset_of(buffers->rows.data);
   mine.offsets[PaddedBuffers::kRowScales] = offset_of(buffers->row_scales.data);
@@ -102,11 +104,11 @@ std::shared_ptr<PaddedBuffers> NodeEngine::make_padded_buffers(const ExpertMap& 
   mine.offsets[PaddedBuffers::kBegins] = offset_of(buffers->begins.get());
   const auto count = static_cast<std::size_t>(num_ranks());
   std::vector<std::byte*> pointers(PaddedBuffers::kNumPlaces * count);
-  // Nothing is allocated once ranks have met: one without room may try again while the others wait.
+  // Nothing is allocated after the all-gather: a rank without room may repeat the call while the others wait.
   buffers->peers = allocate_kept(pointers.size() * sizeof(std::byte*));
   const auto all = gather(std::as_bytes(std::span(&mine, 1)));
   for (std::size_t peer = 0; peer < count; ++peer) {
-    const auto theirs = gathered<Introduction>(all[peer], peer);
+    const auto theirs = gathered<PeerInfo>(all[peer], peer);
     if (theirs.agreement != mine.agreement)
       fail(ErrorCode::mismatch, "{}: ranks {} and {} plan padded rows with different maps or options", title("plan"),
            rank(), peer);
@@ -114,7 +116,7 @@ std::shared_ptr<PaddedBuffers> NodeEngine::make_padded_buffers(const ExpertMap& 
       pointers[place * count + peer] = heap->memory.base_of(peer) + theirs.offsets[place];
   }
   copy_when_idle(buffers->peers.get(), pointers.data(), pointers.size() * sizeof(std::byte*),
-                 "tell the device of its peers");
+                 "upload the addresses of peers");
   buffers->generation = ++num_padded_sets_;
   return buffers;
 }

@@ -93,7 +93,7 @@ class NodeEngine::PlanLaunches {
                                          .map = *plan_.map,
                                          .rules = rules,
                                          .plan = plan_.arrays,
-                                         .told = &engine_.page_->sizes,
+                                         .host_sizes = &engine_.page_->sizes,
                                          .experts = routing_.experts,
                                          .drops = plan_.options.overflow == Overflow::drop},
                    engine_.cuda_stream);

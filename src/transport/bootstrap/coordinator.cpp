@@ -273,7 +273,7 @@ class Coordinator final : public Side {
 
   void log_refusal(const Peer& peer) {
     if (++num_refusals_ > kMaxLines) return;
-    log("rank {} refuses {}, which says it is rank {} but does not know the job's token{}", options_.rank,
+    log("rank {} refuses {}, which identifies as rank {} but does not know the job's token{}", options_.rank,
         net::peer_name(peer.connection().socket()), peer.hello->rank,
         num_refusals_ == kMaxLines ? "; further ones are refused silently" : "");
   }
@@ -286,13 +286,13 @@ class Coordinator final : public Side {
            "rank {} speaks version {} of the protocol, rank {} version {}: they are different builds", hello.rank,
            hello.version, options_.rank, kProtocolVersion);
     if (hello.size != options_.size)
-      fail(ErrorCode::mismatch, "rank {} believes in {} ranks, rank {} in {}", hello.rank, hello.size, options_.rank,
+      fail(ErrorCode::mismatch, "rank {} expects {} ranks, rank {} expects {}", hello.rank, hello.size, options_.rank,
            options_.size);
     if (hello.number != options_.number)
       fail(ErrorCode::mismatch, "rank {} joins world {} of the job, rank {} world {}", hello.rank, hello.number,
            options_.rank, options_.number);
     if (hello.rank < 0 || hello.rank >= options_.size || hello.rank == options_.rank.value)
-      fail(ErrorCode::mismatch, "a participant says that it is rank {} of {}", hello.rank, options_.size);
+      fail(ErrorCode::mismatch, "a participant identifies as rank {} of {}", hello.rank, options_.size);
     if (!is_member(peer.rank())) return peer.connection().hang_up();  // a survivor that comes too late
     if (const std::string here = net::own_address(peer.connection().socket()); !here.empty() && !net::is_loopback(here))
       address_ = here;
@@ -306,7 +306,7 @@ class Coordinator final : public Side {
 
   void handle(Peer& peer, const Frame& frame) {
     if (frame.kind == FrameKind::pong && peer.pong_deadline)
-      fail(ErrorCode::mismatch, "a second process says that it is rank {}", peer.rank());
+      fail(ErrorCode::mismatch, "a second process identifies as rank {}", peer.rank());
     std::uint32_t round = 0;
     net::Bytes bytes;
     if (frame.kind == FrameKind::contribution && !peer.contribution && net::unpack(frame.body, round, bytes)) {
@@ -363,8 +363,8 @@ class Coordinator final : public Side {
       if (entries.empty()) return;
       if (!wait_ready(entries, deadline))
         fail(ErrorCode::deadline,
-             "rank {} waited {} ms in vain for these of {} ranks, which came but then fell silent: {}", options_.rank,
-             result_limit(limit_).count(), options_.size, list_some(unread));
+             "rank {} waited {} ms in vain for these of {} ranks, which connected but then stopped responding: {}",
+             options_.rank, result_limit(limit_).count(), options_.size, list_some(unread));
       for (std::size_t i = 0; i < entries.size(); ++i)
         if (entries[i].revents != 0) pending[i]->connection().flush();
     }

@@ -31,7 +31,7 @@ struct Published {
     std::istringstream words(text);
     if (!(words >> published.addresses >> published.port >> published.token) || published.port < 1 ||
         published.port > 65535)
-      fail(ErrorCode::mismatch, "rank 0 has published nothing that says where it listens");
+      fail(ErrorCode::mismatch, "rank 0 has published no valid endpoint");
     return published;
   }
 };
@@ -51,10 +51,11 @@ Published read_published(const Environment& environment) {
   const auto text =
       require_backend<PmixStore>("pmix").read_from_rank_0(kKey, std::chrono::steady_clock::now() + environment.join);
   if (!text)
-    fail(ErrorCode::deadline,
-         "rank {} waited {} ms in vain for rank 0 to say by PMIx where it listens; if MASTER_ADDR, MASTER_PORT and "
-         "SHUNT_JOB_TOKEN are set for rank 0, set them for all ranks (mpirun -x)",
-         environment.launch->rank, environment.join.count());
+    fail(
+        ErrorCode::deadline,
+        "rank {} waited {} ms in vain for rank 0 to publish its endpoint through PMIx; if MASTER_ADDR, MASTER_PORT and "
+        "SHUNT_JOB_TOKEN are set for rank 0, set them for all ranks (mpirun -x)",
+        environment.launch->rank, environment.join.count());
   return Published::read(*text);
 }
 

@@ -23,7 +23,7 @@ class SymmetricHeap {
  public:
   /// Collective; every rank brings the same size. Ranks may be threads or processes and use the same device or others.
   /// Memory is zero at first. The companion ends with this rank's memory. Throws Error(system) or Error(unsupported)
-  /// that says what CUDA refuses.
+  /// with what CUDA refuses.
   SymmetricHeap(std::size_t bytes, std::int32_t device, std::int32_t self, const AllGather& all_gather,
                 std::shared_ptr<const void> companion);
 

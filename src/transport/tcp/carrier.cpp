@@ -194,7 +194,7 @@ class Carrier final : public far::Carrier {
     const std::string why_not = net::why_not_connected(channel.pending.socket());
     if (!why_not.empty()) return lose(peer, "can't connect: " + why_not);
     if (!channel.pending.send_greeting({peer.contact.session_there, self_.value, channel.index}))
-      return lose(peer, "it hung up");
+      return lose(peer, "it closed the connection");
     channel.state = Channel::State::greeting;
     watch(channel.fd(), EPOLLIN, false);
   }
@@ -203,9 +203,9 @@ class Carrier final : public far::Carrier {
     Peer& peer = *channel.peer;
     const auto status = channel.pending.receive_greeting();
     if (status == IoStatus::blocked) return;
-    if (status != IoStatus::done) return lose(peer, "it hung up");
+    if (status != IoStatus::done) return lose(peer, "it closed the connection");
     if (channel.pending.greeting() != Greeting{peer.contact.session_here, peer.contact.rank.value, channel.index})
-      return lose(peer, "somebody else answers in its endpoint");
+      return lose(peer, "another process listens at its endpoint");
     open(channel);
   }
 
@@ -239,7 +239,7 @@ class Carrier final : public far::Carrier {
     Channel& channel = peer.channels[static_cast<std::size_t>(greeting.channel)];
     if (is_initiator(channel) || channel.state != Channel::State::awaited) return;
     if (!connection.send_greeting({peer.contact.session_there, self_.value, channel.index}))
-      return lose(peer, "it hung up");
+      return lose(peer, "it closed the connection");
     channel.pending = std::move(connection);
     channels_.emplace(channel.fd(), &channel);
     open(channel);
@@ -304,7 +304,7 @@ class Carrier final : public far::Carrier {
       push(channel);
       if (!channel.is_blocked && !channel.peer->is_lost) watch(channel.fd(), EPOLLIN, false);
     }
-    // Also for errors: reading tells which.
+    // Also for errors, which reading reports.
     if ((events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0) pull(channel);
   }
 
@@ -343,7 +343,7 @@ class Carrier final : public far::Carrier {
     channel.state = Channel::State::ended;
     channels_.erase(channel.fd());
     unwatch(channel.fd());
-    if (peer.has_hung_up()) lose(peer, "it hung up");
+    if (peer.has_hung_up()) lose(peer, "it closed the connection");
   }
 
   // Callers may be using its connections, so handle_losses() closes them later.
@@ -420,8 +420,8 @@ std::vector<net::Endpoint> endpoints_of(const far::Contact& contact) {
     if (endpoint.address.empty()) endpoint.address = contact.known_as;
   }
   if (!reader.ok() || endpoints.empty() || endpoints.size() > kMaxRails)
-    fail(ErrorCode::mismatch, "rank {} does not say where it can be reached, or at more than {} endpoints",
-         contact.rank, kMaxRails);
+    fail(ErrorCode::mismatch, "rank {} published no valid endpoint, or more than {} endpoints", contact.rank,
+         kMaxRails);
   return endpoints;
 }
 

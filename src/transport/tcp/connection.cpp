@@ -46,7 +46,7 @@ IoStatus Connection::pull(far::Receiver& receiver) {
     const IoStatus status = fill(std::as_writable_bytes(std::span(&header_, 1)), num_header_received_);
     if (status != IoStatus::done) return status;
     if (header_.packet.session != session_ || header_.packet.from != peer_.value)
-      return lose("bytes of somebody else came through it");
+      return lose("a packet of another session or rank arrived");
     num_body_received_ = 0;
     if (receiver.wants(header_.packet, header_.bytes))
       body_ = std::make_shared_for_overwrite<std::byte[]>(std::max<std::size_t>(header_.bytes, 1));
@@ -63,7 +63,8 @@ IoStatus Connection::pull(far::Receiver& receiver) {
 IoStatus Connection::fill(std::span<std::byte> bytes, std::size_t& num_received) {
   const IoStatus status = net::receive(socket_.get(), bytes, num_received);
   if (status == IoStatus::lost) return lose(std::strerror(errno));
-  if (status == IoStatus::ended && num_header_received_ > 0) return lose("it hung up in the middle of a message");
+  if (status == IoStatus::ended && num_header_received_ > 0)
+    return lose("it closed the connection in the middle of a message");
   return status;
 }
 

@@ -58,7 +58,7 @@ TEST(DeviceFaultRecord, ARankThatDoesTheSameOtherwiseIsNamed) {
 TEST(DeviceFaultRecord, ARankThatDoesNotComeIsNamed) {
   ASSERT_NO_THROW(require_thrown(
       {FaultRecord::deadline, 2, kPlan.packed(), 7, 6}, ErrorCode::deadline,
-      "rank 5: plan of 'layer 4': rank 2 did not come within 300 ms; it has met this rank 6 of 7 times"));
+      "rank 5: plan of 'layer 4': rank 2 did not reach the barrier within 300 ms; it was at barrier 6 of 7"));
 }
 
 }  // namespace

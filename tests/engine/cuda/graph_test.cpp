@@ -214,10 +214,12 @@ TEST_F(DeviceGraph, ARankThatReplaysLessOftenIsNamedAndOutputsArePoisoned) {
     engine.check();
     if (world.rank().value == 0) {
       graph.replay();
-      require_error([&] { (void)shuffle.current_plan().read(); }, ErrorCode::deadline, "rank 1 did not come");
+      require_error([&] { (void)shuffle.current_plan().read(); }, ErrorCode::deadline,
+                    "rank 1 did not reach the barrier");
       require(all_are(bytes_of(engine, rows), std::byte{0xff}), "rows are poisoned");
       require(*engine.fault_word() != 0, "kernels see the fault");
-      require_error([&] { engine.check(); }, ErrorCode::deadline, "dispatch of 'layer 4': rank 1 did not come");
+      require_error([&] { engine.check(); }, ErrorCode::deadline,
+                    "dispatch of 'layer 4': rank 1 did not reach the barrier");
     }
     world.barrier();
   });
@@ -247,7 +249,8 @@ TEST_F(DeviceGraph, OneThatIsLateWritesNoMemoryOfOthers) {
         graph.replay();
         std::optional<Bystander> bystander;
         if (!is_late) {
-          require_error([&] { (void)shuffle->current_plan().read(); }, ErrorCode::deadline, "rank 1 did not come");
+          require_error([&] { (void)shuffle->current_plan().read(); }, ErrorCode::deadline,
+                        "rank 1 did not reach the barrier");
           shuffle.reset();
           bystander.emplace(lender.engine());
         }

@@ -22,7 +22,7 @@ class NcclRoute final : public FarRoute {
 
   Work pump(Lane& lane) override {
     if (is_all_launched()) {
-      (void)network_->is_idle();  // throws if what was launched has failed: nothing else would tell
+      (void)network_->is_idle();  // throws if what was launched has failed: no other call reports it
       return Work::soon;
     }
     if (!turn_->has_come() || !are_all_here()) return Work::idle;
