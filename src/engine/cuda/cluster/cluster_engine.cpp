@@ -15,11 +15,11 @@
 namespace shunt {
 namespace {
 
-/// Where an Error is under way already.
+/// For use while an Error is being thrown.
 void finish_or_fail(device::Lane& lane) noexcept {
   try {
     lane.finish();
-  } catch (const Error&) {  // NOLINT: a device that has failed runs nothing any more
+  } catch (const Error&) {  // NOLINT: a failed device executes nothing
   }
 }
 
@@ -44,9 +44,9 @@ class PendingOnLane final : public Pending {
     try {
       call();
     } catch (const Error&) {
-      finish_or_fail(*lane_);  // what this rank has launched still reads the caller's inputs and writes its outputs
+      finish_or_fail(*lane_);  // launched kernels still access the caller's tensors
       for (const std::uint64_t offset : {announcement_.offset, announcement_.second_offset})
-        if (offset != 0) lane_->keep(offset);  // what others have launched may not have run yet
+        if (offset != 0) lane_->keep(offset);  // peers' kernels may still access it
       throw;
     }
   }
@@ -58,7 +58,7 @@ class PendingOnLane final : public Pending {
 
 class ClusterEngine final : public HostDrivenEngine {
  public:
-  /// `nccl`: null where far ranks are reached by the world's own network.
+  /// `nccl`: null if the world's own network is used.
   ClusterEngine(World& engine_world, const EngineOptions& engine_options, Memory memory,
                 std::shared_ptr<device::Lane> lane, std::shared_ptr<device::NcclNetwork> nccl)
       : HostDrivenEngine(engine_world, engine_options, EngineKind::cluster),
@@ -104,7 +104,7 @@ class ClusterEngine final : public HostDrivenEngine {
     std::vector<std::byte> ids;
     std::vector<float> weights;
     require_here(routing.memory, "plan");
-    lane_->wait_for(before(plan_options.stream));  // its work may use memory that the plan's lists will take
+    lane_->wait_for(before(plan_options.stream));  // work there may still use memory that the lists reuse
     if (!routing.memory.is_host()) {
       ids.resize(routing.experts.size_bytes());
       weights.resize(routing.weights.size());
@@ -137,7 +137,7 @@ class ClusterEngine final : public HostDrivenEngine {
                                            .row_scales = {}};
     if (has_scales()) {
       inputs.row_scales = delivery(out_scales);
-      inputs.scales.cols = out_scales.cols;  // also where there are no tokens
+      inputs.scales.cols = out_scales.cols;  // even without tokens
     }
     if (x.dtype != options.dtype) {
       inputs.to_quantise = inputs.x;
@@ -180,7 +180,7 @@ class ClusterEngine final : public HostDrivenEngine {
   }
 
  private:
-  /// The stream after whose work an operation starts: the caller's, or the engine's.
+  /// The stream whose work precedes an operation: the caller's, or else the engine's.
   [[nodiscard]] Stream before(Stream callers) const { return callers ? callers : options.device->stream; }
 
   void require_here(Memory where, std::string_view operation) const {
@@ -193,7 +193,7 @@ class ClusterEngine final : public HostDrivenEngine {
     return is_mixed ? device::SumOrder::mixed : device::SumOrder::tree;
   }
 
-  /// The tensor itself where kernels can read it, else a copy, for which the host waits.
+  /// The tensor itself if kernels can read it, else a copy, for which the host waits.
   [[nodiscard]] ConstTensor readable(const ConstTensor& tensor, Stream callers) const {
     if (tensor.bytes() == 0 || (tensor.memory == memory_ && tensor.is_contiguous())) return tensor;
     lane_->wait_for(before(callers));
@@ -202,7 +202,7 @@ class ClusterEngine final : public HostDrivenEngine {
     return copied;
   }
 
-  /// Where peers can address it: the tensor itself, or a block of the same size.
+  /// The tensor itself if peers can address it, else an uninitialised substitute.
   [[nodiscard]] Tensor for_peers(const ConstTensor& tensor) const {
     if (tensor.data && lane_->offset_of(tensor.data, tensor.bytes()))
       return {const_cast<std::byte*>(tensor.data), tensor.dtype, tensor.rows, tensor.cols, tensor.owner, memory_};
@@ -211,7 +211,7 @@ class ClusterEngine final : public HostDrivenEngine {
   [[nodiscard]] std::uint64_t offset_of(const Tensor& tensor) const {
     return tensor.data ? *lane_->offset_of(tensor.data, tensor.bytes()) : 0;
   }
-  /// How dispatch delivers to `out`.
+  /// Where peers write the rows of `out`.
   [[nodiscard]] device::ClusterDispatch::Output delivery(const Tensor& out) const {
     const Tensor received = for_peers(out);
     return {received, received.data == out.data ? Tensor{} : out};
@@ -230,14 +230,14 @@ class ClusterEngine final : public HostDrivenEngine {
     try {
       return std::make_shared<PendingOnLane>(issue<Op>(plan, announcement, std::move(inputs)), lane_, announcement);
     } catch (...) {
-      finish_or_fail(*lane_);  // it may have been prepared before it was refused
+      finish_or_fail(*lane_);  // the operation may have launched its preparation
       throw;
     }
   }
 
   Memory memory_;
   std::shared_ptr<device::Lane> lane_;
-  std::shared_ptr<device::NcclNetwork> nccl_;  // ends before the lane, which waits for what is on it
+  std::shared_ptr<device::NcclNetwork> nccl_;  // destroyed before the lane, which waits for its kernels
 };
 
 }  // namespace
@@ -245,8 +245,8 @@ class ClusterEngine final : public HostDrivenEngine {
 std::shared_ptr<Engine::Impl> make_cluster_engine(World& world, const EngineOptions& options,
                                                   std::shared_ptr<DeviceHeap> heap) {
   const Memory memory = Memory::on_device(heap->memory.device());
-  const device::OnDevice scope(memory.device);  // NCCL's communicators are of the current one
-  // The largest segment: every dtype's row is at most f32's; and the gradients of one token's weights.
+  const device::OnDevice scope(memory.device);  // NCCL's communicators belong to the current device
+  // The largest segment: a row of f32, or the weight gradients of one token.
   const auto most_elements = std::max<std::int64_t>(options.hidden, Routing::kMaxTopK);
   auto lane = std::make_shared<device::Lane>(
       world.impl()->comm->transport(), *world.impl()->group, std::move(heap),

@@ -1,4 +1,4 @@
-// Expert outputs back to their tokens.
+// Combine, and the gradient of dispatch, for devices of several nodes: expert outputs back to their tokens.
 #pragma once
 
 #include "engine/cuda/cluster/shuffle.hpp"
@@ -100,7 +100,7 @@ class ClusterCombine final : public ClusterShuffle {
             .stop = nullptr};
   }
 
-  /// What the near ranks hold for a far source's tokens: the sum of each token's rows or, for `flat`, the rows.
+  /// For a far source's tokens: the sum of each token's rows on this node or, for `flat`, the rows themselves.
   [[nodiscard]] Run sums_for(const InFlowLists& flow) {
     const bool is_flat = in_.order == SumOrder::flat;
     ReduceRows sums = reduce(is_flat ? flow.flat_terms : flow.terms, is_flat ? 1 : flow.most_targets);
@@ -117,7 +117,7 @@ class ClusterCombine final : public ClusterShuffle {
 
   Inputs in_;
   std::vector<std::byte*> parts_of_flow_;
-  std::shared_ptr<std::byte> far_parts_;  // what far nodes send, flow by flow
+  std::shared_ptr<std::byte> far_parts_;  // received from far nodes, flow by flow
   std::shared_ptr<std::byte> widened_;    // `mixed`: [far and near parts, hidden] f32
 };
 

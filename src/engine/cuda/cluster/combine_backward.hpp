@@ -48,7 +48,7 @@ class ClusterCombineBackward final : public ClusterShuffle {
   }
 
   void launch_near() override {
-    // Where a far rank answers, its zeros are overwritten: answers come later on the lane.
+    // Writes zeros for the targets of far ranks; their gradients are unpacked later on the lane.
     if (has_weights())
       dot(in_.grad_out.data, list(lists().near_terms), plan().topk, plan().num_tokens,
           reinterpret_cast<float*>(in_.weights.data));
@@ -57,7 +57,7 @@ class ClusterCombineBackward final : public ClusterShuffle {
   }
 
  private:
-  // A far rank's runs, each way.
+  // Indices of the runs exchanged with a far rank, in each direction.
   static constexpr std::size_t kRows = 0, kAnswers = 1;
 
   static std::int64_t num_answers(const InFlowLists& flow) { return flow.num_tokens * flow.most_targets; }
@@ -92,7 +92,7 @@ class ClusterCombineBackward final : public ClusterShuffle {
     traffic.out[kRows] = gather(flow, in_.grad_out);
     if (!has_weights()) return;
     const std::size_t answer_bytes = static_cast<std::size_t>(flow.most_targets) * sizeof(float);
-    // From where the forwarder counts them to where this rank does: rows of one float.
+    // Scatters from the forwarder's order to this rank's order, as rows of one float.
     traffic.in[kAnswers] = {flow.tokens.size, answer_bytes,
                             [=, this, &flow](std::int64_t first, std::int64_t count, std::byte* memory) {
                               scatter(flow.choices, first, count, memory, answer_bytes, sizeof(float), table(2));

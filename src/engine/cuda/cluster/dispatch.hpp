@@ -1,4 +1,4 @@
-// Tokens to experts.
+// Dispatch for devices of several nodes: token rows to the slots of their experts.
 #pragma once
 
 #include <array>
@@ -9,17 +9,17 @@ namespace shunt::device {
 
 class ClusterDispatch final : public ClusterShuffle {
  public:
-  /// Rows, or their scales, on this rank.
+  /// This rank's output: its rows, or their scales.
   struct Output {
     Tensor received;   ///< peers write into it
-    Tensor copy_into;  ///< where the caller wants them, if not there; else empty
+    Tensor copy_into;  ///< the caller's tensor if peers can't write into it; else empty
   };
 
   struct Inputs {
     Place place;
     ConstTensor x;            ///< as it travels
-    ConstTensor scales;       ///< of fp8 x, else empty
-    ConstTensor to_quantise;  ///< what x and scales are to be made from; empty: they are complete
+    ConstTensor scales;       ///< for fp8 x; else empty
+    ConstTensor to_quantise;  ///< source of x and scales; empty if these are complete
     Output rows;
     Output row_scales;
   };
@@ -41,7 +41,7 @@ class ClusterDispatch final : public ClusterShuffle {
   }
 
  protected:
-  // Once for all of a token's rows, so that no more than fp8 travels.
+  // Quantises each token once, before its rows are copied, so that only fp8 is sent.
   bool prepare() override {
     if (in_.to_quantise.rows == 0) return false;
     const std::array made{const_cast<std::byte*>(in_.x.data), const_cast<std::byte*>(in_.scales.data)};
@@ -70,7 +70,7 @@ class ClusterDispatch final : public ClusterShuffle {
  private:
   [[nodiscard]] bool has_scales() const { return in_.x.dtype == fp8_e4m3; }
 
-  // One row for each token and far node; the forwarder there writes it into all its slots.
+  // One row per token and far node; the forwarder there writes it into all its slots.
   void add_run(std::size_t index, const ConstTensor& x) {
     for (const OutFlowLists& flow : lists().out_flows) traffic_with(flow.peer).out[index] = gather(flow, x);
     for (const InFlowLists& flow : lists().in_flows)

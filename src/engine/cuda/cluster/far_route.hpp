@@ -1,4 +1,4 @@
-// What an operation exchanges with far ranks, and the two ways it travels.
+// An operation's traffic with far ranks, and its two routes: slices through host memory, or NCCL.
 #pragma once
 
 #include <array>
@@ -20,14 +20,14 @@ namespace shunt::device {
 struct Run {
   std::int64_t num_segments = 0;
   std::size_t segment_bytes = 0;
-  /// Launches what packs segments [first, first + count) into `memory`, or unpacks them from there.
+  /// Launches the kernel that packs segments [first, first + count) into `memory`, or unpacks them from it.
   std::function<void(std::int64_t first, std::int64_t count, std::byte* memory)> launch = {};
-  /// Packing reads what earlier runs have unpacked, so it starts when those are launched. Else packing needs nothing of
-  /// what comes.
+  /// Packing reads what earlier runs unpack, so it is launched after them. Otherwise packing is independent of what is
+  /// received.
   bool answers = false;
 };
 
-/// What is exchanged with one far rank. Both ends know from the plan how much it is.
+/// The traffic with one far rank. Both ends know its size from the plan.
 struct PeerTraffic {
   RankId peer;
   SliceChannel* channel;
@@ -35,23 +35,23 @@ struct PeerTraffic {
   std::array<Run, 2> in{};
 };
 
-/// One operation's traffic under way.
+/// Carries one operation's traffic.
 class FarRoute {
  public:
   virtual ~FarRoute() = default;
 
-  /// Launches and sends what can be; returns what became of it, but never Work::finished.
+  /// Launches and sends as much as possible. Never returns Work::finished.
   virtual Work pump(Lane& lane) = 0;
-  /// All that comes has been unpacked, or will be by what is launched.
+  /// True once the kernels that unpack everything received are launched.
   virtual bool is_all_launched() = 0;
-  /// Called once all that was launched is done, until it returns true: no peer is needed any more.
+  /// Called once everything launched is complete, until it returns true: then no peer is needed any more.
   virtual bool finish() = 0;
 };
 
-/// Through host memory and the world's own network.
+/// Through pinned host memory, by the network that joined the world.
 std::unique_ptr<FarRoute> make_slice_route(std::vector<PeerTraffic> traffic);
 
-/// Through NCCL, from device memory to device memory.
+/// By NCCL, from device memory to device memory.
 std::unique_ptr<FarRoute> make_nccl_route(std::unique_ptr<NcclNetwork::Turn> turn, std::vector<PeerTraffic> traffic);
 
 }  // namespace shunt::device

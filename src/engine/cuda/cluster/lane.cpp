@@ -59,7 +59,7 @@ Lane::~Lane() {
 std::optional<std::uint64_t> Lane::offset_of(const std::byte* data, std::size_t bytes) const {
   if (!heap_->memory.contains(data, bytes)) return std::nullopt;
   const std::uint64_t offset = heap_->memory.offset_of(data);
-  // Kernels rely on what the heap aligns its blocks to.
+  // Kernels rely on the alignment of the heap's blocks.
   return offset % SymmetricHeap::kAlignment == 0 ? std::optional(offset) : std::nullopt;
 }
 
@@ -91,7 +91,7 @@ void Lane::write(std::byte** to, std::span<std::byte* const> pointers) {
   launch_write_pointers(to, pointers, work_.get());
 }
 
-// Work is done in order, so one place is enough: what read it before is done when the next copy starts.
+// Kernels run in order, so one landing buffer is enough: its last reader has ended when the next copy starts.
 std::byte* Lane::land(const std::byte* buffer, std::size_t bytes) {
   launch(CopyBytes{buffer, landing_.get(), bytes});
   return landing_.get();
@@ -102,7 +102,7 @@ Lane::Mark Lane::passed(const Events::Event& event) const {
     const LaneScope scope(device);
     const cudaError_t status = cudaEventQuery(event.get());
     if (status == cudaErrorNotReady) {
-      (void)cudaGetLastError();  // else the thread's next launch would report it
+      (void)cudaGetLastError();  // otherwise the thread's next launch would report it
       return false;
     }
     check(status, "look for a mark");
@@ -117,7 +117,7 @@ void Lane::wake_after(cudaStream_t stream) {
     (*owned)->wake();
   };
   check(cudaLaunchHostFunc(stream, wake, passed_on.get()), "report a mark");
-  (void)passed_on.release();  // the callback's
+  (void)passed_on.release();  // owned by the callback
 }
 
 Lane::Mark Lane::mark() {
@@ -136,7 +136,7 @@ Lane::Mark Lane::mark(Stream stream) {
   if (status != cudaStreamCaptureStatusNone)
     fail(ErrorCode::invalid_argument, "engine: the host takes part, so nothing can be captured");
   Mark mark = passed(events_->record(stream));
-  // There it is held up by nothing but the mark; the caller's next kernel waits for it, but streams are few.
+  // On the caller's stream itself, as streams are scarce: the caller's next kernel waits for the callback.
   if (!mark()) wake_after(stream);
   return mark;
 }

@@ -1,4 +1,4 @@
-// A device as operations between nodes use it: memory, a CUDA stream for their kernels, and host memory in between.
+// What operations between nodes use of a device: memory, CUDA streams, and pinned host buffers.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -30,14 +30,14 @@
 
 namespace shunt::device {
 
-/// What a lane's CUDA calls need on the thread that makes them, which is the engine's or any of the callers'. Makes the
-/// device current; drops an error that the thread's own calls have left behind, for which a launch would be blamed; and
-/// permits calls that would break a capture under way on another thread.
+/// Prepares a thread, the engine's or a caller's, for a lane's CUDA calls: makes the device current, clears an error
+/// that earlier calls of the thread have left, which the next launch would report, and permits calls that would
+/// otherwise invalidate a capture on another thread.
 class LaneScope {
  public:
   explicit LaneScope(int device) : on_device_(device) {
     (void)cudaGetLastError();
-    check(cudaThreadExchangeStreamCaptureMode(&mode_), "stand aside from captures");
+    check(cudaThreadExchangeStreamCaptureMode(&mode_), "permit calls during captures");
   }
   ~LaneScope() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
   LaneScope(const LaneScope&) = delete;
@@ -45,11 +45,11 @@ class LaneScope {
 
  private:
   OnDevice on_device_;
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;  // then what the thread had before
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;  // after the constructor: the thread's previous mode
 };
 
-/// Which way a buffer's rows go. Each way has buffers of its own: those that wait for a peer's room never keep this
-/// rank from making room.
+/// The direction of a buffer's rows. Each direction has its own buffers, so that rows that wait for a peer's credits
+/// never prevent this rank from receiving.
 enum class Way : std::uint8_t { out, in };
 
 struct BufferLimits {
@@ -57,67 +57,67 @@ struct BufferLimits {
   std::int32_t num_each_way;
 };
 
-/// One engine's memory on a device and its work there, which is done in the order in which it is launched. Any thread,
-/// several at a time: a caller that issues an operation may launch what prepares it while another thread drives others.
+/// One engine's memory on a device, and its kernels, which run in launch order. Thread-safe: a caller may launch the
+/// preparation of its operation while another thread drives others.
 class Lane {
  public:
-  /// True once what was marked is done. What is launched after that finds its results.
+  /// True once the marked work is complete; later launches see its results.
   using Mark = std::function<bool()>;
 
-  /// The heap holds the ranks of this rank's node, in any order. The transport outlives this object.
+  /// The heap is shared by the ranks of this node, in any order. The transport must outlive this object.
   Lane(Transport& transport, const Group& group, std::shared_ptr<DeviceHeap> heap, const BufferLimits& limits);
   ~Lane();
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
 
-  /// Device memory that near ranks address.
+  /// Device memory that near ranks can address.
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) { return heap_->allocate(bytes); }
   [[nodiscard]] Tensor allocate(DType dtype, std::int64_t rows, std::int64_t cols) {
     return heap_->allocate(dtype, rows, cols);
   }
-  /// Where near ranks find [data, data + bytes); nothing if that is not memory of allocate().
+  /// The heap offset by which near ranks address [data, data + bytes); none if it is not from allocate().
   [[nodiscard]] std::optional<std::uint64_t> offset_of(const std::byte* data, std::size_t bytes) const;
-  /// The block there is never handed out again: near ranks may still use it.
+  /// Withholds the block at this offset from reuse, because near ranks may still access it.
   void keep(std::uint64_t offset) noexcept { heap_->memory.keep(offset); }
   /// A near rank's memory. The offset comes from that rank and is checked: throws PeerError.
   [[nodiscard]] std::byte* peer_pointer(RankId rank, std::uint64_t offset, std::size_t bytes) const;
 
-  /// Host memory of buffer_bytes() that kernels address; nullptr while all are in use. Given back with its last owner,
-  /// maybe later than this object; the engine is woken then.
+  /// A pinned host buffer of buffer_bytes(); nullptr while all are in use. It is returned when its last owner releases
+  /// it, possibly after this object's end, and the engine is woken then.
   [[nodiscard]] std::shared_ptr<std::byte> take_buffer(Way way);
   [[nodiscard]] std::size_t buffer_bytes() const { return buffer_bytes_; }
 
-  /// Launches what a kernel of kernels/cuda does; its `stop` need not be set.
+  /// Launches a kernel of kernels/cuda. `work.stop` need not be set.
   template <class Work>
   void launch(Work work) {
     if constexpr (requires { work.stop; }) work.stop = reinterpret_cast<const std::uint32_t*>(zero_.get());
     const LaneScope scope(device());
     device::launch(work, work_.get());
   }
-  /// Writes pointers into device memory; they are read during the call.
+  /// Writes pointers into device memory; the span is read during the call.
   void write(std::byte** to, std::span<std::byte* const> pointers);
-  /// Copies a buffer to the device; what is launched next may read it there, and nothing later.
+  /// Copies a buffer to the device, for the next launch only.
   [[nodiscard]] std::byte* land(const std::byte* buffer, std::size_t bytes);
 
-  /// What launches go to, for others that put work there.
+  /// The stream of all launches, for NCCL's too.
   [[nodiscard]] Stream stream() const { return work_.get(); }
 
-  /// Marks what has been launched so far. The engine is woken when it is done.
+  /// Marks everything launched so far. The engine is woken when it is complete.
   [[nodiscard]] Mark mark();
-  /// The same of what has been put on a stream of the caller's; null: nothing.
+  /// Marks the work so far on a caller's stream; null: none.
   [[nodiscard]] Mark mark(Stream stream);
 
-  // Here the host waits.
+  // The host waits in these functions.
 
-  /// Waits for all that was launched.
+  /// Waits for everything launched.
   void finish() { wait_for(stream()); }
   void wait_for(Stream stream);
-  // These wait for the copy alone; one thread at a time.
+  // These wait for the copy only; one thread at a time.
   void upload(std::byte* to, std::span<const std::byte> from);
   void download(std::span<std::byte> to, const std::byte* from);
 
  private:
-  /// Wakes the engine while there is one: buffers and callbacks on callers' streams may outlive it.
+  /// Wakes the engine while it exists: buffers and callbacks on callers' streams may outlive it.
   class Waker {
    public:
     explicit Waker(Transport& transport) : transport_(&transport) {}
@@ -135,7 +135,7 @@ class Lane {
     Transport* transport_;
   };
 
-  /// The buffers of one way that are free.
+  /// The free buffers of one direction.
   struct FreeBuffers {
     std::mutex mutex{};
     std::vector<std::byte*> buffers{};
@@ -146,20 +146,20 @@ class Lane {
   [[nodiscard]] Mark passed(const Events::Event& event) const;
   void wake_after(cudaStream_t stream);
 
-  std::vector<RankId> members_;  // of the world, as ranks of the transport
+  std::vector<RankId> members_;  // by rank of the world: its rank in the transport
   std::shared_ptr<Waker> waker_;
   std::shared_ptr<DeviceHeap> heap_;
   std::size_t buffer_bytes_;
   std::vector<std::ptrdiff_t> heap_rank_;  // by rank of the world; −1 for far ones
   std::shared_ptr<std::byte> pinned_;
-  std::byte* staging_;  // of upload and download
+  std::byte* staging_;  // for upload and download
   std::array<std::shared_ptr<FreeBuffers>, 2> free_;
   std::shared_ptr<std::byte> landing_;
-  std::shared_ptr<std::byte> zero_;  // a word that is 0
+  std::shared_ptr<std::byte> zero_;  // a zero word, the `stop` of kernels
   std::shared_ptr<Events> events_ = std::make_shared<Events>();
   std::shared_ptr<CUstream_st> work_;
-  std::shared_ptr<CUstream_st> copies_;  // of upload and download, which must not wait for what NCCL waits for
-  // Wakes the engine when marks have passed. It holds up nothing: a callback on the stream itself would.
+  std::shared_ptr<CUstream_st> copies_;  // for upload and download, which must not queue behind NCCL's waits
+  // Runs the callbacks that wake the engine; on the work stream they would delay kernels.
   std::shared_ptr<CUstream_st> wakes_;
 };
 

@@ -22,7 +22,7 @@ Term term_of(const Target& target, std::int32_t choice, shunt::Closes closes) {
 
 static_assert(static_cast<int>(shunt::Closes::remote_node) == static_cast<int>(Closes::remote_node));
 
-/// [rows, width], where rows may have fewer terms.
+/// [rows, width]; shorter rows are filled up with kNoTerm.
 class TermTable {
  public:
   explicit TermTable(std::int32_t width) : width_(static_cast<std::size_t>(width)) {}
@@ -46,7 +46,7 @@ class TermTable {
   std::vector<Term> terms_;
 };
 
-/// The parts that come back from far nodes. Each flow's are in the order of tokens, in which next() is called, too.
+/// Enumerates the parts received from far nodes. Tokens must be visited in ascending order, as each flow holds them.
 class FarParts {
  public:
   FarParts(const PlanData& plan, std::span<const OutFlowLists> flows) : plan_(plan), cursors_(flows.size()) {
@@ -60,10 +60,10 @@ class FarParts {
   struct Part {
     std::int32_t flow;
     std::int64_t in_flow;
-    std::int64_t in_all;  ///< parts of all flows, one after the other
+    std::int64_t in_all;  ///< index over the parts of all flows
   };
 
-  /// The next part of the token from a node.
+  /// The token's next part from a node.
   Part next(std::int64_t token, NodeId node) {
     for (std::size_t flow = 0; flow < cursors_.size(); ++flow) {
       Cursor& cursor = cursors_[flow];
@@ -91,7 +91,7 @@ class FarParts {
 
 bool ends_node(shunt::Closes closes) { return closes == shunt::Closes::node || closes == shunt::Closes::remote_node; }
 
-/// What a token's sum consists of, in its order: near rows, and for each far node its part or, if `is_flat`, its rows.
+/// Visits the terms of a token's sum in order: near rows, and each far node's part or, if `is_flat`, its rows.
 template <class Near, class Far>
 void for_each_term(const PlanData& plan, bool is_flat, std::int64_t token, const Near& near, const Far& far) {
   const auto targets = plan.targets_of(token);
@@ -143,7 +143,7 @@ void PlanLists::add_near(const PlanData& plan) {
       terms.add(term_of(target, target.choice, shunt::Closes::nothing));
     }
   }
-  // In the order of a device's own plan: see kTileTokens.
+  // The order of plans made on devices; see kTileTokens.
   std::ranges::sort(segments, {}, [](const Segment& segment) {
     return std::tuple(segment.token / kTileTokens, segment.rank, segment.slot);
   });

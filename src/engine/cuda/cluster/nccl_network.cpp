@@ -12,12 +12,12 @@
 namespace shunt::device {
 namespace {
 
-/// What ranks exchange before they join.
+/// Exchanged by ranks before they join.
 struct Offer {
   nccl::UniqueId id{};
   std::uint64_t batch_bytes = 0;
   ErrorCode code{};
-  std::array<char, 256> trouble{};  // why this rank can't join; empty: it can
+  std::array<char, 256> refusal{};  // why this rank can't join; empty if it can
 };
 
 }  // namespace
@@ -34,7 +34,7 @@ std::shared_ptr<NcclNetwork> NcclNetwork::join(World& world, Lane& lane) {
   } catch (const Error& error) {
     mine.code = error.code();
     const std::string_view text = error.what();
-    std::copy_n(text.begin(), std::min(text.size(), mine.trouble.size() - 1), mine.trouble.begin());
+    std::copy_n(text.begin(), std::min(text.size(), mine.refusal.size() - 1), mine.refusal.begin());
   }
   const auto offers = world.all_gather(std::as_bytes(std::span(&mine, 1)));
   for (std::size_t rank = 0; rank < offers.size(); ++rank) {
@@ -42,8 +42,8 @@ std::shared_ptr<NcclNetwork> NcclNetwork::join(World& world, Lane& lane) {
     if (offers[rank].size() != sizeof(theirs))
       fail(ErrorCode::mismatch, "rank {} does not join by NCCL, or by another build", rank);
     std::memcpy(&theirs, offers[rank].data(), sizeof(theirs));
-    theirs.trouble.back() = '\0';
-    if (theirs.trouble[0] != '\0') fail(theirs.code, "rank {} can't join by NCCL: {}", rank, theirs.trouble.data());
+    theirs.refusal.back() = '\0';
+    if (theirs.refusal[0] != '\0') fail(theirs.code, "rank {} can't join by NCCL: {}", rank, theirs.refusal.data());
     if (theirs.batch_bytes != mine.batch_bytes)
       fail(ErrorCode::mismatch, "ranks {} and {} send batches of {} and {} bytes through NCCL", world.rank(), rank,
            mine.batch_bytes, theirs.batch_bytes);

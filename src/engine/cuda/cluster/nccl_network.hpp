@@ -1,4 +1,4 @@
-// An engine's communicator, which its operations use one after the other.
+// An engine's NCCL communicator, used by one operation at a time.
 #pragma once
 
 #include <cstddef>
@@ -14,14 +14,14 @@
 
 namespace shunt::device {
 
-/// NCCL matches what ranks send and receive by its order. Operations begin in any order; so they take turns in the
-/// order in which they were called, which is the same on all ranks. Any thread.
+/// NCCL matches sends and receives by their order, but operations begin in any order. So they take turns, in the order
+/// of their calls, which is the same on all ranks. Thread-safe.
 class NcclNetwork : public std::enable_shared_from_this<NcclNetwork> {
  public:
   using Transfer = nccl::Communicator::Transfer;
 
-  /// Collective. All ranks throw what one of them can't do: Error(unsupported) where there is no NCCL, Error(system)
-  /// where there is no device memory, Error(mismatch) unless all ranks' buffers have the same size.
+  /// Collective. If one rank can't join, all throw: Error(unsupported) without NCCL, Error(system) without device
+  /// memory, Error(mismatch) if buffers differ in size.
   static std::shared_ptr<NcclNetwork> join(World& world, Lane& lane);
 
   /// `memory` holds two batches per rank.
@@ -29,13 +29,12 @@ class NcclNetwork : public std::enable_shared_from_this<NcclNetwork> {
               std::size_t batch_bytes, const std::function<void()>& may_wait)
       : memory_(std::move(memory)), batch_bytes_(batch_bytes), communicator_(library, place, may_wait) {}
 
-  // Device memory of the operation that has its turn: a batch to and a batch from every rank. What uses it is on one
-  // stream.
+  // Device memory for the operation whose turn it is: a batch to and a batch from each rank, used on one stream.
   [[nodiscard]] std::size_t batch_bytes() const { return batch_bytes_; }
   [[nodiscard]] std::byte* batch_to(RankId peer) const { return memory_.get() + 2 * peer.index() * batch_bytes_; }
   [[nodiscard]] std::byte* batch_from(RankId peer) const { return batch_to(peer) + batch_bytes_; }
 
-  /// One operation's; over when it is destroyed.
+  /// One operation's turn; it ends when destroyed.
   class Turn {
    public:
     explicit Turn(std::shared_ptr<NcclNetwork> network) : network_(std::move(network)) {
@@ -50,7 +49,7 @@ class NcclNetwork : public std::enable_shared_from_this<NcclNetwork> {
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
 
-    /// All earlier ones are over.
+    /// True once all earlier turns have ended.
     [[nodiscard]] bool has_come() const {
       const std::lock_guard lock(network_->mutex_);
       return *network_->turns_.begin() == number_;
@@ -84,7 +83,7 @@ class NcclNetwork : public std::enable_shared_from_this<NcclNetwork> {
   std::size_t batch_bytes_;
   mutable std::mutex mutex_;
   nccl::Communicator communicator_;
-  std::set<std::uint64_t> turns_;  // that are not over
+  std::set<std::uint64_t> turns_;  // not yet ended
   std::uint64_t next_turn_ = 0;
 };
 

@@ -7,9 +7,9 @@
 namespace shunt::device {
 namespace {
 
-/// In rounds: pack one batch for every peer, exchange them as one group, unpack. Batch n of two ranks travels in round
-/// n on both, so no round waits for a later one of another rank's. At the end ranks exchange empty slices by the
-/// world's own network: until then each is awaited, which the device alone does not show the host.
+/// Works in rounds: packs one batch per peer, exchanges them as one NCCL group, unpacks. Batch n between two ranks is
+/// sent in round n on both, so no round waits for a later round of another rank. At the end ranks exchange empty slices
+/// by the world's own network: until then each counts as awaited, which NCCL does not show the host.
 class NcclRoute final : public FarRoute {
  public:
   NcclRoute(std::unique_ptr<NcclNetwork::Turn> turn, std::vector<PeerTraffic> traffic)
@@ -49,8 +49,8 @@ class NcclRoute final : public FarRoute {
     for (const PeerTraffic& peer : peers_) {
       SliceChannel& channel = *peer.channel;
       if (channel.is_sending() && channel.room() > 0) channel.post_slice({}, 0, true);
-      if (const InSlice* const farewell = channel.front_slice()) {
-        if (!farewell->bytes.empty() || !farewell->tag.is_last) channel.refuse("sent rows beside NCCL");
+      if (const InSlice* const last = channel.front_slice()) {
+        if (!last->bytes.empty() || !last->tag.is_last) channel.refuse("sent rows beside NCCL");
         channel.pop_slice();
       }
       is_finished = is_finished && !channel.is_sending() && channel.has_ended();
@@ -61,14 +61,14 @@ class NcclRoute final : public FarRoute {
  private:
   static constexpr std::size_t kRuns = std::tuple_size_v<decltype(PeerTraffic::out)>;
 
-  /// Peers have begun this operation: else the device would wait for them.
+  /// True once all peers have begun this operation; before that, the exchange would make the device wait for them.
   [[nodiscard]] bool are_all_here() const {
     return std::ranges::all_of(peers_, [](const PeerTraffic& peer) { return peer.channel->room() > 0; });
   }
 
-  /// What was exchanged last is on the lane.
+  /// True once NCCL has put the last exchange on the lane.
   [[nodiscard]] bool has_started() const {
-    // Once connections stand NCCL needs microseconds; a nap would be a millisecond in every round.
+    // Once connected, NCCL takes microseconds; Work::soon would cost a millisecond in every round.
     constexpr std::chrono::microseconds kMostSpin{50};
     const auto end = std::chrono::steady_clock::now() + kMostSpin;
     while (!network_->is_idle()) {
@@ -80,9 +80,9 @@ class NcclRoute final : public FarRoute {
 
   struct Batch {
     std::int64_t first = 0;
-    std::int64_t count = 0;  // 0: no more
+    std::int64_t count = 0;  // 0: the run is over
   };
-  /// This round's.
+  /// The run's batch in this round.
   [[nodiscard]] Batch batch_of(const Run& run) const {
     if (run.num_segments == 0) return {};
     const auto most = static_cast<std::int64_t>(network_->batch_bytes() / run.segment_bytes);
@@ -93,7 +93,7 @@ class NcclRoute final : public FarRoute {
     if (const Batch batch = batch_of(run); batch.count > 0) run.launch(batch.first, batch.count, memory);
   }
 
-  /// Packs and exchanges; false if nothing is left of this run.
+  /// Packs and exchanges; false if the run is over for all peers.
   bool begin_round(Lane& lane) {
     std::vector<NcclNetwork::Transfer> sends, receives;
     const auto add = [&](auto& transfers, RankId peer, const Run& run, std::byte* memory) {
@@ -111,7 +111,7 @@ class NcclRoute final : public FarRoute {
   }
 
   std::shared_ptr<NcclNetwork> network_;
-  std::unique_ptr<NcclNetwork::Turn> turn_;  // none: all is launched
+  std::unique_ptr<NcclNetwork::Turn> turn_;  // null once everything is launched
   std::vector<PeerTraffic> peers_;
   std::size_t run_ = 0;
   std::int64_t round_ = 0;

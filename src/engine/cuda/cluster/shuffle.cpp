@@ -6,7 +6,7 @@ namespace shunt::device {
 
 ClusterShuffle::ClusterShuffle(const Context& context, const Announcement& announcement, Place place)
     : Shuffle(context, announcement), place_(std::move(place)) {
-  // Two kinds of rows of every rank, parts of every flow, and a block of this rank's own.
+  // Two kinds of rows per rank, the parts of each flow, and one block of this rank.
   const std::size_t entries = 2 * plan().wiring.hosts.size() + lists().out_flows.size() + 1;
   table_ = lane().allocate(entries * sizeof(std::byte*));
 }
@@ -31,7 +31,7 @@ void ClusterShuffle::begin(std::span<const Announcement> peers) {
 }
 
 Work ClusterShuffle::work() {
-  // What travels far goes first, so that the network has something to do while near rows move.
+  // Far traffic first, so that the network is busy while near rows move.
   const Work far = far_ ? far_->pump(lane()) : Work::idle;
   bool moved = far == Work::moved;
   if (!std::exchange(has_launched_near_, true)) {

@@ -1,4 +1,4 @@
-// What the operations of a device between nodes have in common.
+// The base of operations between devices of several nodes.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace shunt {
 
-/// A plan in host memory, and the lists that kernels read of it.
+/// A host plan, and its lists for kernels.
 struct ClusterPlan final : PlanData {
   ClusterPlan(PlanData&& plan, device::SumOrder order) : PlanData(std::move(plan)), lists(*this, order) {}
   [[nodiscard]] PlanArrays device_arrays() const override;
@@ -23,16 +23,16 @@ struct ClusterPlan final : PlanData {
 
 namespace device {
 
-/// As in host memory, near ranks announce their memory to each other, work, and signal when they are done; only the
-/// memory is a device's and the work is a kernel's. Nothing waits on the device but NCCL.
+/// Follows the protocol of operations in host memory (announce, work, signal `done`), with device memory and kernels.
+/// Nothing waits on the device except NCCL.
 class ClusterShuffle : public Shuffle {
  public:
   struct Place {
     std::shared_ptr<Lane> lane;
     std::shared_ptr<const ClusterPlan> plan;
-    Lane::Mark start;                         ///< before this, inputs are not complete and outputs may be in use
-    std::shared_ptr<NcclNetwork> nccl;        ///< null: far ranks are reached by the world's own network
-    std::unique_ptr<NcclNetwork::Turn> turn;  ///< for NCCL, until it is taken
+    Lane::Mark start;                         ///< passed once inputs are complete and outputs are free
+    std::shared_ptr<NcclNetwork> nccl;        ///< null if the world's own network is used
+    std::unique_ptr<NcclNetwork::Turn> turn;  ///< NCCL only; moved into the route
   };
 
   ClusterShuffle(const Context& context, const Announcement& announcement, Place place);
@@ -40,7 +40,7 @@ class ClusterShuffle : public Shuffle {
   bool is_ready() final;
   void begin(std::span<const Announcement> peers) final;
   Work work() final;
-  /// Else the device, and with it the host that waits for the lane, would wait for a lost rank for ever.
+  /// Aborts NCCL, whose kernels would otherwise wait for a lost rank forever.
   void give_up() noexcept final;
 
  protected:
@@ -50,42 +50,42 @@ class ClusterShuffle : public Shuffle {
   [[nodiscard]] const T* list(const ListIn<T>& list) const {
     return list.at(place_.plan->block.get());
   }
-  /// What rows_by_rank() returns, on the device; `column` tables of one entry per rank further.
+  /// The device copy of rows_by_rank(), from entry column × ranks on.
   [[nodiscard]] std::byte** table(std::int32_t column = 0) const {
     return reinterpret_cast<std::byte**>(table_.get()) + column * plan().topology.num_ranks();
   }
-  /// Appends every rank's rows at an offset that it announced; null where there are none, or none that kernels reach.
+  /// Appends the address of each rank's rows, at an announced offset; null for far ranks and ranks without rows.
   void append_rows(std::vector<std::byte*>& rows, std::span<const Announcement> peers,
                    std::uint64_t Announcement::*offset, std::size_t row_bytes) const;
   void zero_padding(std::byte* rows, std::size_t row_bytes);
-  /// Copies rows to where peers can read them, unless they can read them where they are; false if so.
+  /// Copies rows to where peers can read them; false if that is not necessary.
   bool publish(const ConstTensor& rows, const Tensor& published);
 
-  // What operations exchange with far ranks.
+  // Traffic with far ranks.
   PeerTraffic& traffic_with(RankId peer);
   /// Packs rows of x for the flow's tokens.
   [[nodiscard]] Run gather(const OutFlowLists& flow, const ConstTensor& x);
-  /// Unpacks `row_bytes` for each of the tokens' segments.
+  /// Unpacks rows of `row_bytes` into the segments of tokens [first, first + count).
   void scatter(const SegmentsByToken& segments, std::int64_t first, std::int64_t count, const std::byte* memory,
                std::size_t segment_bytes, std::size_t row_bytes, std::byte* const* out);
 
-  /// Launches what makes this rank's memory ready for its peers, once inputs are complete; false if that is nothing.
+  /// Launches the preparation of this rank's memory for its peers, once inputs are complete; false if there is none.
   virtual bool prepare() { return false; }
-  /// Where kernels find rows.
+  /// Addresses for kernels.
   [[nodiscard]] virtual std::vector<std::byte*> rows_by_rank(std::span<const Announcement> peers) = 0;
   /// Sets the runs of traffic_with() each far rank.
   virtual void add_traffic() = 0;
-  /// Launches what needs no far rank.
+  /// Launches the work among near ranks.
   virtual void launch_near() = 0;
-  /// Launches what needs all that came from far ranks.
+  /// Launches the work that needs everything from far ranks.
   virtual void launch_last() {}
 
  private:
   Place place_;
   std::shared_ptr<std::byte> table_;
   std::optional<Lane::Mark> prepared_;
-  std::vector<PeerTraffic> traffic_;  // until it is under way
-  std::unique_ptr<FarRoute> far_;     // none: nothing travels far, or all has
+  std::vector<PeerTraffic> traffic_;  // moved into far_
+  std::unique_ptr<FarRoute> far_;     // null without traffic, and once it is complete
   bool has_launched_near_ = false;
   std::optional<Lane::Mark> last_;
 };

@@ -7,7 +7,7 @@
 namespace shunt::device {
 namespace {
 
-/// Where the packing or unpacking of a peer's runs stands.
+/// Progress of packing or unpacking a peer's runs.
 class RunCursor {
  public:
   explicit RunCursor(std::array<Run, 2> runs) : runs_(std::move(runs)) { skip_empty_runs(); }
@@ -16,7 +16,7 @@ class RunCursor {
   [[nodiscard]] bool is_over() const { return index_ == runs_.size(); }
   [[nodiscard]] bool answers() const { return runs_[index_].answers; }
   [[nodiscard]] std::size_t segment_bytes() const { return runs_[index_].segment_bytes; }
-  /// The most segments of the run that `bytes` hold.
+  /// Number of the run's remaining segments that fit into `bytes`.
   [[nodiscard]] std::size_t most_in(std::size_t bytes) const {
     return std::min(bytes / segment_bytes(), static_cast<std::size_t>(runs_[index_].num_segments - next_));
   }
@@ -33,20 +33,20 @@ class RunCursor {
 
   std::array<Run, 2> runs_;
   std::size_t index_ = 0;
-  std::int64_t next_ = 0;  // segment of the run
+  std::int64_t next_ = 0;  // segment of the current run
 };
 
-/// Runs of segments to one far rank: kernels pack batches of them into host buffers, from which they are sent as
-/// slices. A batch is packed only into room that the peer has granted, so no buffer waits for a peer that is somewhere
-/// else (docs/adr/0005). Slices end where segments end, unless a segment is larger than a slice.
+/// Sends runs to one far rank: kernels pack batches into host buffers, which are sent as slices. A batch is packed only
+/// when the peer has granted room for it, so no buffer waits for a peer that is in another operation (docs/adr/0005).
+/// Slices end where segments end, unless a segment is larger than a slice.
 class SlicePacker {
  public:
   SlicePacker(SliceChannel& channel, std::array<Run, 2> runs) : channel_(channel), runs_(std::move(runs)) {
     if (!runs_.is_over()) channel_.begin_sending();
   }
 
-  /// Packs what there is room for, of runs that need no more than the peer's before `current_run`, and sends what is
-  /// packed. True if something moved.
+  /// Sends what is packed, and packs as much as there is room for; runs that answer only once the peer's runs before
+  /// `current_run` suffice. True if something moved.
   bool pump(Lane& lane, std::size_t current_run) {
     bool moved = false;
     while (!batches_.empty() && batches_.front().packed() && send(batches_.front())) {
@@ -76,8 +76,8 @@ class SlicePacker {
     return room - std::min(room, promised);
   }
 
-  // A launch costs about as much as a slice's way: so it waits until there is room for a whole batch or half of the
-  // most room. That room comes, as the peer reads all that it is sent.
+  // A launch costs about as much as sending a slice, so it waits for room for a whole batch or half of the channel. The
+  // room will come, because the peer reads everything that it is sent.
   bool pack(Lane& lane) {
     const std::size_t room = free_room();
     if (room == 0) return false;
@@ -117,8 +117,8 @@ class SlicePacker {
   std::deque<Batch> batches_;
 };
 
-/// Runs of segments from one far rank: what has arrived of them is copied into host buffers, from which kernels unpack
-/// it. Takes slices as they come, in any cut. It holds no buffer while it waits for the peer.
+/// Receives runs from one far rank: slices, however they are cut, are copied into host buffers, which kernels unpack.
+/// It holds no buffer while it waits for the peer.
 class SliceUnpacker {
  public:
   SliceUnpacker(SliceChannel& channel, std::array<Run, 2> runs)
@@ -126,7 +126,7 @@ class SliceUnpacker {
     if (!has_nothing_) channel_.begin_receiving();
   }
 
-  /// Unpacks what is here. True if something moved.
+  /// Unpacks what has arrived. True if something moved.
   bool pump(Lane& lane) {
     while (!batches_.empty() && batches_.front().unpacked()) batches_.pop_front();
     bool moved = false;
@@ -137,9 +137,9 @@ class SliceUnpacker {
     }
     return moved;
   }
-  /// The run whose segments come next; all before it are launched.
+  /// The run of the next segments; unpacking of all before it is launched.
   [[nodiscard]] std::size_t current_run() const { return runs_.index(); }
-  /// All is launched, and the peer has sent its last slice. Throws PeerError if it goes on.
+  /// True once everything is launched and the peer has sent its last slice. Throws PeerError if it sends more.
   bool finish() {
     if (has_nothing_) return true;
     if (!runs_.is_over()) return false;
@@ -153,12 +153,12 @@ class SliceUnpacker {
     Lane::Mark unpacked;
   };
 
-  /// The size of the next batch, if it is whole.
+  /// Size of the next batch once it is complete.
   [[nodiscard]] std::size_t most_bytes(const Lane& lane) const {
     return runs_.most_in(lane.buffer_bytes()) * runs_.segment_bytes();
   }
 
-  /// Copies what is here into the buffer.
+  /// Copies arrived slices into the buffer.
   bool take(Lane& lane) {
     const std::size_t most = most_bytes(lane);
     if (buffer_ && filled_ == most) return false;
@@ -186,7 +186,7 @@ class SliceUnpacker {
     return true;
   }
 
-  // While the last batch is being unpacked, more may join the next one: a launch costs about as much as a slice's way.
+  // While a batch is being unpacked, the next one may grow: a launch costs about as much as receiving a slice.
   bool unpack(Lane& lane) {
     if (!buffer_) return false;
     const std::size_t count = filled_ / runs_.segment_bytes();
@@ -204,10 +204,10 @@ class SliceUnpacker {
   RunCursor runs_;
   bool has_nothing_;
   std::size_t used_ = 0;               // bytes of the front slice
-  std::shared_ptr<std::byte> buffer_;  // of the next batch, while the last one is unpacked
+  std::shared_ptr<std::byte> buffer_;  // of the next batch
   std::size_t filled_ = 0;             // bytes of buffer_
-  std::vector<std::byte> pieces_;      // of a segment that has not wholly arrived
-  std::deque<Batch> batches_;          // whose buffers are read
+  std::vector<std::byte> pieces_;      // the arrived part of a segment
+  std::deque<Batch> batches_;          // being unpacked
 };
 
 class SliceRoute final : public FarRoute {
