@@ -97,7 +97,7 @@ ExpertMap ExpertMap::from_placement(std::int32_t num_experts, const std::vector<
   }
 
   Hasher hasher;
-  hasher.add(static_cast<std::uint64_t>(num_experts)).add_all<std::int32_t>(map.first_of_rank_);
+  hasher.add(num_experts).add_all<std::int32_t>(map.first_of_rank_);
   for (const ExpertId expert : map.logical_) hasher.add(expert.index());
   hasher.add_all<std::int32_t>(map.share_);
   map.hash_ = hasher.value();

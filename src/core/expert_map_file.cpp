@@ -16,14 +16,12 @@ constexpr std::int64_t kMostExperts = 1 << 20, kMostNodes = 1 << 16, kMostRanksP
 /// Part of the file format, so it must not change.
 std::string hash_of(const PlacedLayers& maps) {
   Hasher hasher;
-  for (const std::int32_t number : {maps.experts, maps.nodes, maps.ranks_per_node})
-    hasher.add(static_cast<std::uint64_t>(number));
+  for (const std::int32_t number : {maps.experts, maps.nodes, maps.ranks_per_node}) hasher.add(number);
   hasher.add(maps.layers.size());
   for (const ExpertMap& map : maps.layers) {
-    for (std::int32_t rank = 0; rank < map.num_ranks(); ++rank)
-      hasher.add(static_cast<std::uint64_t>(map.num_local(RankId(rank))));
+    for (std::int32_t rank = 0; rank < map.num_ranks(); ++rank) hasher.add(map.num_local(RankId(rank)));
     for (std::int32_t copy = 0; copy < map.num_physical(); ++copy)
-      hasher.add(map.logical(PhysicalId(copy)).index()).add(static_cast<std::uint64_t>(map.share(PhysicalId(copy))));
+      hasher.add(map.logical(PhysicalId(copy)).index(), map.share(PhysicalId(copy)));
   }
   return fmt::format("{:016x}", hasher.value());
 }

@@ -86,7 +86,7 @@ Engine::Impl::Impl(World& engine_world, const EngineOptions& engine_options, Eng
   // Each loaded library has a counter of its own; the kind keeps serials of different libraries apart.
   static std::atomic<std::uint64_t> num_engines{0};
   serial = ++num_engines * 4 + static_cast<std::uint64_t>(kind);
-  key = Hasher().add(world->group->id).add(++world->num_engines).value();
+  key = Hasher().add(world->group->id, ++world->num_engines).value();
 }
 
 const PlanData& Engine::Impl::check_plan(const Plan& plan, std::string_view operation) const {

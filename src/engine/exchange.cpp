@@ -226,4 +226,13 @@ void exchange(const ExchangePlace& place, OpKind kind, std::span<const std::byte
   });
 }
 
+std::vector<std::vector<std::byte>> gather(const ExchangePlace& place, OpKind kind, std::span<const std::byte> mine,
+                                           const ForFar& for_far) {
+  std::vector<std::vector<std::byte>> gathered;
+  exchange(place, kind, mine, for_far, [&](std::span<const std::span<const std::byte>> all) {
+    for (const auto bytes : all) gathered.emplace_back(bytes.begin(), bytes.end());
+  });
+  return gathered;
+}
+
 }  // namespace shunt

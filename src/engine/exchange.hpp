@@ -40,6 +40,9 @@ struct ForFar {
 /// Collective, blocking: an all-gather. `kind` is the public call that needs it; it must match on all ranks.
 void exchange(const ExchangePlace& place, OpKind kind, std::span<const std::byte> mine, const ForFar& for_far,
               const ReadAll& read);
+/// The same; returns copies of all members' bytes, by rank.
+std::vector<std::vector<std::byte>> gather(const ExchangePlace& place, OpKind kind, std::span<const std::byte> mine,
+                                           const ForFar& for_far);
 
 /// Bytes to or from one far rank.
 struct FarBytes {

@@ -91,7 +91,7 @@ std::shared_ptr<PlanData> HostDrivenEngine::make_plan(const Routing& routing, co
   std::shared_ptr<PlanData> data = planner.finish();
   data->engine = serial;
   // Different plans of an engine may have equal counts.
-  data->hash = Hasher().add(data->hash).add(num_plans_++).value();
+  data->hash = Hasher().add(data->hash, num_plans_++).value();
   if (const TraceTarget& trace = options.trace; trace.recorder)
     trace.recorder->record(trace.layer, narrow.get(), rank());
   return data;

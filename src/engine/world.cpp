@@ -99,13 +99,9 @@ namespace {
 
 std::vector<std::vector<std::byte>> gather(World::Impl& world, OpKind kind, std::span<const std::byte> mine,
                                            std::size_t most_bytes) {
-  std::vector<std::vector<std::byte>> gathered;
   const auto deadline = world.comm->environment().deadline;
-  exchange({*world.comm, world.group, world.topology, world.group->id, world.next_sequence, deadline}, kind, mine,
-           {mine.size(), most_bytes}, [&](std::span<const std::span<const std::byte>> all) {
-             for (const auto bytes : all) gathered.emplace_back(bytes.begin(), bytes.end());
-           });
-  return gathered;
+  return gather({*world.comm, world.group, world.topology, world.group->id, world.next_sequence, deadline}, kind, mine,
+                {mine.size(), most_bytes});
 }
 
 }  // namespace
@@ -137,7 +133,7 @@ World World::split(std::int32_t colour) {
     group->members.push_back(impl_->group->members[rank.index()]);
     group->wiring.add(impl_->group->wiring.hosts[rank.index()], impl_->group->wiring.nics[rank.index()]);
   }
-  group->id = Hasher().add(impl_->group->id).add(impl_->num_splits++).add(static_cast<std::uint64_t>(colour)).value();
+  group->id = Hasher().add(impl_->group->id, impl_->num_splits++, colour).value();
   return World(std::make_shared<Impl>(Impl{impl_->comm, std::move(group), impl_->topology.subset(chosen)}));
 }
 

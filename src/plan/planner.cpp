@@ -107,7 +107,7 @@ struct Planner::State {
     made->num_tokens = static_cast<std::int64_t>(demand.num_tokens());
     made->num_dropped = num_dropped;
     if (!sums) sums.emplace(map, topology, wiring, self, options.layout);
-    made->hash = Hasher().add(hash_of(agreement)).add(sums->hash()).value();
+    made->hash = Hasher().add(hash_of(agreement), sums->hash()).value();
     made->traffic = sums->traffic();
     fill_rows(*made);
     if (agreement.flat != 0) sort_by_logical_expert(*made, routing);

@@ -13,8 +13,7 @@ AlignedBuffer RandomExperts::make(std::int32_t expert, std::uint64_t which, std:
   const DType dtype = config_.shuffle.dtype;
   const auto count = static_cast<std::size_t>(outputs * inputs);
   const float scale = std::sqrt(3.0f / static_cast<float>(inputs)) * 0x1p-23f;
-  std::uint64_t state =
-      Hasher().add(config_.shuffle.seed).add(static_cast<std::uint64_t>(expert)).add(which).value() | 1;
+  std::uint64_t state = Hasher().add(config_.shuffle.seed, expert, which).value() | 1;
   AlignedBuffer matrix;
   matrix.reserve(count * size_of(dtype));
   for (std::size_t i = 0; i < count; ++i) {

@@ -111,13 +111,7 @@ std::string CaseKey::describe() const {
 }
 
 Case make_case(const CaseKey& key, std::uint64_t seed) {
-  std::mt19937_64 generator(Hasher()
-                                .add(seed)
-                                .add(static_cast<std::uint64_t>(key.layout))
-                                .add(static_cast<std::uint64_t>(key.dtype))
-                                .add(static_cast<std::uint64_t>(key.variant))
-                                .add(static_cast<std::uint64_t>(key.ranks))
-                                .value());
+  std::mt19937_64 generator(Hasher().add(seed, key.layout, key.dtype, key.variant, key.ranks).value());
   Dice dice(generator);
   Case all{{},
            key,

@@ -178,7 +178,7 @@ RoutingFigures Workload::count_figures() const {
 }
 
 void Workload::fill_row(std::size_t rank, std::int64_t token, std::byte* row) const {
-  std::uint64_t state = Hasher().add(config_.seed).add(rank).add(static_cast<std::uint64_t>(token)).value();
+  std::uint64_t state = Hasher().add(config_.seed, rank, token).value();
   const auto next = [&state] {  // xorshift64; values in ±2 with 10 significant bits, exact in bf16 only after rounding
     state ^= state << 13;
     state ^= state >> 7;

@@ -122,17 +122,12 @@ void NodeEngine::exchange_control_blocks(World& engine_world) {
     device::check(cudaMemsetAsync(block, 0, bytes, cuda_stream), "clear signals");
   device::check(cudaStreamSynchronize(cuda_stream), "clear signals");
 
-  const PeerInfo mine{Hasher()
-                          .add(static_cast<std::uint64_t>(options.hidden))
-                          .add(static_cast<std::uint64_t>(options.dtype))
-                          .add(static_cast<std::uint64_t>(*options.expert_dtype))
-                          .add(static_cast<std::uint64_t>(*options.result_dtype))
-                          .add(static_cast<std::uint64_t>(*options.wire_dtype))
-                          .add(static_cast<std::uint64_t>(options.reduction))
-                          .add(static_cast<std::uint64_t>(options.device->max_tokens))
-                          .add(static_cast<std::uint64_t>(options.device->max_experts))
-                          .value(),
-                      heap->memory.offset_of(control_block_.get()), heap->memory.offset_of(elsewhere_block_.get())};
+  const PeerInfo mine{
+      Hasher()
+          .add(options.hidden, options.dtype, *options.expert_dtype, *options.result_dtype, *options.wire_dtype,
+               options.reduction, options.device->max_tokens, options.device->max_experts)
+          .value(),
+      heap->memory.offset_of(control_block_.get()), heap->memory.offset_of(elsewhere_block_.get())};
   const auto all = engine_world.all_gather(std::as_bytes(std::span(&mine, 1)));
   std::vector<std::byte*> pointers(3 * count);
   for (std::size_t peer = 0; peer < count; ++peer) {
@@ -179,12 +174,8 @@ void NodeEngine::check_connections(World& engine_world) const {
 }
 
 std::vector<std::vector<std::byte>> NodeEngine::gather(std::span<const std::byte> mine) {
-  std::vector<std::vector<std::byte>> gathered;
-  exchange({*world->comm, world->group, world->topology, key, next_sequence_, *options.deadline}, OpKind::plan, mine,
-           {mine.size()}, [&](std::span<const std::span<const std::byte>> all) {
-             for (const auto bytes : all) gathered.emplace_back(bytes.begin(), bytes.end());
-           });
-  return gathered;
+  return shunt::gather({*world->comm, world->group, world->topology, key, next_sequence_, *options.deadline},
+                       OpKind::plan, mine, {mine.size()});
 }
 
 // Faults.
@@ -285,12 +276,6 @@ void NodeEngine::require_no_capture(std::string_view operation) const {
   if (is_capturing())
     fail(ErrorCode::invalid_argument, "rank {}: {}: the host can't wait for what is being captured", rank(),
          title(operation));
-}
-
-void NodeEngine::copy_when_idle(void* to, const void* from, std::size_t bytes, const char* what) const {
-  device::check(cudaStreamSynchronize(cuda_stream), what);
-  device::check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, cuda_stream), what);
-  device::check(cudaStreamSynchronize(cuda_stream), what);
 }
 
 void NodeEngine::start_after(Stream after) {
@@ -433,18 +418,19 @@ void NodeEngine::copy_in(std::string_view operation, const ConstTensor& from, co
   copy(from, to);
 }
 
-ConstTensor NodeEngine::readable(std::string_view operation, const ConstTensor& tensor) const {
-  if ((tensor.memory == memory() && tensor.is_contiguous()) || tensor.bytes() == 0) return tensor;
+ConstTensor NodeEngine::staged(std::string_view operation, const ConstTensor& tensor) const {
   const Tensor copied = staging(operation, tensor);
   copy_in(operation, tensor, copied);
   return copied;
 }
 
+ConstTensor NodeEngine::readable(std::string_view operation, const ConstTensor& tensor) const {
+  const bool is_readable = (tensor.memory == memory() && tensor.is_contiguous()) || tensor.bytes() == 0;
+  return is_readable ? tensor : staged(operation, tensor);
+}
+
 ConstTensor NodeEngine::publish(std::string_view operation, const ConstTensor& tensor) const {
-  if (is_symmetric(tensor)) return tensor;
-  const Tensor copied = staging(operation, tensor);
-  copy_in(operation, tensor, copied);
-  return copied;
+  return is_symmetric(tensor) ? tensor : staged(operation, tensor);
 }
 
 Tensor NodeEngine::writable_by_peers(std::string_view operation, const Tensor& out) const {
@@ -463,15 +449,7 @@ Tensor NodeEngine::scales_for_output(const Tensor& given, std::int64_t rows) con
 void NodeEngine::copy(const ConstTensor& from, const Tensor& to) const {
   require_no_capture("copy");
   const device::OnDevice scope(memory().device);
-  // Nothing may wait in the copy queues; see copy_when_idle().
-  device::check(cudaStreamSynchronize(cuda_stream), "copy");
-  if (from.is_contiguous() && to.is_contiguous())
-    device::check(cudaMemcpyAsync(to.data, from.data, from.bytes(), cudaMemcpyDefault, cuda_stream), "copy");
-  else
-    device::check(cudaMemcpy2DAsync(to.data, to.stride_bytes(), from.data, from.stride_bytes(), from.row_bytes(),
-                                    static_cast<std::size_t>(from.rows), cudaMemcpyDefault, cuda_stream),
-                  "copy");
-  device::check(cudaStreamSynchronize(cuda_stream), "copy");
+  device::copy_when_idle(from, to, cuda_stream);
 }
 
 void NodeEngine::zero_padding(const NodePlan& plan, const Tensor& rows) const {

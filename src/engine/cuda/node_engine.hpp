@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/cuda/memory.hpp"
 #include "engine/cuda/deferred_blocks.hpp"
 #include "engine/cuda/device_heap.hpp"
 #include "engine/cuda/events.hpp"
@@ -52,8 +53,9 @@ class NodeEngine final : public Engine::Impl, public std::enable_shared_from_thi
   [[nodiscard]] bool is_capturing() const { return capture_id().has_value(); }
   /// Throws unless the host may wait for the stream.
   void require_no_capture(std::string_view operation) const;
-  /// Waits for the stream, then copies: the ranks of a process share CUDA's copy queues, in which nothing may wait.
-  void copy_when_idle(void* to, const void* from, std::size_t bytes, const char* what) const;
+  void copy_when_idle(void* to, const void* from, std::size_t bytes, const char* what) const {
+    device::copy_when_idle(to, from, bytes, cuda_stream, what);
+  }
 
   /// An operation on the stream. Operations of `padded` have a second half, which waits for the other ranks; it is
   /// launched when the ticket is waited for, or before the next operation.
@@ -134,6 +136,8 @@ class NodeEngine final : public Engine::Impl, public std::enable_shared_from_thi
   /// A block for long use, freed at once when released.
   [[nodiscard]] std::shared_ptr<std::byte> allocate_kept(std::size_t bytes) const;
   [[nodiscard]] Tensor staging(std::string_view operation, const ConstTensor& like) const;
+  /// A copy in staging memory.
+  [[nodiscard]] ConstTensor staged(std::string_view operation, const ConstTensor& tensor) const;
   [[nodiscard]] bool is_symmetric(const ConstTensor& tensor) const;
   /// The tensor itself if kernels can read it, else a copy.
   [[nodiscard]] ConstTensor readable(std::string_view operation, const ConstTensor& tensor) const;

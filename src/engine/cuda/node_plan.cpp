@@ -44,15 +44,8 @@ std::uint64_t hash_of(const NodePlan& plan, const ExpertMap& map, std::uint64_t 
   const PlanOptions& options = plan.options;
   if (options.layout == Layout::padded) return PaddedBuffers::hash_of(map.hash(), options);
   return Hasher()
-      .add(number)
-      .add(map.hash())
-      .add(static_cast<std::uint64_t>(options.layout))
-      .add(static_cast<std::uint64_t>(plan.topk))
-      .add(static_cast<std::uint64_t>(options.alignment))
-      .add(static_cast<std::uint64_t>(options.capacity))
-      .add(static_cast<std::uint64_t>(options.max_rows))
-      .add(static_cast<std::uint64_t>(options.overflow))
-      .add(is_given(options.rows))
+      .add(number, map.hash(), options.layout, plan.topk, options.alignment, options.capacity, options.max_rows,
+           options.overflow, is_given(options.rows))
       .value();
 }
 
@@ -191,7 +184,7 @@ Plan NodeEngine::plan(const Routing& routing, const ExpertMap& map, const PlanOp
   const std::shared_ptr<NodePlan> plan = make_plan(routing, map, plan_options);
   if (is_padded) {
     plan->padded = padded_buffers_of(map, plan_options);
-    plan->hash = Hasher().add(plan->hash).add(plan->padded->generation).value();
+    plan->hash = Hasher().add(plan->hash, plan->padded->generation).value();
     return Plan(plan);
   }
   narrow_experts(*plan);

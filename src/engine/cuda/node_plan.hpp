@@ -31,7 +31,7 @@ struct PaddedBuffers {
 
   /// Equal for plans that share buffers; the key of the engine's table.
   static std::uint64_t hash_of(std::uint64_t map, const PlanOptions& options) {
-    return Hasher().add(map).add(static_cast<std::uint64_t>(options.max_tokens)).add(options.packed).value();
+    return Hasher().add(map, options.max_tokens, options.packed).value();
   }
 
   /// [ranks], device: every rank's buffer of this kind.

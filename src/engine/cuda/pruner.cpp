@@ -20,9 +20,7 @@ std::shared_ptr<T> upload(std::span<const T> values) {
   const auto memory = device::allocate<T>(values.size());
   // On a stream of its own, as the default one would wait for all others.
   const auto stream = device::make_stream();
-  device::check(cudaMemcpyAsync(memory.get(), values.data(), values.size_bytes(), cudaMemcpyHostToDevice, stream.get()),
-                "upload tables for pruning");
-  device::check(cudaStreamSynchronize(stream.get()), "upload tables for pruning");
+  device::copy_when_idle(memory.get(), values.data(), values.size_bytes(), stream.get(), "upload tables for pruning");
   return memory;
 }
 
@@ -73,12 +71,8 @@ class DevicePruner final : public Pruner::Impl {
   [[nodiscard]] PruneReport report(Stream stream) const override {
     const device::OnDevice scope(memory.device);
     std::vector<PrunedToken> tokens(num_pruned_);
-    // The host waits before it copies: ranks of a process share CUDA's copy queues, in which nothing may wait.
-    device::check(cudaStreamSynchronize(stream), "wait for pruning");
-    device::check(cudaMemcpyAsync(tokens.data(), tokens_.get(), tokens.size() * sizeof(PrunedToken),
-                                  cudaMemcpyDeviceToHost, stream),
-                  "read what pruning did");
-    device::check(cudaStreamSynchronize(stream), "read what pruning did");
+    device::copy_when_idle(tokens.data(), tokens_.get(), tokens.size() * sizeof(PrunedToken), stream,
+                           "read back the results of pruning");
     return report_on(tokens);
   }
 

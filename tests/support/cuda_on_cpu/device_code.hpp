@@ -49,8 +49,6 @@ inline int __syncthreads_and(int vote) {
 }
 inline void __syncwarp(unsigned mask = 0xffff'ffffu) { (void)cuda_on_cpu::ballot(mask, false); }
 inline unsigned __ballot_sync(unsigned mask, int vote) { return cuda_on_cpu::ballot(mask, vote != 0); }
-inline int __any_sync(unsigned mask, int vote) { return __ballot_sync(mask, vote) != 0; }
-inline int __all_sync(unsigned mask, int vote) { return __ballot_sync(mask, !vote) == 0; }
 
 // Exchanges within a warp, in groups of `width` lanes.
 namespace cuda_on_cpu {
@@ -86,11 +84,6 @@ T __shfl_down_sync(unsigned mask, T value, unsigned distance, int width = 32) {
   const unsigned lane = cuda_on_cpu::thread_of_block() % 32;
   return cuda_on_cpu::exchange_as(mask, value, lane % width + distance < width ? lane + distance : lane);
 }
-template <class T>
-T __shfl_up_sync(unsigned mask, T value, unsigned distance, int width = 32) {
-  const unsigned lane = cuda_on_cpu::thread_of_block() % 32;
-  return cuda_on_cpu::exchange_as(mask, value, lane % width >= distance ? lane - distance : lane);
-}
 
 namespace cuda_on_cpu {
 
@@ -120,16 +113,6 @@ T __reduce_max_sync(unsigned mask, T value) {
   return cuda_on_cpu::reduce(mask, value, [](T a, T b) { return a < b ? b : a; });
 }
 template <class T>
-T __reduce_min_sync(unsigned mask, T value) {
-  return cuda_on_cpu::reduce(mask, value, [](T a, T b) { return b < a ? b : a; });
-}
-inline unsigned __reduce_or_sync(unsigned mask, unsigned value) {
-  return cuda_on_cpu::reduce(mask, value, [](unsigned a, unsigned b) { return a | b; });
-}
-inline unsigned __reduce_and_sync(unsigned mask, unsigned value) {
-  return cuda_on_cpu::reduce(mask, value, [](unsigned a, unsigned b) { return a & b; });
-}
-template <class T>
 unsigned __match_any_sync(unsigned mask, T value) {
   mask = cuda_on_cpu::ballot(mask, true);  // those that exist
   unsigned same = 0;
@@ -144,26 +127,12 @@ T atomicAdd(T* address, U value) {
   return __atomic_fetch_add(address, static_cast<T>(value), __ATOMIC_SEQ_CST);
 }
 template <class T, class U>
-T atomicSub(T* address, U value) {
-  return __atomic_fetch_sub(address, static_cast<T>(value), __ATOMIC_SEQ_CST);
-}
-template <class T, class U>
 T atomicOr(T* address, U value) {
   return __atomic_fetch_or(address, static_cast<T>(value), __ATOMIC_SEQ_CST);
 }
 template <class T, class U>
-T atomicAnd(T* address, U value) {
-  return __atomic_fetch_and(address, static_cast<T>(value), __ATOMIC_SEQ_CST);
-}
-template <class T, class U>
 T atomicExch(T* address, U value) {
   return __atomic_exchange_n(address, static_cast<T>(value), __ATOMIC_SEQ_CST);
-}
-template <class T, class U, class V>
-T atomicCAS(T* address, U expected, V value) {
-  T seen = static_cast<T>(expected);
-  __atomic_compare_exchange_n(address, &seen, static_cast<T>(value), false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
-  return seen;
 }
 template <class T, class U>
 T atomicMax(T* address, U value) {
@@ -182,23 +151,15 @@ T atomicMin(T* address, U value) {
   return seen;
 }
 inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
-inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
-inline void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 
 // Arithmetic. Compiled with -ffp-contract=off, so that none of it is fused.
 inline float __fadd_rn(float a, float b) { return a + b; }
-inline float __fsub_rn(float a, float b) { return a - b; }
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fdiv_rn(float a, float b) { return a / b; }
-inline float __fsqrt_rn(float a) { return sqrtf(a); }
-inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
 inline int __popc(unsigned bits) { return std::popcount(bits); }
-inline int __popcll(unsigned long long bits) { return std::popcount(bits); }
 inline int __ffs(int bits) { return __builtin_ffs(bits); }
-inline int __clz(int bits) { return std::countl_zero(static_cast<unsigned>(bits)); }
 inline float __uint_as_float(unsigned bits) { return std::bit_cast<float>(bits); }
 inline unsigned __float_as_uint(float value) { return std::bit_cast<unsigned>(value); }
-inline float __int_as_float(int bits) { return std::bit_cast<float>(bits); }
 inline int __float_as_int(float value) { return std::bit_cast<int>(value); }
 
 // As nvcc's, these take two types.
@@ -217,18 +178,6 @@ requires(std::is_arithmetic_v<A>&& std::is_arithmetic_v<B>) constexpr std::commo
 template <class T>
 T __ldcs(const T* address) {
   return *address;
-}
-template <class T>
-T __ldcg(const T* address) {
-  return *address;
-}
-template <class T>
-T __ldg(const T* address) {
-  return *address;
-}
-template <class T, class U>
-void __stcg(T* address, U value) {
-  *address = value;
 }
 template <class T, class U>
 void __stcs(T* address, U value) {

@@ -9,7 +9,6 @@
 #include "engine/cuda/cluster/combine_backward.hpp"
 #include "engine/cuda/cluster/dispatch.hpp"
 #include "engine/host_driven_engine.hpp"
-#include "engine/row_block.hpp"
 #include "shunt/routing.hpp"
 
 namespace shunt {
@@ -80,23 +79,7 @@ class ClusterEngine final : public HostDrivenEngine {
     require_here(to.memory, "copy");
     lane_->wait_for(before(nullptr));
     lane_->finish();
-    if (from.memory.is_host() && to.memory.is_host()) return copy_rows(from, to);
-    const bool stays = from.memory == to.memory;
-    if (stays && to.is_contiguous()) {
-      lane_->launch(device::CopyBytes{from.data, to.data, from.row_bytes(), from.rows, from.stride_bytes()});
-      return lane_->finish();
-    }
-    const bool at_once = from.is_contiguous() && to.is_contiguous();
-    const std::size_t run_bytes = at_once ? from.bytes() : from.row_bytes();
-    for (std::int64_t row = 0; row < (at_once ? 1 : from.rows); ++row) {
-      if (stays)
-        lane_->launch(device::CopyBytes{from.row(row), to.row(row), run_bytes});
-      else if (from.memory.is_host())
-        lane_->upload(to.row(row), {from.row(row), run_bytes});
-      else
-        lane_->download({to.row(row), run_bytes}, from.row(row));
-    }
-    lane_->finish();
+    lane_->copy(from, to);
   }
 
   [[nodiscard]] Plan plan(const Routing& routing, const ExpertMap& map, const PlanOptions& plan_options) override {
@@ -108,16 +91,15 @@ class ClusterEngine final : public HostDrivenEngine {
     if (!routing.memory.is_host()) {
       ids.resize(routing.experts.size_bytes());
       weights.resize(routing.weights.size());
-      lane_->download(ids, static_cast<const std::byte*>(routing.experts.data()));
-      lane_->download(std::as_writable_bytes(std::span(weights)),
-                      reinterpret_cast<const std::byte*>(routing.weights.data()));
+      lane_->copy(ids.data(), routing.experts.data(), ids.size());
+      lane_->copy(weights.data(), routing.weights.data(), routing.weights.size_bytes());
       here.experts = routing.experts.at(ids.data());
       here.weights = weights;
       here.memory = Memory::host();
     }
     auto data = std::make_shared<ClusterPlan>(std::move(*make_plan(here, map, plan_options)), sum_order());
     data->block = lane_->allocate(data->lists.block.size());
-    lane_->upload(data->block.get(), data->lists.block);
+    lane_->copy(data->block.get(), data->lists.block.data(), data->lists.block.size());
     data->lists.block = {};
     return Plan(data);
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/cuda/memory.hpp"
 #include "core/cuda/stream.hpp"
 #include "core/fail.hpp"
 #include "kernels/cuda/copy_bytes.hpp"
@@ -27,12 +28,11 @@ Lane::Lane(Transport& transport, const Group& group, std::shared_ptr<DeviceHeap>
       landing_(heap_->allocate(buffer_bytes_)),
       zero_(heap_->allocate(sizeof(std::uint32_t))) {
   const auto num_each_way = static_cast<std::size_t>(std::max(limits.num_each_way, 1));
-  pinned_ = pin((2 * num_each_way + 1) * buffer_bytes_, device());
-  staging_ = pinned_.get();
+  pinned_ = pin(2 * num_each_way * buffer_bytes_, device());
   for (std::size_t i = 0; i < 2 * num_each_way; ++i) {
     auto& free = free_[i % 2];
     if (!free) free = std::make_shared<FreeBuffers>();
-    free->buffers.push_back(pinned_.get() + (i + 1) * buffer_bytes_);
+    free->buffers.push_back(pinned_.get() + i * buffer_bytes_);
   }
   for (std::size_t rank = 0; rank < group.members.size(); ++rank) {
     const auto found = std::ranges::find(heap_->members, group.members[rank]);
@@ -44,7 +44,7 @@ Lane::Lane(Transport& transport, const Group& group, std::shared_ptr<DeviceHeap>
   const LaneScope scope(device());
   for (auto* stream : {&work_, &copies_, &wakes_}) *stream = make_stream();
   const std::uint32_t zero = 0;
-  upload(zero_.get(), std::as_bytes(std::span(&zero, 1)));
+  copy(zero_.get(), &zero, sizeof(zero));
 }
 
 Lane::~Lane() {
@@ -147,26 +147,14 @@ void Lane::wait_for(Stream stream) {
   check(cudaStreamSynchronize(stream), "wait for a stream");
 }
 
-void Lane::copy_now(const CopyBytes& copy) {
+void Lane::copy(void* to, const void* from, std::size_t bytes) {
   const LaneScope scope(device());
-  device::launch(copy, copies_.get());
-  wait_for(copies_.get());
+  copy_when_idle(to, from, bytes, copies_.get(), "copy between a host and its device");
 }
 
-void Lane::upload(std::byte* to, std::span<const std::byte> from) {
-  for (std::size_t bytes = 0; !from.empty(); to += bytes, from = from.subspan(bytes)) {
-    bytes = std::min(from.size(), buffer_bytes_);
-    std::memcpy(staging_, from.data(), bytes);
-    copy_now({staging_, to, bytes});
-  }
-}
-
-void Lane::download(std::span<std::byte> to, const std::byte* from) {
-  for (std::size_t bytes = 0; !to.empty(); from += bytes, to = to.subspan(bytes)) {
-    bytes = std::min(to.size(), buffer_bytes_);
-    copy_now({from, staging_, bytes});
-    std::memcpy(to.data(), staging_, bytes);
-  }
+void Lane::copy(const ConstTensor& from, const Tensor& to) {
+  const LaneScope scope(device());
+  copy_when_idle(from, to, copies_.get());
 }
 
 }  // namespace shunt::device

@@ -112,9 +112,9 @@ class Lane {
   /// Waits for everything launched.
   void finish() { wait_for(stream()); }
   void wait_for(Stream stream);
-  // These wait for the copy only; one thread at a time.
-  void upload(std::byte* to, std::span<const std::byte> from);
-  void download(std::span<std::byte> to, const std::byte* from);
+  // These wait for the copy only.
+  void copy(void* to, const void* from, std::size_t bytes);
+  void copy(const ConstTensor& from, const Tensor& to);
 
  private:
   /// Wakes the engine while it exists: buffers and callbacks on callers' streams may outlive it.
@@ -142,7 +142,6 @@ class Lane {
   };
 
   [[nodiscard]] int device() const { return heap_->memory.device(); }
-  void copy_now(const CopyBytes& copy);
   [[nodiscard]] Mark passed(const Events::Event& event) const;
   void wake_after(cudaStream_t stream);
 
@@ -152,13 +151,12 @@ class Lane {
   std::size_t buffer_bytes_;
   std::vector<std::ptrdiff_t> heap_rank_;  // by rank of the world; −1 for far ones
   std::shared_ptr<std::byte> pinned_;
-  std::byte* staging_;  // for upload and download
   std::array<std::shared_ptr<FreeBuffers>, 2> free_;
   std::shared_ptr<std::byte> landing_;
   std::shared_ptr<std::byte> zero_;  // a zero word, the `stop` of kernels
   std::shared_ptr<Events> events_ = std::make_shared<Events>();
   std::shared_ptr<CUstream_st> work_;
-  std::shared_ptr<CUstream_st> copies_;  // for upload and download, which must not queue behind NCCL's waits
+  std::shared_ptr<CUstream_st> copies_;  // for copy(), which must not queue behind NCCL's waits
   // Runs the callbacks that wake the engine; on the work stream they would delay kernels.
   std::shared_ptr<CUstream_st> wakes_;
 };
