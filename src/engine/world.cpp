@@ -44,8 +44,10 @@ std::shared_ptr<World::Impl> make_world(Joined joined, const Environment& enviro
   }
   group->self = transport->rank();
   auto comm = std::make_shared<CommContext>(std::move(transport), environment);
-  return std::make_shared<World::Impl>(
-      World::Impl{std::move(comm), std::move(group), std::move(topology), 0, 0, 0, std::move(rebuilder), {}});
+  return std::make_shared<World::Impl>(World::Impl{.comm = std::move(comm),
+                                                   .group = std::move(group),
+                                                   .topology = std::move(topology),
+                                                   .rebuilder = std::move(rebuilder)});
 }
 
 World World::create(Bootstrap& bootstrap, const WorldOptions& options) {
@@ -134,7 +136,8 @@ World World::split(std::int32_t colour) {
     group->wiring.add(impl_->group->wiring.hosts[rank.index()], impl_->group->wiring.nics[rank.index()]);
   }
   group->id = Hasher().add(impl_->group->id, impl_->num_splits++, colour).value();
-  return World(std::make_shared<Impl>(Impl{impl_->comm, std::move(group), impl_->topology.subset(chosen)}));
+  return World(std::make_shared<Impl>(
+      Impl{.comm = impl_->comm, .group = std::move(group), .topology = impl_->topology.subset(chosen)}));
 }
 
 Rebuilt World::rebuild() {

@@ -42,6 +42,9 @@ class CommContext {
 };
 
 struct World::Impl {
+  /// By device; made by the first engine there. Declared first, so that they are destroyed last: freeing device memory
+  /// may wait for other ranks' kernels, which must learn before that this rank has left.
+  std::map<std::int32_t, std::shared_ptr<DeviceHeap>> device_heaps = {};
   std::shared_ptr<CommContext> comm;
   std::shared_ptr<const Group> group;
   Topology topology;
@@ -49,8 +52,7 @@ struct World::Impl {
   std::uint32_t next_sequence = 0;  // in the order of the world's own collectives
   std::uint32_t num_engines = 0;    // made so far; part of their keys
   std::uint32_t num_splits = 0;
-  std::unique_ptr<Rebuilder> rebuilder = nullptr;                         // null: can't be rebuilt
-  std::map<std::int32_t, std::shared_ptr<DeviceHeap>> device_heaps = {};  // by device; made by the first engine there
+  std::unique_ptr<Rebuilder> rebuilder = nullptr;  // null: can't be rebuilt
 };
 
 /// Makes a world of joined ranks.

@@ -25,20 +25,31 @@ std::shared_ptr<T> pin(std::size_t count) {
 
 }  // namespace
 
-HostPages::HostPages(std::int32_t num_ranks)
-    : pages(pin<HostPage>(kMost)),
-      watchdog_words(pin<std::uint32_t>(kMost * device::WatchdogWords::num_words(num_ranks))) {}
+PinnedMemory::PinnedMemory(std::int32_t num_ranks)
+    : pages(pin<HostPage>(kMostPages)),
+      watchdog_words(pin<std::uint32_t>(kMostPages * device::WatchdogWords::num_words(num_ranks))) {}
+
+std::shared_ptr<std::byte> PinnedMemory::take_buffer(std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  auto found = free_buffers_.find(bytes);
+  if (found == free_buffers_.end()) found = free_buffers_.emplace(bytes, pin<std::byte>(bytes));
+  const std::shared_ptr<std::byte> block = free_buffers_.extract(found).mapped();
+  return {block.get(), [self = shared_from_this(), block, bytes](std::byte*) {
+            const std::lock_guard guard(self->mutex_);
+            self->free_buffers_.emplace(bytes, block);
+          }};
+}
 
 DeviceHeap::DeviceHeap(World& world, std::size_t bytes, std::int32_t device)
-    : host_pages(std::make_shared<HostPages>(world.size())),
+    : pinned(std::make_shared<PinnedMemory>(world.size())),
       memory(
           bytes, device, world.rank().value, [&](std::span<const std::byte> mine) { return world.all_gather(mine); },
-          host_pages),
+          pinned),
       num_ranks(world.size()),
       members(world.impl()->group->members),
       most_tile_bytes(device::most_tile_bytes()),
       stream(device::make_stream()) {
-  for (std::size_t i = 0; i < HostPages::kMost; ++i) free_pages_.push_back(host_pages->pages.get() + i);
+  for (std::size_t i = 0; i < PinnedMemory::kMostPages; ++i) free_pages_.push_back(pinned->pages.get() + i);
   device::preload_kernels();
 }
 
@@ -106,12 +117,12 @@ Tensor DeviceHeap::allocate(DType dtype, std::int64_t rows, std::int64_t cols) {
 std::shared_ptr<HostPage> DeviceHeap::take_page() {
   const std::lock_guard lock(mutex_);
   if (free_pages_.empty())
-    fail(ErrorCode::system, "a device serves at most {} engines of a world at a time", HostPages::kMost);
+    fail(ErrorCode::system, "a device serves at most {} engines of a world at a time", PinnedMemory::kMostPages);
   HostPage* const page = free_pages_.back();
   free_pages_.pop_back();
   const std::size_t num_words = device::WatchdogWords::num_words(num_ranks);
-  const auto index = static_cast<std::size_t>(page - host_pages->pages.get());
-  *page = {.fault = {}, .sizes = {}, .watchdog_words = {host_pages->watchdog_words.get() + index * num_words}};
+  const auto index = static_cast<std::size_t>(page - pinned->pages.get());
+  *page = {.fault = {}, .sizes = {}, .watchdog_words = {pinned->watchdog_words.get() + index * num_words}};
   std::fill_n(page->watchdog_words.words, num_words, 0u);
   return {page, [heap = shared_from_this()](HostPage* freed) {
             const std::lock_guard guard(heap->mutex_);

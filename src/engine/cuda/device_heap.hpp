@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstring>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -24,13 +25,21 @@ struct HostPage {
   device::WatchdogWords watchdog_words;
 };
 
-/// The pages of all engines of a heap. Pinned at once: pinning later may wait for the device, and so for other ranks.
-struct HostPages {
-  explicit HostPages(std::int32_t num_ranks);
+/// Pinned memory of all engines of a heap. It is freed with the heap's memory: freeing waits for the device, where
+/// other ranks may wait for the thread that frees.
+struct PinnedMemory : std::enable_shared_from_this<PinnedMemory> {
+  explicit PinnedMemory(std::int32_t num_ranks);
 
-  static constexpr std::size_t kMost = 1024;
+  /// A buffer. Released ones are kept for later calls.
+  [[nodiscard]] std::shared_ptr<std::byte> take_buffer(std::size_t bytes);
+
+  static constexpr std::size_t kMostPages = 1024;
   std::shared_ptr<HostPage> pages;
   std::shared_ptr<std::uint32_t> watchdog_words;
+
+ private:
+  std::mutex mutex_;
+  std::multimap<std::size_t, std::shared_ptr<std::byte>> free_buffers_;  // by size
 };
 
 /// A rank's contribution to an all-gather. Throws Error(mismatch) if its size differs from T's.
@@ -63,7 +72,7 @@ struct DeviceHeap : std::enable_shared_from_this<DeviceHeap> {
   [[nodiscard]] Tensor allocate(DType dtype, std::int64_t rows, std::int64_t cols);
   [[nodiscard]] std::shared_ptr<HostPage> take_page();
 
-  std::shared_ptr<HostPages> host_pages;
+  std::shared_ptr<PinnedMemory> pinned;
   device::SymmetricHeap memory;
   std::int32_t num_ranks;
   std::vector<RankId> members;  ///< ranks of the transport, by rank in the heap

@@ -5,10 +5,8 @@
 #include "core/build.hpp"
 #include "core/cuda/on_device.hpp"
 #include "core/fail.hpp"
-#include "engine/cuda/cluster/cluster_engine.hpp"
 #include "engine/cuda/device_heap.hpp"
 #include "engine/cuda/library.hpp"
-#include "engine/cuda/node_engine.hpp"
 #include "kernels/cuda/bulk_copy_rows.hpp"
 
 namespace shunt {

@@ -1,4 +1,4 @@
-// What libshunt_cuda.so is made of, besides engines.
+// The parts of libshunt_cuda.so.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,14 @@
 #include "engine/device_library.hpp"
 
 namespace shunt {
+
+struct DeviceHeap;
+
+// Collective. Devices of one node, and of several.
+std::shared_ptr<Engine::Impl> make_node_engine(World& world, const EngineOptions& options,
+                                               std::shared_ptr<DeviceHeap> heap);
+std::shared_ptr<Engine::Impl> make_cluster_engine(World& world, const EngineOptions& options,
+                                                  std::shared_ptr<DeviceHeap> heap);
 
 std::shared_ptr<Pruner::Impl> make_device_pruner(const ExpertMap& map, const Topology& topology,
                                                  const PruneOptions& options, std::int64_t max_tokens, Memory memory);

@@ -8,6 +8,7 @@
 #include "core/fail.hpp"
 #include "core/hash.hpp"
 #include "engine/cuda/fault.hpp"
+#include "engine/cuda/library.hpp"
 #include "engine/exchange.hpp"
 #include "kernels/cuda/bulk_copy_rows.hpp"
 #include "kernels/cuda/copy_bytes.hpp"

@@ -24,10 +24,6 @@
 
 namespace shunt {
 
-/// Collective.
-std::shared_ptr<Engine::Impl> make_node_engine(World& world, const EngineOptions& options,
-                                               std::shared_ptr<DeviceHeap> heap);
-
 class NodeEngine final : public Engine::Impl, public std::enable_shared_from_this<NodeEngine> {
  public:
   NodeEngine(World& engine_world, const EngineOptions& engine_options, std::shared_ptr<DeviceHeap> device_heap);

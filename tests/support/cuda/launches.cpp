@@ -1,8 +1,24 @@
 #include "support/cuda/launches.hpp"
 
+#include <cuda.h>
+
+#include <stdexcept>
+
 #include "core/cuda/captured_graph.hpp"
 
 namespace shunt::test {
+
+namespace {
+
+// The runtime's function knows the kernels of its own copy only, and libshunt_cuda.so has another one.
+auto kernel_node_params() {
+  void* function = nullptr;
+  device::check(cudaGetDriverEntryPointByVersion("cuGraphKernelNodeGetParams", &function, 12000, cudaEnableDefault),
+                "find a function of the driver");
+  return reinterpret_cast<decltype(&cuGraphKernelNodeGetParams)>(function);
+}
+
+}  // namespace
 
 std::vector<unsigned> blocks_of_kernels(Stream stream, const std::function<void()>& work) {
   const auto graph = device::capture(stream, work);
@@ -10,14 +26,15 @@ std::vector<unsigned> blocks_of_kernels(Stream stream, const std::function<void(
   device::check(cudaGraphGetNodes(graph.get(), nullptr, &num_nodes), "count nodes");
   std::vector<cudaGraphNode_t> nodes(num_nodes);
   device::check(cudaGraphGetNodes(graph.get(), nodes.data(), &num_nodes), "list nodes");
+  const auto get_params = kernel_node_params();
   std::vector<unsigned> blocks;
   for (const cudaGraphNode_t node : nodes) {
     cudaGraphNodeType type{};
     device::check(cudaGraphNodeGetType(node, &type), "look at a node");
     if (type != cudaGraphNodeTypeKernel) continue;
-    cudaKernelNodeParams kernel{};
-    device::check(cudaGraphKernelNodeGetParams(node, &kernel), "look at a kernel");
-    blocks.push_back(kernel.gridDim.x * kernel.gridDim.y * kernel.gridDim.z);
+    CUDA_KERNEL_NODE_PARAMS kernel{};
+    if (get_params(node, &kernel) != CUDA_SUCCESS) throw std::runtime_error("can't look at a kernel");
+    blocks.push_back(kernel.gridDimX * kernel.gridDimY * kernel.gridDimZ);
   }
   return blocks;
 }

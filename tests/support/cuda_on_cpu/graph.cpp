@@ -27,6 +27,16 @@ struct CUgraphExec_st {
   std::shared_ptr<const std::vector<CUgraphNode_st>> nodes;
 };
 
+CUresult cuda_on_cpu::graph_kernel_node_params(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS* kernel) {
+  if (node->operation.type != cudaGraphNodeTypeKernel) return CUDA_ERROR_INVALID_VALUE;
+  const dim3 blocks = node->operation.blocks;
+  *kernel = {};
+  kernel->gridDimX = blocks.x;
+  kernel->gridDimY = blocks.y;
+  kernel->gridDimZ = blocks.z;
+  return CUDA_SUCCESS;
+}
+
 extern "C" {
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
@@ -152,12 +162,6 @@ cudaError_t cudaGraphNodeGetType(cudaGraphNode_t node, cudaGraphNodeType* type) 
   *type = node->operation.type;
   return cudaSuccess;
 }
-cudaError_t cudaGraphKernelNodeGetParams(cudaGraphNode_t node, cudaKernelNodeParams* kernel) {
-  if (node->operation.type != cudaGraphNodeTypeKernel) return fail(cudaErrorInvalidValue);
-  *kernel = node->operation.kernel;
-  return cudaSuccess;
-}
-
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
   *exec = new CUgraphExec_st{graph->nodes};
   return cudaSuccess;

@@ -143,12 +143,13 @@ class Memory {
   std::size_t kept_ = 0;  // of what is free: about as much still has pages
 };
 
-/// Memory that work in a stream may still use is freed after that work, as CUDA's cudaFree() waits for the device. Not
-/// waiting on the host is the weaker promise: ranks may hold each other up.
-void after_all_work(std::function<void()> release) {
-  const std::shared_ptr<void> last(nullptr, [release = std::move(release)](void*) { release(); });
-  for (const auto& queue : all_queues())
-    if (!queue->is_idle()) queue->push([last] {});
+/// As CUDA does, freeing memory waits for all work of the process, and keeps other threads from submitting any until
+/// then. So a rank that frees memory while others wait for its kernels hangs here as on a device.
+template <class Release>
+void free_when_idle(const Release& release) {
+  const std::unique_lock lock(submission_mutex());
+  for (const auto& queue : all_queues()) queue->finish();
+  release();
 }
 
 /// What a cudaIpcMemHandle_t holds.
@@ -209,7 +210,7 @@ cudaError_t cudaFree(void* data) {
   if (const cudaError_t status = check_unsafe_call(); status != cudaSuccess) return status;
   if (!data) return cudaSuccess;
   if (!Memory::instance().begins_block(data)) return fail(cudaErrorInvalidValue);
-  after_all_work([data] { Memory::instance().free(data); });
+  free_when_idle([data] { Memory::instance().free(data); });
   return cudaSuccess;
 }
 
@@ -231,7 +232,7 @@ cudaError_t cudaFreeHost(void* data) {
     const std::lock_guard lock(Memory::instance().others_mutex);
     if (Memory::instance().pinned.erase(data) == 0) return fail(cudaErrorInvalidValue);
   }
-  after_all_work([data] { std::free(data); });
+  free_when_idle([data] { std::free(data); });
   return cudaSuccess;
 }
 cudaError_t cudaHostRegister(void* data, size_t bytes, unsigned) {
@@ -331,7 +332,7 @@ cudaError_t cudaIpcCloseMemHandle(void* data) {
     Memory::instance().mapped.erase(found);
   }
   const std::size_t shift = reinterpret_cast<std::uintptr_t>(data) % kPage;
-  after_all_work([=] { munmap(static_cast<std::byte*>(data) - shift, bytes + shift); });
+  free_when_idle([=] { munmap(static_cast<std::byte*>(data) - shift, bytes + shift); });
   return cudaSuccess;
 }
 

@@ -92,12 +92,7 @@ void submit_kernel(const void* kernel, dim3 blocks, dim3 threads, std::size_t sh
                    std::function<void()> body) {
   Grid grid{blocks, threads, shared_bytes, std::move(body)};
   if (check_launch(kernel, grid) != cudaSuccess) return;
-  cudaKernelNodeParams parameters{};
-  parameters.func = const_cast<void*>(kernel);
-  parameters.gridDim = blocks;
-  parameters.blockDim = threads;
-  parameters.sharedMemBytes = static_cast<unsigned>(shared_bytes);
-  (void)submit(stream, {[grid = std::move(grid)] { run(grid); }, cudaGraphNodeTypeKernel, parameters});
+  (void)submit(stream, {[grid = std::move(grid)] { run(grid); }, cudaGraphNodeTypeKernel, blocks});
 }
 
 }  // namespace cuda_on_cpu
@@ -143,10 +138,11 @@ cudaError_t cudaDriverGetVersion(int* version) {
   return cudaSuccess;
 }
 cudaError_t cudaRuntimeGetVersion(int* version) { return cudaDriverGetVersion(version); }
-cudaError_t cudaGetDriverEntryPointByVersion(const char*, void** function, unsigned, unsigned long long,
+cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned, unsigned long long,
                                              cudaDriverEntryPointQueryResult* result) {
-  *function = nullptr;
-  if (result) *result = cudaDriverEntryPointSymbolNotFound;
+  const bool is_known = std::string_view(name) == "cuGraphKernelNodeGetParams";
+  *function = is_known ? reinterpret_cast<void*>(&graph_kernel_node_params) : nullptr;
+  if (result) *result = is_known ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
   return cudaSuccess;
 }
 

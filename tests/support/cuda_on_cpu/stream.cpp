@@ -161,6 +161,11 @@ CUstream_st& resolve(cudaStream_t stream) {
   return *streams().null_streams.try_emplace(device, std::move(made)).first->second;
 }
 
+std::shared_mutex& submission_mutex() {
+  static auto* const mutex = new std::shared_mutex;
+  return *mutex;
+}
+
 cudaError_t submit(cudaStream_t handle, Operation operation) {
   CUstream_st& stream = resolve(handle);
   {
@@ -172,6 +177,7 @@ cudaError_t submit(cudaStream_t handle, Operation operation) {
       return cudaSuccess;
     }
   }
+  const std::shared_lock lock(submission_mutex());
   keep_order_with_null_stream(stream);
   stream.queue->push(std::move(operation.run));
   return cudaSuccess;

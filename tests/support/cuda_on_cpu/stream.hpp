@@ -1,6 +1,7 @@
 // Streams, events, captures and graphs. Each stream has a queue, and a thread of the system that takes from it.
 #pragma once
 
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 
 #include <condition_variable>
@@ -9,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <shared_mutex>
 #include <unordered_map>
 #include <vector>
 
@@ -18,7 +20,7 @@ namespace cuda_on_cpu {
 struct Operation {
   std::function<void()> run;
   cudaGraphNodeType type = cudaGraphNodeTypeEmpty;
-  cudaKernelNodeParams kernel{};  ///< of kernels; without their arguments
+  dim3 blocks{};  ///< of a kernel
 };
 
 /// Something that happens once, in a stream.
@@ -91,6 +93,12 @@ std::mutex& capture_mutex();
 
 /// Where calls for a stream go: the null stream of the current device for null.
 CUstream_st& resolve(cudaStream_t stream);
+
+/// The driver's cuGraphKernelNodeGetParams(): the numbers of blocks.
+CUresult graph_kernel_node_params(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS* kernel);
+
+/// Held shared to put work on a stream, and exclusively to wait for the device.
+std::shared_mutex& submission_mutex();
 
 /// Puts work on the stream or, if that is captured, into the graph.
 cudaError_t submit(cudaStream_t stream, Operation operation);

@@ -1,5 +1,4 @@
-#include "engine/cuda/cluster/cluster_engine.hpp"
-
+// The engine on devices of several nodes: the host drives, as for host memory, and kernels move rows.
 #include <algorithm>
 #include <string_view>
 #include <vector>
@@ -8,6 +7,7 @@
 #include "engine/cuda/cluster/combine.hpp"
 #include "engine/cuda/cluster/combine_backward.hpp"
 #include "engine/cuda/cluster/dispatch.hpp"
+#include "engine/cuda/library.hpp"
 #include "engine/host_driven_engine.hpp"
 #include "shunt/routing.hpp"
 

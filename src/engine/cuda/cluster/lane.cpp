@@ -9,16 +9,6 @@
 #include "kernels/cuda/copy_bytes.hpp"
 
 namespace shunt::device {
-namespace {
-
-std::shared_ptr<std::byte> pin(std::size_t bytes, int device) {
-  const LaneScope scope(device);
-  void* data = nullptr;
-  check(cudaHostAlloc(&data, bytes, cudaHostAllocMapped | cudaHostAllocPortable), "pin buffers");
-  return {static_cast<std::byte*>(data), [](std::byte* freed) { (void)cudaFreeHost(freed); }};
-}
-
-}  // namespace
 
 Lane::Lane(Transport& transport, const Group& group, std::shared_ptr<DeviceHeap> heap, const BufferLimits& limits)
     : members_(group.members),
@@ -28,7 +18,7 @@ Lane::Lane(Transport& transport, const Group& group, std::shared_ptr<DeviceHeap>
       landing_(heap_->allocate(buffer_bytes_)),
       zero_(heap_->allocate(sizeof(std::uint32_t))) {
   const auto num_each_way = static_cast<std::size_t>(std::max(limits.num_each_way, 1));
-  pinned_ = pin(2 * num_each_way * buffer_bytes_, device());
+  pinned_ = heap_->pinned->take_buffer(2 * num_each_way * buffer_bytes_);
   for (std::size_t i = 0; i < 2 * num_each_way; ++i) {
     auto& free = free_[i % 2];
     if (!free) free = std::make_shared<FreeBuffers>();

@@ -1,11 +1,25 @@
+// NCCL between nodes: joining, and an operation's traffic in rounds.
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstring>
+#include <string_view>
 #include <thread>
 
+#include "core/fail.hpp"
 #include "engine/cuda/cluster/far_route.hpp"
+#include "engine/world_impl.hpp"
 
 namespace shunt::device {
 namespace {
+
+/// Exchanged by ranks before they join.
+struct Offer {
+  nccl::UniqueId id{};
+  std::uint64_t batch_bytes = 0;
+  ErrorCode code{};
+  std::array<char, 256> refusal{};  // why this rank can't join; empty if it can
+};
 
 /// Works in rounds: packs one batch per peer, exchanges them as one NCCL group, unpacks. Batch n between two ranks is
 /// sent in round n on both, so no round waits for a later round of another rank. At the end ranks exchange empty slices
@@ -119,6 +133,45 @@ class NcclRoute final : public FarRoute {
 };
 
 }  // namespace
+
+std::shared_ptr<NcclNetwork> NcclNetwork::join(World& world, Lane& lane) {
+  Offer mine{.batch_bytes = lane.buffer_bytes()};
+  const nccl::Library* library = nullptr;
+  std::shared_ptr<std::byte> memory;
+  try {
+    library = &nccl::Library::load();
+    memory = lane.allocate(2 * static_cast<std::size_t>(world.size()) * lane.buffer_bytes());
+    if (world.rank().value == 0 && library->GetUniqueId(&mine.id) != nccl::kSuccess)
+      fail(ErrorCode::system, "NCCL: can't name a communicator");
+  } catch (const Error& error) {
+    mine.code = error.code();
+    const std::string_view text = error.what();
+    std::copy_n(text.begin(), std::min(text.size(), mine.refusal.size() - 1), mine.refusal.begin());
+  }
+  const auto offers = world.all_gather(std::as_bytes(std::span(&mine, 1)));
+  for (std::size_t rank = 0; rank < offers.size(); ++rank) {
+    Offer theirs;
+    if (offers[rank].size() != sizeof(theirs))
+      fail(ErrorCode::mismatch, "rank {} does not join by NCCL, or by another build", rank);
+    std::memcpy(&theirs, offers[rank].data(), sizeof(theirs));
+    theirs.refusal.back() = '\0';
+    if (theirs.refusal[0] != '\0') fail(theirs.code, "rank {} can't join by NCCL: {}", rank, theirs.refusal.data());
+    if (theirs.batch_bytes != mine.batch_bytes)
+      fail(ErrorCode::mismatch, "ranks {} and {} send batches of {} and {} bytes through NCCL", world.rank(), rank,
+           mine.batch_bytes, theirs.batch_bytes);
+    if (rank == 0) mine.id = theirs.id;
+  }
+  const CommContext& comm = *world.impl()->comm;
+  const auto deadline = std::chrono::steady_clock::now() + comm.environment().join;
+  return std::make_shared<NcclNetwork>(*library, nccl::Communicator::Place{world.rank(), world.size(), mine.id},
+                                       std::move(memory), lane.buffer_bytes(), [&] {
+                                         if (const auto fault = comm.transport().fault())
+                                           throw Error(fault->code, fault->text);
+                                         if (std::chrono::steady_clock::now() > deadline)
+                                           fail(ErrorCode::deadline, "NCCL: ranks did not join within {} ms",
+                                                comm.environment().join.count());
+                                       });
+}
 
 std::unique_ptr<FarRoute> make_nccl_route(std::unique_ptr<NcclNetwork::Turn> turn, std::vector<PeerTraffic> traffic) {
   return std::make_unique<NcclRoute>(std::move(turn), std::move(traffic));
