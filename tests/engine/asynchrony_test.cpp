@@ -176,14 +176,20 @@ TEST_P(TicketsAt, AreDoneOnceWaitReturnedAndNotBeforeAllRanksHaveIssued) {
   Passed has_asked;
   place().run(2, [&](World& world) {
     ToEveryone shuffle(world, place());
+    const Stream stream = shuffle.engine().stream();
     auto ticket = issue_last(world, has_asked, [&] {
       auto issued = shuffle.dispatch(1);
       EXPECT_TRUE(world.rank().value == 1 || !issued.done());
       return issued;
     });
+    EXPECT_EQ(ticket.num_runs(), 1);
+    for (const std::int32_t no_run : {-1, 1})
+      require_error([&] { (void)ticket.wait_on(stream, no_run); }, ErrorCode::invalid_argument, "no such run");
+    (void)ticket.wait_on(stream, 0);
     (void)ticket.wait();
     EXPECT_TRUE(ticket.done());
     require_error([&] { (void)ticket.wait(); }, ErrorCode::invalid_argument, "waited for before");
+    require_error([&] { (void)ticket.wait_on(stream); }, ErrorCode::invalid_argument, "waited for before");
   });
 }
 

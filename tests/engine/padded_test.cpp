@@ -115,28 +115,19 @@ TEST_F(DevicePadded, OperationsTakeTurns) {
 
 // More than an engine keeps memory for: plans that are held serve on, and a bound that was forgotten is made anew.
 TEST_F(DevicePadded, PlansOfManyBoundsServe) {
-  on_ranks(2, [](World& world) {
-    Engine engine(world, kDeviceThreads.options({.hidden = 8, .dtype = f32}));
-    const ExpertMap map = ExpertMap::contiguous(2, 2);
-    const std::vector<std::int32_t> expert{1 - world.rank().value};
-    const std::vector<float> row(8, static_cast<float>(1 + world.rank().value));
-    const ConstTensor x = borrow(static_cast<const void*>(row.data()), f32, 1, 8);
-    const auto plan = [&](std::int64_t bound) {
-      return engine.plan({.experts = expert}, map, {.layout = Layout::padded, .max_tokens = bound});
-    };
-    const auto serve = [&](const Plan& with) {
-      const Rows rows = engine.dispatch(with, x).wait();
-      engine.copy(rows.data, engine.expert_out(with));
-      std::vector<float> back(8);
-      engine.copy(engine.combine(with, engine.expert_out(with)).wait(), borrow(back.data(), f32, 1, 8));
-      if (back != row) throw std::runtime_error("a row came back changed");
-    };
-    const Plan held = plan(1);
+  const auto step_of = [](std::int64_t bound) {
+    return draw_step(1, {.map = ExpertMap::contiguous(4, 2), .max_tokens = bound}, {1, 1});
+  };
+  const ShuffleCase first = step_of(1);
+  on_ranks(2, [&](World& world) {
+    Engine engine = make_engine(world, kDeviceThreads, {.map = first.routing.map});
+    RankOfCase held(world, engine, first);
     for (std::int64_t bound = 2; bound < 40; ++bound) {
-      serve(plan(bound));
-      serve(held);
+      take(world, engine, step_of(bound));
+      held.dispatch()();
+      held.combine()();
     }
-    serve(plan(1));
+    take(world, engine, first);
   });
 }
 
