@@ -87,7 +87,7 @@ class BadInput : public AtPlace {
       RankSetting rank(world, place(), options);
       rank.plan = rank.make_plan();
       for (const auto& [cause, call] : bad_calls) {
-        if (world.rank() == RankId(1)) expect_refusal([&] { call(rank); }, cause);
+        if (world.rank() == RankId(1)) expect_refusal([&, &call = call] { call(rank); }, cause);
         rank.run();
       }
       world.barrier();
@@ -101,7 +101,7 @@ class BadInput : public AtPlace {
         RankSetting rank(world, place(), options);
         if (world.rank() == RankId(1)) {
           RankSetting spoilt = rank;
-          expect_refusal([&] { call(spoilt); }, cause);
+          expect_refusal([&, &call = call] { call(spoilt); }, cause);
         }
         rank.plan = rank.make_plan();
         rank.run();
@@ -276,7 +276,8 @@ TEST_P(BadInput, OfAnEngineIsRefused) {
   refuse_device([](auto& device) { device.index = 1000; }, "there is no device 1000");
   place().run(2, [&](World& world) {
     for (const auto& [options, cause] : refused)
-      if (world.rank() == RankId(1)) expect_refusal([&] { const Engine engine(world, options); }, cause);
+      if (world.rank() == RankId(1))
+        expect_refusal([&, &options = options] { const Engine engine(world, options); }, cause);
     for (const auto deadline : {std::chrono::milliseconds(0), std::chrono::milliseconds(-1)})
       require_error([&] { const Engine engine(world, place().options({.hidden = 4, .deadline = deadline})); },
                     ErrorCode::invalid_argument, "deadline");

@@ -242,7 +242,7 @@ TEST_F(DeviceFault, ABadEntryIsNamedByAllRanks) {
        {std::pair(Experts{0, 2, 0}, "token 1: expert 0"), std::pair(Experts{1, 3, 3}, "token 1: expert 3"),
         std::pair(Experts{1, 4, 0}, "token 1: expert 4"), std::pair(Experts{1, (1ll << 32) + 2, 0}, "token 1: expert")})
     for (const bool has_copies : {true, false})
-      on_ranks(2, [&](World& world) {
+      on_ranks(2, [&, &bad = bad, named = std::string(named)](World& world) {
         Engine engine(world, kDeviceThreads.options({.hidden = 8, .dtype = f32}));
         const ExpertMap map =
             has_copies ? ExpertMap::from_placement(4, {{0, 1, 2}, {0, 1, 3}}) : ExpertMap::contiguous(4, 2);
@@ -250,7 +250,7 @@ TEST_F(DeviceFault, ABadEntryIsNamedByAllRanks) {
         if (world.rank().value == 1) std::ranges::copy(bad, experts.begin() + 3);
         require_error([&] { (void)engine.plan({.experts = experts, .topk = 3}, map); },
                       world.rank().value == 1 ? ErrorCode::invalid_argument : ErrorCode::peer_failed,
-                      world.rank().value == 1 ? named : std::string("rank 1 failed: ") + named);
+                      world.rank().value == 1 ? named : "rank 1 failed: " + named);
       });
 }
 

@@ -149,7 +149,7 @@ TEST_F(DeviceGraph, IsReplayedWithOtherRoutings) {
   for (const auto& [shape, num_tokens] : all) {
     std::vector<ShuffleCase> steps;
     for (std::uint64_t seed = 1; seed <= 5; ++seed) steps.push_back(draw_step(seed, shape, num_tokens));
-    on_ranks(kRanks, [&](World& world) {
+    on_ranks(kRanks, [&, &shape = shape, &num_tokens = num_tokens](World& world) {
       StepGraph graph(world, make_engine(world, kDeviceThreads, shape), shape, num_tokens);
       for (const ShuffleCase& step : steps) graph.load_and_replay(step, shape.layout == Layout::padded ? 3 : 1);
     });
