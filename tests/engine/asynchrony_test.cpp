@@ -158,27 +158,17 @@ TEST(Tickets, AreRefusedBeyondTheLimitThoughTheirOperationsAreComplete) {
   });
 }
 
-TEST_P(TicketsAt, WaitWhenDropped) {
-  Passed issued;
+TEST_P(TicketsAt, WaitWhenAssignedOrDropped) {
+  Passed first, second;
   place().run(2, [&](World& world) {
     ToEveryone shuffle(world, place());
-    const Tensor rows = shuffle.rows();
+    const Tensor rows = shuffle.rows(), later_rows = shuffle.rows();
     {
-      const auto dropped = issue_last(world, issued, [&] { return shuffle.dispatch(7, {.out = rows}); });
+      auto ticket = issue_last(world, first, [&] { return shuffle.dispatch(1, {.out = rows}); });
+      ticket = issue_last(world, second, [&] { return shuffle.dispatch(2, {.out = later_rows}); });
+      EXPECT_TRUE(shuffle.is_dispatch(rows, 1));
     }
-    EXPECT_TRUE(shuffle.is_dispatch(rows, 7));
-  });
-}
-
-TEST_P(TicketsAt, WaitForTheOldOperationWhenAssigned) {
-  Passed issued;
-  place().run(2, [&](World& world) {
-    ToEveryone shuffle(world, place());
-    const Tensor rows = shuffle.rows();
-    auto ticket = issue_last(world, issued, [&] { return shuffle.dispatch(1, {.out = rows}); });
-    ticket = shuffle.dispatch(2);
-    EXPECT_TRUE(shuffle.is_dispatch(rows, 1));
-    EXPECT_TRUE(shuffle.is_dispatch(ticket.wait().data, 2));
+    EXPECT_TRUE(shuffle.is_dispatch(later_rows, 2));
   });
 }
 
@@ -186,14 +176,20 @@ TEST_P(TicketsAt, AreDoneOnceWaitReturnedAndNotBeforeAllRanksHaveIssued) {
   Passed has_asked;
   place().run(2, [&](World& world) {
     ToEveryone shuffle(world, place());
+    const Stream stream = shuffle.engine().stream();
     auto ticket = issue_last(world, has_asked, [&] {
       auto issued = shuffle.dispatch(1);
       EXPECT_TRUE(world.rank().value == 1 || !issued.done());
       return issued;
     });
+    EXPECT_EQ(ticket.num_runs(), 1);
+    for (const std::int32_t no_run : {-1, 1})
+      require_error([&] { (void)ticket.wait_on(stream, no_run); }, ErrorCode::invalid_argument, "no such run");
+    (void)ticket.wait_on(stream, 0);
     (void)ticket.wait();
     EXPECT_TRUE(ticket.done());
     require_error([&] { (void)ticket.wait(); }, ErrorCode::invalid_argument, "waited for before");
+    require_error([&] { (void)ticket.wait_on(stream); }, ErrorCode::invalid_argument, "waited for before");
   });
 }
 
@@ -292,19 +288,20 @@ TEST_P(OperationsAt, ProceedWithoutTheirCaller) {
   });
 }
 
-TEST(Operations, OfTwoEnginesNeedNoCommonOrder) {
+TEST(Operations, OfTwoEnginesOfAWorldOrItsPartNeedNoCommonOrder) {
   const auto odd_ranks_the_other_way_round = [](World& world) {
-    ToEveryone a(world);
-    ToEveryone b(world);
+    World half = world.split(world.rank().value / 2);
+    ToEveryone a(world), of_whole(world), of_half(half);
     const bool is_even = world.rank().value % 2 == 0;
-    for (int n = 0; n < 20; ++n) {
-      auto first = is_even ? a.dispatch(n) : b.dispatch(-n);
-      auto second = is_even ? b.dispatch(-n) : a.dispatch(n);
-      const Rows of_first = first.wait();
-      const Rows of_second = second.wait();
-      require(a.is_dispatch((is_even ? of_first : of_second).data, n), "the first engine has its own rows");
-      require(b.is_dispatch((is_even ? of_second : of_first).data, -n), "the second engine has its own rows");
-    }
+    for (ToEveryone* b : {&of_whole, &of_half})
+      for (int n = 0; n < 20; ++n) {
+        auto first = is_even ? a.dispatch(n) : b->dispatch(-n);
+        auto second = is_even ? b->dispatch(-n) : a.dispatch(n);
+        const Rows of_first = first.wait();
+        const Rows of_second = second.wait();
+        require(a.is_dispatch((is_even ? of_first : of_second).data, n), "the first engine has its own rows");
+        require(b->is_dispatch((is_even ? of_second : of_first).data, -n), "the second engine has its own rows");
+      }
   };
   for (const WorldKind kind : {WorldKind::inproc, WorldKind::shm})
     EXPECT_NO_THROW(World::spawn(4, odd_ranks_the_other_way_round, {.kind = kind}));
@@ -341,16 +338,6 @@ TEST(Buffers, OutliveTheirEngineAndWorld) {
     EXPECT_EQ(rows.data.as<float>().front(), ToEveryone::value(3, 0));
     EXPECT_EQ(rows.data.as<float>().back(), ToEveryone::value(3, 1));
   }
-}
-
-TEST(Buffers, AreFreedWhenReleased) {
-  World::spawn(2, [](World& world) {
-    ToEveryone shuffle(world);
-    const std::size_t before = world.live_bytes();
-    for (int n = 0; n < 10; ++n) (void)shuffle.dispatch(n).wait();
-    world.barrier();
-    EXPECT_EQ(world.live_bytes(), before);
-  });
 }
 
 }  // namespace

@@ -3,12 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <limits>
 
 #include "bench/reference/rows.hpp"
 #include "engine/elements.hpp"
 #include "engine/place.hpp"
+#include "engine/tensor_checks.hpp"
 #include "shunt/engine.hpp"
 #include "shunt/error.hpp"
 #include "support/require_error.hpp"
@@ -16,6 +18,7 @@
 namespace shunt::test {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
@@ -61,14 +64,13 @@ Call plan_after(const Call& spoil) {
   };
 }
 
-void expect_refusal(RankSetting& rank, const Call& call, const std::string& cause) {
+void expect_refusal(const std::function<void()>& call, const std::string& cause) {
   try {
-    call(rank);
+    call();
     ADD_FAILURE() << "accepted, expected: " << cause;
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << error.what();
-    EXPECT_THAT(error.what(), HasSubstr("rank 1"));
-    EXPECT_THAT(error.what(), HasSubstr(cause));
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("rank 1"), HasSubstr(cause)));
   }
 }
 
@@ -85,7 +87,7 @@ class BadInput : public AtPlace {
       RankSetting rank(world, place(), options);
       rank.plan = rank.make_plan();
       for (const auto& [cause, call] : bad_calls) {
-        if (world.rank() == RankId(1)) expect_refusal(rank, call, cause);
+        if (world.rank() == RankId(1)) expect_refusal([&, &call = call] { call(rank); }, cause);
         rank.run();
       }
       world.barrier();
@@ -99,7 +101,7 @@ class BadInput : public AtPlace {
         RankSetting rank(world, place(), options);
         if (world.rank() == RankId(1)) {
           RankSetting spoilt = rank;
-          expect_refusal(spoilt, call, cause);
+          expect_refusal([&, &call = call] { call(spoilt); }, cause);
         }
         rank.plan = rank.make_plan();
         rank.run();
@@ -127,69 +129,74 @@ void combine_backward(RankSetting& rank, const ConstTensor& grad_out, const Cons
   (void)rank.engine.combine_backward(rank.plan, grad_out, expert_out).wait();
 }
 
+// Calls with rows of that dtype and shape.
+Call dispatch_of(DType dtype, std::int64_t rows, std::int64_t cols = kHidden) {
+  return [=](RankSetting& r) { dispatch(r, HostRows(dtype, rows, cols).tensor()); };
+}
+Call combine_of(DType dtype, std::int64_t rows) {
+  return [=](RankSetting& r) { combine(r, HostRows(dtype, rows, kHidden).tensor()); };
+}
+Call dispatch_into(DType dtype, std::int64_t rows) {
+  return [=](RankSetting& r) { dispatch(r, r.x.tensor(), {.out = HostRows(dtype, rows, kHidden).tensor()}); };
+}
+Call combine_into(DType dtype, std::int64_t cols) {
+  return [=](RankSetting& r) { combine(r, r.expert_out.tensor(), {.out = HostRows(dtype, 3, cols).tensor()}); };
+}
+Call dispatch_with_scales(DType dtype, std::int64_t rows, std::int64_t cols, DType x = fp8_e4m3) {
+  return [=](RankSetting& r) {
+    dispatch(r, HostRows(x, 3, kHidden).tensor(), {.scales = HostRows(dtype, rows, cols).tensor()});
+  };
+}
+Call dispatch_into_scales(std::int64_t cols) {
+  return [out = HostRows(f32, 6, cols)](RankSetting& r) mutable {
+    dispatch(r, r.x.tensor(), {.out_scales = out.tensor()});
+  };
+}
+
 TEST_P(BadInput, OfDispatchIsRefused) {
-  HostRows rows(f32, 6, kHidden);
-  HostRows short_rows(f32, 5, kHidden);
-  HostRows bf16_rows(bf16, 6, kHidden);
-  expect_refused(
-      kF32,
-      {{"dispatch: x is bf16, expected f32", [](auto& r) { dispatch(r, HostRows(bf16, 3, kHidden).tensor()); }},
-       {"dispatch: x is fp8_e4m3, expected f32", [](auto& r) { dispatch(r, HostRows(fp8_e4m3, 3, kHidden).tensor()); }},
-       {"dispatch: x is [2, 130], expected [3, 130]", [](auto& r) { dispatch(r, HostRows(f32, 2, kHidden).tensor()); }},
-       {"dispatch: x is [3, 129], expected [3, 130]", [](auto& r) { dispatch(r, HostRows(f32, 3, 129).tensor()); }},
-       {"dispatch: x has no data", [](auto& r) { dispatch(r, without_data(r.x.tensor())); }},
-       {"dispatch: scales given, but x is f32",
-        [](auto& r) { dispatch(r, r.x.tensor(), {.scales = HostRows(f32, 3, 2).tensor()}); }},
-       {"dispatch: out is bf16, expected f32",
-        [&](auto& r) { dispatch(r, r.x.tensor(), {.out = bf16_rows.tensor()}); }},
-       {"dispatch: out is [5, 130], expected [6, 130]",
-        [&](auto& r) { dispatch(r, r.x.tensor(), {.out = short_rows.tensor()}); }},
-       {"dispatch: out has no data",
-        [](auto& r) {
-          dispatch(r, r.x.tensor(), {.out = {nullptr, f32, 6, kHidden, nullptr}});
-        }},
-       {"overlaps", [](auto& r) {
-          const Tensor block = r.engine.expert_out(r.plan);
-          dispatch(r, first_rows(block, 3), {.out = block});
-        }}});
+  expect_refused(kF32, {{"dispatch: x is bf16, expected f32", dispatch_of(bf16, 3)},
+                        {"dispatch: x is fp8_e4m3, expected f32", dispatch_of(fp8_e4m3, 3)},
+                        {"dispatch: x is [2, 130], expected [3, 130]", dispatch_of(f32, 2)},
+                        {"dispatch: x is [3, 129], expected [3, 130]", dispatch_of(f32, 3, 129)},
+                        {"dispatch: x has no data", [](auto& r) { dispatch(r, without_data(r.x.tensor())); }},
+                        {"dispatch: scales given, but x is f32", dispatch_with_scales(f32, 3, 2, f32)},
+                        {"dispatch: out_scales given, but rows are f32", dispatch_into_scales(2)},
+                        {"dispatch: out is bf16, expected f32", dispatch_into(bf16, 6)},
+                        {"dispatch: out is [5, 130], expected [6, 130]", dispatch_into(f32, 5)},
+                        {"dispatch: out has no data",
+                         [](auto& r) {
+                           dispatch(r, r.x.tensor(), {.out = {nullptr, f32, 6, kHidden, nullptr}});
+                         }},
+                        {"overlaps", [](auto& r) {
+                           const Tensor block = r.engine.expert_out(r.plan);
+                           dispatch(r, first_rows(block, 3), {.out = block});
+                         }}});
 }
 
 TEST_P(BadInput, OfDispatchOfFp8IsRefused) {
-  const HostRows fp8_rows(fp8_e4m3, 3, kHidden);
-  const auto dispatch_scaled = [&](DType dtype, std::int64_t rows, std::int64_t cols) {
-    return [&fp8_rows, dtype, rows, cols](RankSetting& rank) {
-      dispatch(rank, fp8_rows.tensor(), {.scales = HostRows(dtype, rows, cols).tensor()});
-    };
-  };
-  expect_refused(kFp8, {{"dispatch: fp8 x needs f32 scales [3, 2]", [&](auto& r) { dispatch(r, fp8_rows.tensor()); }},
-                        {"dispatch: fp8 x needs f32 scales [3, 2], got f32 [3, 1]", dispatch_scaled(f32, 3, 1)},
-                        {"dispatch: fp8 x needs f32 scales [3, 2], got f32 [2, 2]", dispatch_scaled(f32, 2, 2)},
-                        {"dispatch: fp8 x needs f32 scales [3, 2], got bf16 [3, 2]", dispatch_scaled(bf16, 3, 2)},
-                        {"dispatch: scales given, but x is f32",
-                         [](auto& r) { dispatch(r, r.x.tensor(), {.scales = HostRows(f32, 3, 2).tensor()}); }}});
+  expect_refused(kFp8, {{"dispatch: fp8 x needs f32 scales [3, 2]", dispatch_of(fp8_e4m3, 3)},
+                        {"dispatch: fp8 x needs f32 scales [3, 2], got f32 [3, 1]", dispatch_with_scales(f32, 3, 1)},
+                        {"dispatch: fp8 x needs f32 scales [3, 2], got f32 [2, 2]", dispatch_with_scales(f32, 2, 2)},
+                        {"dispatch: fp8 x needs f32 scales [3, 2], got bf16 [3, 2]", dispatch_with_scales(bf16, 3, 2)},
+                        {"dispatch: out_scales is [6, 1], expected [6, 2]", dispatch_into_scales(1)},
+                        {"dispatch: scales given, but x is f32", dispatch_with_scales(f32, 3, 2, f32)}});
 }
 
 TEST_P(BadInput, OfCombineIsRefused) {
-  HostRows wide_out(f32, 3, kHidden + 1);
-  HostRows f16_out(f16, 3, kHidden);
-  expect_refused(
-      kF32,
-      {{"combine: expert_out is f16, expected f32", [](auto& r) { combine(r, HostRows(f16, 6, kHidden).tensor()); }},
-       {"combine: expert_out is [7, 130], expected [6, 130]",
-        [](auto& r) { combine(r, HostRows(f32, 7, kHidden).tensor()); }},
-       {"combine: expert_out has no data", [](auto& r) { combine(r, without_data(r.expert_out.tensor())); }},
-       {"combine: out is [3, 131], expected [3, 130]",
-        [&](auto& r) { combine(r, r.expert_out.tensor(), {.out = wide_out.tensor()}); }},
-       {"combine: out is f16, expected f32",
-        [&](auto& r) { combine(r, r.expert_out.tensor(), {.out = f16_out.tensor()}); }},
-       {"combine: out has no data",
-        [](auto& r) {
-          combine(r, r.expert_out.tensor(), {.out = {nullptr, f32, 3, kHidden, nullptr}});
-        }},
-       {"overlaps", [](auto& r) {
-          const Tensor block = r.engine.expert_out(r.plan);
-          combine(r, block, {.out = first_rows(block, 3)});
-        }}});
+  expect_refused(kF32,
+                 {{"combine: expert_out is f16, expected f32", combine_of(f16, 6)},
+                  {"combine: expert_out is [7, 130], expected [6, 130]", combine_of(f32, 7)},
+                  {"combine: expert_out has no data", [](auto& r) { combine(r, without_data(r.expert_out.tensor())); }},
+                  {"combine: out is [3, 131], expected [3, 130]", combine_into(f32, 131)},
+                  {"combine: out is f16, expected f32", combine_into(f16, kHidden)},
+                  {"combine: out has no data",
+                   [](auto& r) {
+                     combine(r, r.expert_out.tensor(), {.out = {nullptr, f32, 3, kHidden, nullptr}});
+                   }},
+                  {"overlaps", [](auto& r) {
+                     const Tensor block = r.engine.expert_out(r.plan);
+                     combine(r, block, {.out = first_rows(block, 3)});
+                   }}});
 }
 
 TEST_P(BadInput, OfBackwardOperationsIsRefused) {
@@ -247,40 +254,33 @@ TEST_P(BadInput, WeightsOfDroppedEntriesMayBeAnything) {
 }
 
 TEST_P(BadInput, OfAnEngineIsRefused) {
+  std::vector<std::pair<EngineOptions, std::string>> refused = {
+      {{.hidden = 0}, "hidden is 0, expected 1 to"},
+      {{.hidden = -4}, "hidden is -4"},
+      {{.hidden = 4, .expert_dtype = fp8_e4m3}, "expert_dtype is fp8_e4m3"},
+      {{.hidden = 4, .result_dtype = fp8_e4m3}, "result_dtype is fp8_e4m3"},
+      {{.hidden = 4, .wire_dtype = fp8_e4m3}, "wire_dtype is fp8_e4m3"},
+      {{.hidden = 4, .dtype = DType(9)}, "dtype 9 does not exist"},
+      {{.hidden = 4, .reduction = Reduction(9)}, "reduction 9 does not exist"},
+      {{.hidden = 4, .dtype = bf16, .rank_dtype = f16}, "rank_dtype is f16, expected f32 or"}};
+  for (auto& [options, cause] : refused) options = place().options(options);
+  const auto refuse_device = [&](const auto& spoil, const std::string& cause) {
+    DeviceOptions device = small_device();
+    spoil(device);
+    if (place().is_device) refused.emplace_back(EngineOptions{.hidden = 4, .device = device}, cause);
+  };
+  refuse_device([](auto& device) { device.max_tokens = -1; }, "device.max_tokens is -1");
+  refuse_device([](auto& device) { device.max_experts = 0; }, "device.max_experts is 0");
+  refuse_device([](auto& device) { device.num_batches = 0; }, "device.num_batches is 0");
+  refuse_device([](auto& device) { device.sms = -1; }, "device.sms is -1");
+  refuse_device([](auto& device) { device.index = 1000; }, "there is no device 1000");
   place().run(2, [&](World& world) {
-    const auto expect_no_engine = [&](const EngineOptions& options, const std::string& cause) {
-      try {
-        Engine engine(world, options.device ? options : place().options(options));
-        ADD_FAILURE() << "accepted, expected: " << cause;
-      } catch (const Error& error) {
-        EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << error.what();
-        EXPECT_THAT(error.what(), HasSubstr("rank 1"));
-        EXPECT_THAT(error.what(), HasSubstr(cause));
-      }
-    };
-    if (world.rank() == RankId(1)) {
-      expect_no_engine({.hidden = 0}, "hidden is 0, expected 1 to");
-      expect_no_engine({.hidden = -4}, "hidden is -4");
-      expect_no_engine({.hidden = 4, .expert_dtype = fp8_e4m3}, "expert_dtype is fp8_e4m3");
-      expect_no_engine({.hidden = 4, .result_dtype = fp8_e4m3}, "result_dtype is fp8_e4m3");
-      expect_no_engine({.hidden = 4, .wire_dtype = fp8_e4m3}, "wire_dtype is fp8_e4m3");
-      expect_no_engine({.hidden = 4, .dtype = DType(9)}, "dtype 9 does not exist");
-      expect_no_engine({.hidden = 4, .reduction = Reduction(9)}, "reduction 9 does not exist");
-      expect_no_engine({.hidden = 4, .dtype = bf16, .rank_dtype = f16}, "rank_dtype is f16, expected f32 or");
-    }
+    for (const auto& [options, cause] : refused)
+      if (world.rank() == RankId(1))
+        expect_refusal([&, &options = options] { const Engine engine(world, options); }, cause);
     for (const auto deadline : {std::chrono::milliseconds(0), std::chrono::milliseconds(-1)})
       require_error([&] { const Engine engine(world, place().options({.hidden = 4, .deadline = deadline})); },
                     ErrorCode::invalid_argument, "deadline");
-    const auto expect_no_device = [&](const auto& spoil, const std::string& cause) {
-      DeviceOptions device = small_device();
-      spoil(device);
-      if (place().is_device && world.rank() == RankId(1)) expect_no_engine({.hidden = 4, .device = device}, cause);
-    };
-    expect_no_device([](auto& device) { device.max_tokens = -1; }, "device.max_tokens is -1");
-    expect_no_device([](auto& device) { device.max_experts = 0; }, "device.max_experts is 0");
-    expect_no_device([](auto& device) { device.num_batches = 0; }, "device.num_batches is 0");
-    expect_no_device([](auto& device) { device.sms = -1; }, "device.sms is -1");
-    expect_no_device([](auto& device) { device.index = 1000; }, "there is no device 1000");
     RankSetting rank(world, place(), kF32);  // an engine that was refused does not count in the order of engines
     rank.plan = rank.make_plan();
     rank.run();
@@ -295,19 +295,30 @@ TEST_P(BadInput, PlansOfOthersAreRefused) {
     RankSetting elsewhere(other_world, place(), kF32);
     for (RankSetting* each : {&rank, &other_engine, &elsewhere}) each->plan = each->make_plan();
     if (world.rank() == RankId(1)) {
-      const auto dispatch_with = [](const Plan& plan) {
-        return [&plan](RankSetting& r) { (void)r.engine.dispatch(plan, r.x.tensor()); };
-      };
-      expect_refusal(rank, dispatch_with(Plan()), "dispatch: the plan is empty");
-      expect_refusal(rank, dispatch_with(other_engine.plan), "dispatch: the plan was made by another engine");
-      expect_refusal(rank, dispatch_with(elsewhere.plan), "dispatch: the plan was made by another engine");
-      expect_refusal(
-          rank, [](auto& r) { (void)r.engine.expert_out(Plan()); }, "expert_out: the plan is empty");
-      expect_refusal(
-          rank, [](auto& r) { (void)r.engine.combine(Plan(), r.expert_out.tensor()); }, "combine: the plan is empty");
+      for (const Plan* foreign : {&other_engine.plan, &elsewhere.plan})
+        expect_refusal([&] { (void)rank.engine.dispatch(*foreign, rank.x.tensor()); },
+                       "dispatch: the plan was made by another engine");
+      expect_refusal([&] { (void)rank.engine.dispatch({}, rank.x.tensor()); }, "dispatch: the plan is empty");
+      expect_refusal([&] { (void)rank.engine.expert_out({}); }, "expert_out: the plan is empty");
+      expect_refusal([&] { (void)rank.engine.combine({}, rank.expert_out.tensor()); }, "combine: the plan is empty");
     }
     for (RankSetting* each : {&rank, &other_engine, &elsewhere}) each->run();
   });
+}
+
+TEST(TensorChecks, AcceptMisalignedElementsOnHostsOnly) {
+  alignas(16) std::array<std::byte, 2048> memory{};
+  const auto misaligned = [&](std::int64_t cols) { return borrow(memory.data() + 2, f32, 3, cols); };
+  const ConstTensor x = borrow(static_cast<const void*>(memory.data()), fp8_e4m3, 3, kHidden);
+  for (const bool is_device : {false, true}) {
+    const TensorChecks checks{RankId(1), fp8_e4m3, kHidden, is_device};
+    const std::vector<std::pair<std::string, std::function<void()>>> calls = {
+        {"combine: out is not aligned to its elements",
+         [&] { checks.tensor("combine", "out", misaligned(kHidden), f32, 3, kHidden); }},
+        {"needs f32 scales [3, 2], got misaligned f32 [3, 2]",
+         [&] { checks.dispatch_input("dispatch", 3, x, misaligned(2)); }}};
+    for (const auto& [cause, call] : calls) is_device ? expect_refusal(call, cause) : call();
+  }
 }
 
 TEST(World, RefusesShapesThatCantBe) {

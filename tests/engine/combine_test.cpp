@@ -1,15 +1,10 @@
-#include <gmock/gmock.h>
+// What sums are, by hand; how they depend on routings, layouts and dtypes is in shuffle_test.cpp.
 #include <gtest/gtest.h>
 
-#include <cmath>
-
-#include "shunt/engine.hpp"
+#include "engine/to_everyone.hpp"
 
 namespace shunt::test {
 namespace {
-
-using ::testing::Each;
-using ::testing::ElementsAre;
 
 constexpr float kHuge = 0x1p24f;  // kHuge + 1 is kHuge
 
@@ -71,72 +66,14 @@ TEST(Combine, WhenFlatIgnoresNodesAndMap) {
   EXPECT_EQ(combine_on_rank_0(ascending, one_float(Reduction::tree), 1, reversed_map()), 0.0f) << "follows the ranks";
 }
 
-/// A plan of one rank's tokens, and expert outputs that are all equal.
-struct Answered {
-  Answered(World& world, std::int64_t hidden, const Routing& routing, std::int32_t num_experts, float answer)
-      : engine(world, {.hidden = hidden, .dtype = f32}),
-        plan(engine.plan(routing, ExpertMap::contiguous(num_experts, world.size()))),
-        rows(engine.expert_out(plan)) {
-    std::ranges::fill(rows.as<float>(), answer);
-  }
-
-  Engine engine;
-  Plan plan;
-  Tensor rows;
-};
-
-TEST(Combine, KeepsTheSignOfALoneZero) {
-  World::spawn(1, [](World& world) {
-    const std::vector<std::int32_t> experts = {0};
-    Answered rank(world, 1, {experts, {}, 1}, 1, -0.0f);
-    const Tensor out = rank.engine.combine(rank.plan, rank.rows).wait();
-    EXPECT_TRUE(std::signbit(out.as<float>()[0])) << "a sum starts from its first term, not from +0";
-  });
-}
-
-TEST(Combine, GivesZerosToATokenWithoutRows) {
-  World::spawn(2, [](World& world) {
-    const std::vector<std::int32_t> experts = {-1, 0};
-    Answered rank(world, 3, {experts, {}, 1}, 1, 5.0f);
-    std::vector<float> out(6, -1.0f);
-    (void)rank.engine.combine(rank.plan, rank.rows, {.out = borrow(out.data(), f32, 2, 3)}).wait();
-    EXPECT_THAT(out, ElementsAre(0, 0, 0, 5, 5, 5));
-  });
-}
-
 TEST(Combine, NeedsNoCopyOfTheBufferThatTheEngineGives) {
   World::spawn(2, [](World& world) {
-    const std::vector<std::int32_t> experts = {0, 1};
-    Answered rank(world, 1024, {experts, {}, 2}, 2, 1.0f);
-    std::vector<float> out(1024);
+    ToEveryone shuffle(world);
+    const Tensor rows = shuffle.answers(1), out = shuffle.token(0);
     const std::size_t before = world.live_bytes();
-    auto ticket = rank.engine.combine(rank.plan, rank.rows, {.out = borrow(out.data(), f32, 1, 1024)});
+    auto ticket = shuffle.engine().combine(shuffle.plan(), rows, {.out = out});
     EXPECT_EQ(world.live_bytes(), before);
-    (void)ticket.wait();
-    EXPECT_THAT(out, Each(2.0f));
-  });
-}
-
-TEST(CombineBackward, GivesDroppedEntriesNoGradient) {
-  World::spawn(2, [](World& world) {
-    const std::vector<std::int32_t> experts = {1, -1, 0};
-    const std::vector<float> weights = {0.5f, 3.0f, 0.25f};
-    Answered rank(world, 2, {experts, weights, 3}, 2, static_cast<float>(1 + world.rank().value));
-    const std::vector<float> grad_out = {4, 8};
-    const ConstTensor grad = borrow(static_cast<const void*>(grad_out.data()), f32, 1, 2);
-    const auto gradients = rank.engine.combine_backward(rank.plan, grad, rank.rows).wait();
-    EXPECT_THAT(gradients.weights.as<float>(), ElementsAre(24, 0, 12));
-    const float weight = world.rank() == RankId(0) ? 0.25f : 0.5f;
-    EXPECT_THAT(gradients.rows.as<float>(), ElementsAre(4 * weight, 8 * weight, 4 * weight, 8 * weight));
-  });
-}
-
-TEST(DispatchBackward, IgnoresTheWeights) {
-  World::spawn(2, [](World& world) {
-    const std::vector<std::int32_t> experts = {0, 1};
-    const std::vector<float> weights = {0.5f, 0.25f};
-    Answered rank(world, 1, {experts, weights, 2}, 2, 3.0f);
-    EXPECT_THAT(rank.engine.dispatch_backward(rank.plan, rank.rows).wait().as<float>(), ElementsAre(6.0f));
+    EXPECT_TRUE(shuffle.is_sum_of_answers(ticket.wait(), 1));
   });
 }
 

@@ -65,41 +65,6 @@ TEST(Dispatch, GroupsRowsByExpertThenSourceThenTokenWithTheirOriginsAndWeights) 
   });
 }
 
-TEST(Dispatch, ZeroesPaddingOfReusedMemory) {
-  World::spawn(2, [](World& world) {
-    TwoTokens shuffle(world, {.hidden = kHidden, .dtype = f32, .companions = {.ids = true, .weights = true}},
-                      {.alignment = 8});
-    dirty_free_memory(world);
-    const Rows rows = shuffle.dispatch();
-    ASSERT_EQ(rows.data.rows, 8);
-    const auto num_tokens = static_cast<std::size_t>(shuffle.plan.expert_counts()[0]);
-    EXPECT_THAT(rows.data.as<float>().subspan(num_tokens * kHidden), Each(0.0f));
-    EXPECT_THAT(rows.origins.subspan(num_tokens), Each(RowOrigin{-1, -1}));
-    EXPECT_THAT(rows.weights.subspan(num_tokens), Each(0.0f));
-  });
-}
-
-TEST(Dispatch, OfUniqueRowsSendsATokenOncePerRank) {
-  World::spawn(1, [](World& world) {
-    TwoTokens shuffle(world, {.hidden = kHidden, .dtype = f32}, {.layout = Layout::token_unique});
-    EXPECT_THAT(first_column(shuffle.dispatch().data), ElementsAre(0, 1));
-  });
-}
-
-TEST(Dispatch, OfPaddedRowsCountsThemBySource) {
-  World::spawn(2, [](World& world) {
-    TwoTokens shuffle(world, {.hidden = kHidden, .dtype = f32}, {.layout = Layout::padded, .max_tokens = 3});
-    const Rows rows = shuffle.dispatch();
-    ASSERT_EQ(rows.data.rows, 6);
-    const auto column = first_column(rows.data);
-    EXPECT_EQ(column[3], 10.0f);
-    if (world.rank() == RankId(0))
-      EXPECT_THAT(rows.source_counts, ElementsAre(1, 1));
-    else
-      EXPECT_THAT(rows.source_counts, ElementsAre(2, 2));
-  });
-}
-
 TEST(Dispatch, WritesIntoSymmetricOutWithoutMemoryOfItsOwnAndLeavesWhatSurroundsItAlone) {
   World::spawn(2, [](World& world) {
     TwoTokens shuffle(world, {.hidden = kHidden, .dtype = f32}, {.alignment = 3});

@@ -82,57 +82,25 @@ TEST_P(FaultAt, ARankThatNeverComesIsNamedByFarRanksThatWaitLonger) {
 }
 
 // An engine that did not ask the world would wait until the test times out.
-TEST_P(FaultAt, ARankThatFailsIsNotWaitedForUntilTheDeadline) {
-  std::latch planned(3);
-  const auto run = [&](World& world) {
-    SmallShuffle shuffle(world, place(), std::chrono::hours(1), "layer 4");
-    shuffle.plan();
-    planned.arrive_and_wait();
-    if (world.rank().value == 1) throw std::logic_error("no more coffee");
-    for (int turn = 0; turn < 2; ++turn)
-      require_error([&] { (void)shuffle.dispatch().wait(); }, ErrorCode::peer_failed, "no more coffee");
-  };
-  EXPECT_THROW(place().run(3, run), std::logic_error);
-}
-
-TEST_P(FaultAt, ARankThatLeavesIsNotWaitedForUntilTheDeadline) {
-  std::latch planned(3);
-  const auto run = [&](World& world) {
-    SmallShuffle shuffle(world, place(), std::chrono::hours(1));
-    shuffle.plan();
-    planned.arrive_and_wait();
-    if (world.rank().value == 1) return;
-    require_error([&] { (void)shuffle.dispatch().wait(); }, ErrorCode::peer_lost, "rank 1");
-  };
-  ASSERT_NO_THROW(place().run(3, run));
-}
-
-TEST_P(FaultAt, TheLongestDeadlineIsNoShortOne) {
-  ASSERT_NO_THROW(place().run(2, [&](World& world) {
-    SmallShuffle shuffle(world, place(), std::chrono::milliseconds::max());
-    if (world.rank().value == 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
-    shuffle.plan();
-    EXPECT_EQ(shuffle.current_plan().read().num_rows, 8);
-    world.barrier();
-  }));
-}
-
-TEST_P(FaultAt, ATicketHasNoOtherRunOfExpertsThanTheFirst) {
-  const auto run = [&](World& world) {
-    SmallShuffle shuffle(world, place());
-    shuffle.plan();
-    auto ticket = shuffle.dispatch();
-    EXPECT_EQ(ticket.num_runs(), 1);
-    for (const std::int32_t no_run : {-1, 1})
-      require_error([&] { (void)ticket.wait_on(shuffle.engine().stream(), no_run); }, ErrorCode::invalid_argument,
-                    "no such run");
-    (void)ticket.wait_on(shuffle.engine().stream(), 0);
-    (void)ticket.wait();
-    require_error([&] { (void)ticket.wait_on(shuffle.engine().stream()); }, ErrorCode::invalid_argument,
-                  "waited for before");
-    world.barrier();
-  };
-  ASSERT_NO_THROW(place().run(2, run));
+TEST_P(FaultAt, ARankThatFailsOrLeavesIsNotWaitedForUntilTheLongestDeadlineWhichIsNoShortOne) {
+  for (const bool throws : {true, false}) {
+    std::latch planned(3);
+    const auto run = [&](World& world) {
+      SmallShuffle shuffle(world, place(), std::chrono::milliseconds::max(), "layer 4");
+      if (world.rank().value == 1) std::this_thread::sleep_for(kSoon);
+      shuffle.plan();
+      planned.arrive_and_wait();
+      if (world.rank().value == 1 && throws) throw std::logic_error("no more coffee");
+      if (world.rank().value == 1) return;
+      for (int turn = 0; turn < 2; ++turn)
+        require_error([&] { (void)shuffle.dispatch().wait(); }, throws ? ErrorCode::peer_failed : ErrorCode::peer_lost,
+                      throws ? "rank 1 failed: no more coffee" : "rank 1 has left");
+    };
+    if (throws)
+      EXPECT_THROW(place().run(3, run), std::logic_error);
+    else
+      EXPECT_NO_THROW(place().run(3, run));
+  }
 }
 
 class FaultOfProcesses : public AtPlace {};
@@ -193,39 +161,30 @@ TEST_F(DeviceFault, WhatFollowsAFailedPlanReadsNothingOfIt) {
     });
 }
 
-TEST_F(DeviceFault, OutputsOfWhatFailsAreNanAndCountsAreZero) {
-  on_ranks(2, kSoon, [](World& world, SmallShuffle& shuffle) {
-    shuffle.plan({.max_rows = 16});
-    (void)shuffle.dispatch().wait();
-    Engine& engine = shuffle.engine();
-    const Tensor sums = engine.allocate(f32, SmallShuffle::kTokens, SmallShuffle::kHidden);
-    const Tensor rows = engine.allocate(f32, 16, SmallShuffle::kHidden);
-    poison(engine, sums);
-    if (world.rank().value == 1) return;
-    auto dispatched = engine.dispatch(shuffle.current_plan(), shuffle.x(), {.out = rows});
-    auto combined = engine.combine(shuffle.current_plan(), rows, {.out = sums});
-    (void)dispatched.wait_on(engine.stream());  // throws nothing
-    require_error([&] { (void)combined.wait(); }, ErrorCode::deadline, "rank 1 did not reach the barrier");
-    require(all_are(bytes_of(engine, rows), std::byte{0xff}), "rows are poisoned");
-    require(all_are(bytes_of(engine, sums), std::byte{0xff}), "sums are poisoned");
-    require(*engine.fault_word() != 0, "the fault is set");
-    require_error([&] { engine.check(); }, ErrorCode::deadline, "rank 1 did not reach the barrier");
-  });
-}
-
-TEST_F(DeviceFault, GradientsOfWhatFailsAreNan) {
-  on_ranks(2, kSoon, [](World& world, SmallShuffle& shuffle) {
-    shuffle.plan({.max_rows = 16});
-    const Plan& plan = shuffle.current_plan();
-    Engine& engine = shuffle.engine();
-    const Tensor rows = engine.expert_out(plan);
-    fill(engine, rows, 1.0f);
-    if (world.rank().value == 1) return;
-    const Gradients gradients = engine.combine_backward(plan, shuffle.x(), rows).wait_on(engine.stream());
-    require_error([&] { (void)engine.dispatch_backward(plan, rows).wait(); }, ErrorCode::deadline, "rank 1");
-    for (const Tensor& poisoned : {gradients.rows, gradients.weights})
-      require(all_are(bytes_of(engine, poisoned), std::byte{0xff}), "gradients are poisoned");
-  });
+TEST_F(DeviceFault, OutputsOfWhatFailsAreNan) {
+  // What else fails comes after the first, which has to find the fault by itself.
+  for (const bool is_backward : {false, true})
+    on_ranks(2, kSoon, [&](World& world, SmallShuffle& shuffle) {
+      shuffle.plan({.max_rows = 16});
+      const Plan& plan = shuffle.current_plan();
+      Engine& engine = shuffle.engine();
+      const Tensor rows = engine.expert_out(plan), sums = engine.allocate(f32, 8, SmallShuffle::kHidden);
+      fill(engine, rows, 1.0f);
+      fill(engine, sums, 1.0f);
+      if (world.rank().value == 1) return;
+      std::vector<Tensor> outputs{sums};
+      if (is_backward) {
+        const Gradients gradients = engine.combine_backward(plan, shuffle.x(), rows).wait_on(engine.stream());
+        outputs.insert(outputs.end(), {gradients.rows, gradients.weights});
+      } else {
+        outputs.push_back(engine.dispatch(plan, shuffle.x(), {.out = rows}).wait_on(engine.stream()).data);
+      }
+      auto last =
+          is_backward ? engine.dispatch_backward(plan, rows, {.out = sums}) : engine.combine(plan, rows, {.out = sums});
+      require_error([&] { (void)last.wait(); }, ErrorCode::deadline, "rank 1 did not reach the barrier");
+      for (const Tensor& output : outputs)
+        require(all_are(bytes_of(engine, output), std::byte{0xff}), "outputs are poisoned");
+    });
 }
 
 TEST_F(DeviceFault, PaddedRowsOfWhatFailsAreNanAndTheirCountsZero) {
@@ -275,32 +234,24 @@ TEST_F(DeviceFault, RowsThatOnlySomeRanksGiveToTheirPlanAreNamed) {
   });
 }
 
-TEST_F(DeviceFault, AnExpertThatDoesNotExistIsNamedByAllRanks) {
-  on_ranks(3, [](World& world, SmallShuffle& shuffle) {
-    if (world.rank().value == 1) {
-      shuffle.route(3, 77);
-      require_error([&] { shuffle.plan(); }, ErrorCode::invalid_argument, "token 3: expert 77");
-    } else {
-      require_error([&] { shuffle.plan(); }, ErrorCode::peer_failed, "rank 1 failed: token 3: expert 77");
-    }
-  });
-}
-
-TEST_F(DeviceFault, ABadEntryIsNamedWhereExpertsHaveSeveralCopies) {
-  const ExpertMap map = ExpertMap::from_placement(4, {{0, 1, 2}, {0, 1, 3}});
+TEST_F(DeviceFault, ABadEntryIsNamedByAllRanks) {
   // Twice an expert with several copies, twice one with a single copy, one that does not exist, one that 32 bits can't
   // hold, whose lower half is an expert.
   using Experts = std::vector<std::int64_t>;
   for (const auto& [bad, named] :
        {std::pair(Experts{0, 2, 0}, "token 1: expert 0"), std::pair(Experts{1, 3, 3}, "token 1: expert 3"),
         std::pair(Experts{1, 4, 0}, "token 1: expert 4"), std::pair(Experts{1, (1ll << 32) + 2, 0}, "token 1: expert")})
-    on_ranks(2, [&](World& world) {
-      Engine engine(world, kDeviceThreads.options({.hidden = 8, .dtype = f32}));
-      Experts experts = {0, 1, 2, 3, 1, 0};
-      if (world.rank().value == 1) std::ranges::copy(bad, experts.begin() + 3);
-      require_error([&] { (void)engine.plan({.experts = experts, .topk = 3}, map); },
-                    world.rank().value == 1 ? ErrorCode::invalid_argument : ErrorCode::peer_failed, named);
-    });
+    for (const bool has_copies : {true, false})
+      on_ranks(2, [&, &bad = bad, named = std::string(named)](World& world) {
+        Engine engine(world, kDeviceThreads.options({.hidden = 8, .dtype = f32}));
+        const ExpertMap map =
+            has_copies ? ExpertMap::from_placement(4, {{0, 1, 2}, {0, 1, 3}}) : ExpertMap::contiguous(4, 2);
+        Experts experts = {0, 1, 2, 3, 1, 0};
+        if (world.rank().value == 1) std::ranges::copy(bad, experts.begin() + 3);
+        require_error([&] { (void)engine.plan({.experts = experts, .topk = 3}, map); },
+                      world.rank().value == 1 ? ErrorCode::invalid_argument : ErrorCode::peer_failed,
+                      world.rank().value == 1 ? named : "rank 1 failed: " + named);
+      });
 }
 
 }  // namespace

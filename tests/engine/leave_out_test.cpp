@@ -13,101 +13,101 @@
 namespace shunt::test {
 namespace {
 
-using Settle = StepRank::Settle;
-
 constexpr std::int32_t kRanks = 4;
 constexpr RankId kLost(2);
 const std::vector<std::int64_t> kTokens = {16, 9, 14, 1};
 
 const StepShape kShape = shape_with_copies_on(kLost);
 
-Step step_of(std::uint64_t seed) { return draw_step(seed, kShape, kTokens); }
-Step rest_of(std::uint64_t seed) { return without_rank(step_of(seed), kShape, kLost); }
+ShuffleCase step_of(std::uint64_t seed) { return draw_step(seed, kShape, kTokens); }
+ShuffleCase rest_of(std::uint64_t seed) { return without_ranks(step_of(seed), {kLost}); }
 
 constexpr std::chrono::seconds kLong(20);
 constexpr std::chrono::milliseconds kShort(300);
 
 class LeaveOut : public OnDevice {
  protected:
-  static void take_steps(std::chrono::milliseconds deadline, const std::function<void(World&, StepRank&)>& then) {
+  static void take_steps(std::chrono::milliseconds deadline, const std::function<void(World&, Engine&)>& then) {
     on_ranks(kRanks, [&](World& world) {
-      StepRank rank(world, kDeviceThreads, kShape, deadline);
-      for (std::uint64_t seed = 0; seed < 3; ++seed) rank.take(step_of(seed));
-      then(world, rank);
+      Engine engine = make_engine(world, kDeviceThreads, kShape, deadline);
+      for (std::uint64_t seed = 0; seed < 3; ++seed) take(world, engine, step_of(seed));
+      then(world, engine);
     });
   }
 };
 
 TEST_F(LeaveOut, ResultsAreThoseOfTheRest) {
-  take_steps(kLong, [](World& world, StepRank& rank) {
+  take_steps(kLong, [](World& world, Engine& engine) {
     if (world.rank() == kLost) return;
-    rank.engine().leave_out(std::span(&kLost, 1));
-    for (std::uint64_t seed = 3; seed < 7; ++seed)
-      rank.take(rest_of(seed), seed % 2 == 0 ? Settle::by_waiting : Settle::by_asking);
+    engine.leave_out(std::span(&kLost, 1));
+    for (std::uint64_t seed = 3; seed < 7; ++seed) take(world, engine, rest_of(seed), {.asks = seed % 2 != 0});
   });
 }
 
 TEST_F(LeaveOut, ALostRankIsNamedByAllOthersWhichGoOnWithoutIt) {
-  take_steps(kShort, [](World& world, StepRank& rank) {
+  take_steps(kShort, [](World& world, Engine& engine) {
     if (world.rank() == kLost) return;
-    EXPECT_EQ(rank.engine().missing(), std::nullopt);
-    require_error([&] { rank.take(step_of(3)); }, ErrorCode::deadline, "rank 2 did not reach the barrier");
-    require_error([&] { rank.take(step_of(3)); }, ErrorCode::deadline, "rank 2 did not reach the barrier");
-    const std::optional<RankId> missing = rank.engine().missing();
+    EXPECT_EQ(engine.missing(), std::nullopt);
+    require_error([&] { take(world, engine, step_of(3)); }, ErrorCode::deadline, "rank 2 did not reach the barrier");
+    require_error([&] { take(world, engine, step_of(3)); }, ErrorCode::deadline, "rank 2 did not reach the barrier");
+    const std::optional<RankId> missing = engine.missing();
     EXPECT_EQ(missing, kLost);
-    rank.engine().leave_out(std::span(&*missing, 1));
-    EXPECT_EQ(rank.engine().missing(), std::nullopt);
-    for (std::uint64_t seed = 3; seed < 7; ++seed) rank.take(rest_of(seed));
+    engine.leave_out(std::span(&*missing, 1));
+    EXPECT_EQ(engine.missing(), std::nullopt);
+    for (std::uint64_t seed = 3; seed < 7; ++seed) take(world, engine, rest_of(seed));
   });
 }
 
 TEST_F(LeaveOut, RanksThatWaitAtDifferentBarriersGoOnTogether) {
-  take_steps(kShort, [](World& world, StepRank& rank) {
-    rank.dispatch(step_of(3));
+  take_steps(kShort, [](World& world, Engine& engine) {
+    const ShuffleCase step = step_of(3);
+    RankOfCase rank(world, engine, step);
+    rank.dispatch()();
     if (world.rank() == kLost) return;
     if (world.rank().value == 0)
-      require_error([&] { rank.combine(step_of(3)); }, ErrorCode::deadline, "did not reach the barrier");
-    rank.engine().leave_out(std::span(&kLost, 1));
-    for (std::uint64_t seed = 4; seed < 7; ++seed) rank.take(rest_of(seed));
+      require_error([&] { rank.combine()(); }, ErrorCode::deadline, "did not reach the barrier");
+    engine.leave_out(std::span(&kLost, 1));
+    for (std::uint64_t seed = 4; seed < 7; ++seed) take(world, engine, rest_of(seed));
   });
 }
 
 TEST_F(LeaveOut, AMissingRankIsNamedAndMayComeLater) {
-  take_steps(kShort, [](World& world, StepRank& rank) {
-    const auto leave_out = [&] { rank.engine().leave_out(std::span(&kLost, 1)); };
+  take_steps(kShort, [](World& world, Engine& engine) {
+    const auto leave_out = [&] { engine.leave_out(std::span(&kLost, 1)); };
     if (world.rank() != kLost && world.rank().value != 3) {
       require_error(leave_out, ErrorCode::deadline, "leave_out: rank 3 did not reach the barrier");
-      require_error([&] { rank.take(rest_of(3)); }, ErrorCode::deadline, "rank 3 did not reach the barrier");
+      require_error([&] { take(world, engine, rest_of(3)); }, ErrorCode::deadline, "rank 3 did not reach the barrier");
     }
     world.barrier();
     if (world.rank() == kLost) return;
     leave_out();
-    for (std::uint64_t seed = 3; seed < 5; ++seed) rank.take(rest_of(seed));
+    for (std::uint64_t seed = 3; seed < 5; ++seed) take(world, engine, rest_of(seed));
   });
 }
 
 // Rank 1's record of its first try is still there when rank 0 tries again.
 TEST_F(LeaveOut, TheNextTryMayLeaveOutMore) {
-  take_steps(kShort, [](World& world, StepRank& rank) {
+  take_steps(kShort, [](World& world, Engine& engine) {
     const RankId also_lost(3);
     const bool stays = world.rank() != kLost && world.rank() != also_lost;
     if (stays)
-      require_error([&] { rank.engine().leave_out(std::span(&kLost, 1)); }, ErrorCode::deadline,
+      require_error([&] { engine.leave_out(std::span(&kLost, 1)); }, ErrorCode::deadline,
                     "leave_out: rank 3 did not reach the barrier");
     world.barrier();
     if (!stays) return;
     if (world.rank().value == 1) std::this_thread::sleep_for(kShort / 2);
-    rank.engine().leave_out(std::span(&also_lost, 1));
-    for (std::uint64_t seed = 3; seed < 7; ++seed) rank.take(without_rank(rest_of(seed), kShape, also_lost));
-    rank.engine().leave_out({});
-    rank.take(without_rank(rest_of(7), kShape, also_lost));
+    engine.leave_out(std::span(&also_lost, 1));
+    for (std::uint64_t seed = 3; seed < 7; ++seed)
+      take(world, engine, without_ranks(step_of(seed), {kLost, also_lost}));
+    engine.leave_out({});
+    take(world, engine, without_ranks(step_of(7), {kLost, also_lost}));
   });
 }
 
 // Rank 1's deadline passes before rank 3 comes. Rank 0, which came in between, goes on with rank 3 and rank 1's record.
 TEST_F(LeaveOut, ARankThatGaveUpTooEarlyCatchesUp) {
-  take_steps(kShort, [](World& world, StepRank& rank) {
-    const auto leave_out = [&] { rank.engine().leave_out(std::span(&kLost, 1)); };
+  take_steps(kShort, [](World& world, Engine& engine) {
+    const auto leave_out = [&] { engine.leave_out(std::span(&kLost, 1)); };
     std::this_thread::sleep_for(kShort * std::vector{4, 0, 0, 8}[world.rank().index()] / 3);
     if (world.rank().value == 1)
       require_error(leave_out, ErrorCode::deadline, "leave_out: rank 3 did not reach the barrier");
@@ -127,17 +127,17 @@ TEST_F(LeaveOut, ARankThatGaveUpTooEarlyCatchesUp) {
       for (const auto& said : world.all_gather(std::span(&has_left, 1))) is_together &= said.front() == std::byte{1};
     }
     require(is_together, "ranks go on together");
-    if (world.rank() != kLost) rank.take(rest_of(3));
+    if (world.rank() != kLost) take(world, engine, rest_of(3));
   });
 }
 
 TEST_F(LeaveOut, LeavingOutDifferentRanksIsAnErrorOnAll) {
-  take_steps(kShort, [](World& world, StepRank& rank) {
+  take_steps(kShort, [](World& world, Engine& engine) {
     if (world.rank() == kLost) return;
     const RankId other(3);
     const RankId& lost = world.rank().value == 0 ? other : kLost;
     // Rank 0 exchanges nothing with rank 3.
-    require_error([&] { rank.engine().leave_out(std::span(&lost, 1)); },
+    require_error([&] { engine.leave_out(std::span(&lost, 1)); },
                   world.rank() == other ? ErrorCode::deadline : ErrorCode::mismatch, "leave_out");
   });
 }
@@ -145,43 +145,34 @@ TEST_F(LeaveOut, LeavingOutDifferentRanksIsAnErrorOnAll) {
 TEST_F(LeaveOut, ALostRankWritesNoMemoryOfOthersLater) {
   on_ranks(kRanks, [&](World& world) {
     const Engine lender(world, kDeviceThreads.options({.hidden = 1}));
-    std::optional<StepRank> rank(std::in_place, world, kDeviceThreads, kShape, kShort);
-    rank->take(step_of(0));
+    std::optional<Engine> engine(make_engine(world, kDeviceThreads, kShape, kShort));
+    take(world, *engine, step_of(0));
     world.barrier();
     if (world.rank() == kLost) {
       world.barrier();
-      require_error([&] { rank->take(step_of(1)); }, ErrorCode::deadline, "did not reach the barrier");
+      require_error([&] { take(world, *engine, step_of(1)); }, ErrorCode::deadline, "did not reach the barrier");
       return world.barrier();
     }
-    rank->engine().leave_out(std::span(&kLost, 1));
-    rank.reset();
-    std::vector<Tensor> all;
-    for (const std::int64_t bytes : {1 << 22, 1 << 16, 1 << 12}) {
-      try {
-        while (true) all.push_back(lender.allocate(fp8_e4m3, 1, bytes));
-      } catch (const Error&) {  // NOLINT: until there is no room
-      }
-    }
-    for (const Tensor& block : all) poison(lender, block);
+    engine->leave_out(std::span(&kLost, 1));
+    engine.reset();
+    const Bystander bystander(lender);
     world.barrier();
     world.barrier();
-    for (const Tensor& block : all)
-      require(all_are(bytes_of(lender, block), std::byte{0xa5}), "the rank that was left out writes nothing here");
+    bystander.check();
   });
 }
 
 TEST_F(LeaveOut, RefusesItselfAndRanksThatDoNotExist) {
-  take_steps(kLong, [](World& world, StepRank& rank) {
+  take_steps(kLong, [](World& world, Engine& engine) {
     const RankId self = world.rank(), absent(kRanks);
-    require_error([&] { rank.engine().leave_out(std::span(&self, 1)); }, ErrorCode::invalid_argument, "leave_out");
-    require_error([&] { rank.engine().leave_out(std::span(&absent, 1)); }, ErrorCode::invalid_argument, "rank 4");
-    rank.take(step_of(3));
+    require_error([&] { engine.leave_out(std::span(&self, 1)); }, ErrorCode::invalid_argument, "leave_out");
+    require_error([&] { engine.leave_out(std::span(&absent, 1)); }, ErrorCode::invalid_argument, "rank 4");
+    take(world, engine, step_of(3));
   });
 }
 
 TEST_F(LeaveOut, WhatWritesToAllRanksIsRefusedAfterwards) {
-  take_steps(kLong, [](World& world, StepRank& rank) {
-    Engine& engine = rank.engine();
+  take_steps(kLong, [](World& world, Engine& engine) {
     const ExpertMap map = step_of(3).routing.map;
     const Plan before = engine.plan({}, map, {.layout = Layout::expert_major, .max_rows = 8});
     world.barrier();
@@ -201,11 +192,11 @@ TEST_F(LeaveOut, WhatWritesToAllRanksIsRefusedAfterwards) {
 }
 
 TEST_F(LeaveOut, AFaultCanBeClearedWithoutLeavingRanksOut) {
-  take_steps(kShort, [](World& world, StepRank& rank) {
-    if (world.rank() != kLost) require_error([&] { rank.take(step_of(3)); }, ErrorCode::deadline, "rank 2");
+  take_steps(kShort, [](World& world, Engine& engine) {
+    if (world.rank() != kLost) require_error([&] { take(world, engine, step_of(3)); }, ErrorCode::deadline, "rank 2");
     world.barrier();
-    rank.engine().leave_out({});
-    for (std::uint64_t seed = 3; seed < 5; ++seed) rank.take(step_of(seed));
+    engine.leave_out({});
+    for (std::uint64_t seed = 3; seed < 5; ++seed) take(world, engine, step_of(seed));
   });
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <optional>
 
 #include "engine/small_shuffle.hpp"
 #include "engine/steps.hpp"
@@ -10,8 +11,6 @@
 
 namespace shunt::test {
 namespace {
-
-using Settle = StepRank::Settle;
 
 using PaddedAt = AtPlace;
 INSTANTIATE_TEST_SUITE_P(At, PaddedAt, ::testing::Values(kHostThreads, kDeviceThreads), kNameOfPlace);
@@ -21,7 +20,7 @@ TEST_P(PaddedAt, ServesEveryNumberOfTokens) {
   const std::vector<std::vector<std::int64_t>> sizes = {{1, 0, 2, 3},       {31, 32, 33, 0},     {64, 63, 0, 65},
                                                         {127, 128, 1, 129}, {256, 255, 254, 0},  {0, 0, 0, 0},
                                                         {5, 100, 200, 17},  {256, 256, 256, 256}};
-  std::vector<std::pair<StepShape, Step>> steps;
+  std::vector<std::pair<StepShape, ShuffleCase>> steps;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     const StepShape shape{.map = i % 2 == 0 ? map_with_replicas() : ExpertMap::contiguous(13, 4),
                           .topk = static_cast<std::int32_t>(1 + i),
@@ -33,30 +32,19 @@ TEST_P(PaddedAt, ServesEveryNumberOfTokens) {
   }
   ASSERT_NO_THROW(place().run(4, [&](World& world) {
     for (const auto& [shape, step] : steps) {
-      StepRank rank(world, place(), shape);
-      for (const Settle settle : {Settle::by_waiting, Settle::by_asking}) rank.take(step, settle);
+      Engine engine = make_engine(world, place(), shape);
+      for (const bool asks : {false, true}) take(world, engine, step, {.asks = asks});
       world.barrier();
     }
-  }));
-}
-
-// As if each expert had received its rows alone: copies of what `padded` delivers, at the front of its block.
-TEST_P(PaddedAt, RowsCanBePacked) {
-  const StepShape shape{.map = map_with_replicas(), .is_packed = true};
-  ASSERT_NO_THROW(place().run(4, [&](World& world) {
-    StepRank rank(world, place(), shape);
-    for (std::uint64_t seed = 0; seed < 6; ++seed) rank.take(draw_step(seed, shape, {16, 3, 0, 11}));
-    world.barrier();
   }));
 }
 
 TEST_P(PaddedAt, EachRankSettlesItsTicketsAsItLikes) {
   const StepShape shape{.map = map_with_replicas()};
   ASSERT_NO_THROW(place().run(4, [&](World& world) {
-    StepRank rank(world, place(), shape);
+    Engine engine = make_engine(world, place(), shape);
     for (std::uint64_t seed = 0; seed < 10; ++seed)
-      rank.take(draw_step(seed, shape, {16, 3, 0, 11}),
-                (seed + world.rank().index()) % 3 == 0 ? Settle::by_asking : Settle::by_waiting);
+      take(world, engine, draw_step(seed, shape, {16, 3, 0, 11}), {.asks = (seed + world.rank().index()) % 3 == 0});
     world.barrier();
   }));
 }
@@ -64,23 +52,25 @@ TEST_P(PaddedAt, EachRankSettlesItsTicketsAsItLikes) {
 // Were a call to wait, or what it puts on the stream, rank 0 would miss its deadline.
 TEST_P(PaddedAt, CallsWaitForNoOtherRank) {
   const StepShape shape{.map = ExpertMap::contiguous(4, 2)};
-  const Step step = draw_step(1, shape, {16, 5});
+  const ShuffleCase step = draw_step(1, shape, {16, 5});
   ASSERT_NO_THROW(place().run(2, [&](World& world) {
-    StepRank rank(world, place(), shape, std::chrono::seconds(2));
-    rank.take(step);
+    Engine engine = make_engine(world, place(), shape, std::chrono::seconds(2));
+    take(world, engine, step);
     const auto one_after_the_other = [&](const std::function<void()>& call) {
       if (world.rank().value == 0) {
         call();
-        const Tensor word = rank.engine().allocate(f32, 1, 1);
-        rank.engine().copy(word, rank.engine().allocate(f32, 1, 1));  // waits for the stream
+        const Tensor word = engine.allocate(f32, 1, 1);
+        engine.copy(word, engine.allocate(f32, 1, 1));  // waits for the stream
       }
       world.barrier();
       if (world.rank().value == 1) call();
     };
-    one_after_the_other([&] { rank.issue_dispatch(step); });
-    rank.finish_dispatch(step);
-    one_after_the_other([&] { rank.issue_combine(step); });
-    rank.finish_combine(step);
+    std::optional<RankOfCase> rank;
+    Check finish;
+    one_after_the_other([&] { finish = rank.emplace(world, engine, step).dispatch(); });
+    finish();
+    one_after_the_other([&] { finish = rank->combine(); });
+    finish();
     world.barrier();
   }));
 }
@@ -91,9 +81,9 @@ TEST_F(DevicePadded, AnExpertThatATokenNamesTwiceIsDroppedOnce) {
   for (const std::int32_t topk : {2, 5, 8}) {
     const StepShape shape{.map = map_with_replicas(), .topk = topk, .max_tokens = 70};
     on_ranks(4, [&](World& world) {
-      StepRank rank(world, kDeviceThreads, shape);
+      Engine engine = make_engine(world, kDeviceThreads, shape);
       for (std::uint64_t seed = 0; seed < 5; ++seed)
-        rank.take(naming_twice(draw_step(seed, shape, {70, 33, 0, 69}), shape));
+        take(world, engine, naming_twice(draw_step(seed, shape, {70, 33, 0, 69})));
     });
   }
 }
@@ -125,28 +115,19 @@ TEST_F(DevicePadded, OperationsTakeTurns) {
 
 // More than an engine keeps memory for: plans that are held serve on, and a bound that was forgotten is made anew.
 TEST_F(DevicePadded, PlansOfManyBoundsServe) {
-  on_ranks(2, [](World& world) {
-    Engine engine(world, kDeviceThreads.options({.hidden = 8, .dtype = f32}));
-    const ExpertMap map = ExpertMap::contiguous(2, 2);
-    const std::vector<std::int32_t> expert{1 - world.rank().value};
-    const std::vector<float> row(8, static_cast<float>(1 + world.rank().value));
-    const ConstTensor x = borrow(static_cast<const void*>(row.data()), f32, 1, 8);
-    const auto plan = [&](std::int64_t bound) {
-      return engine.plan({.experts = expert}, map, {.layout = Layout::padded, .max_tokens = bound});
-    };
-    const auto serve = [&](const Plan& with) {
-      const Rows rows = engine.dispatch(with, x).wait();
-      engine.copy(rows.data, engine.expert_out(with));
-      std::vector<float> back(8);
-      engine.copy(engine.combine(with, engine.expert_out(with)).wait(), borrow(back.data(), f32, 1, 8));
-      if (back != row) throw std::runtime_error("a row came back changed");
-    };
-    const Plan held = plan(1);
+  const auto step_of = [](std::int64_t bound) {
+    return draw_step(1, {.map = ExpertMap::contiguous(4, 2), .max_tokens = bound}, {1, 1});
+  };
+  const ShuffleCase first = step_of(1);
+  on_ranks(2, [&](World& world) {
+    Engine engine = make_engine(world, kDeviceThreads, {.map = first.routing.map});
+    RankOfCase held(world, engine, first);
     for (std::int64_t bound = 2; bound < 40; ++bound) {
-      serve(plan(bound));
-      serve(held);
+      take(world, engine, step_of(bound));
+      held.dispatch()();
+      held.combine()();
     }
-    serve(plan(1));
+    take(world, engine, first);
   });
 }
 

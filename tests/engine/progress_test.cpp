@@ -1,18 +1,16 @@
 #include "engine/progress.hpp"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <thread>
 
 #include "engine/world_impl.hpp"
+#include "support/require_error.hpp"
 #include "transport/local/local_transport.hpp"
 
 namespace shunt::test {
 namespace {
-
-using ::testing::HasSubstr;
 
 /// Rank 0 of two; rank 1 sends the same record for ever.
 class ChattyPeer final : public LocalTransport {
@@ -70,14 +68,8 @@ TEST(Progress, NamesAnAwaitedRankOnce) {
                    while (!end.fault()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
                    return;
                  }
-                 try {
-                   world.barrier();
-                   FAIL() << "rank 1 never came";
-                 } catch (const Error& error) {
-                   EXPECT_EQ(error.code(), ErrorCode::deadline);
-                   EXPECT_THAT(error.what(),
-                               HasSubstr("pending: barrier #0 waits for rank 1 to finish; rank 0 was in"));
-                 }
+                 require_error([&] { world.barrier(); }, ErrorCode::deadline,
+                               "pending: barrier #0 waits for rank 1 to finish; rank 0 was in");
                },
                {.kind = WorldKind::islands, .topology = Topology::virtual_nodes(2, 2), .environment = environment});
 }

@@ -124,21 +124,29 @@ void RankOfCase::check_plan() const {
                fmt::format("{} expert rows, expected {}", contents.num_expert_rows, expected.num_expert_rows));
   const bool is_on_device = can(Feature::device_inputs);
   const PlanArrays arrays = is_on_device ? plan_.device() : PlanArrays();
-  const auto check = [&](const std::string& name, const auto& read, const auto& wanted, const auto& on_device) {
+  throw_unless(plan_options_.max_rows == 0 || plan_.num_rows() == plan_options_.max_rows, "another bound");
+  const auto check = [&](const std::string& name, const auto& read, const auto& wanted, const auto& on_device,
+                         std::int64_t length) {
     throw_unless(read == wanted, name + " differ");
-    if (is_on_device) require_same(name.c_str(), on_device, read);
+    if (!is_on_device) return;
+    throw_unless(std::ssize(on_device) == length, fmt::format("{} {} on the device", on_device.size(), name));
+    require_same(name.c_str(), on_device, read);
   };
-  check("expert_offsets", contents.expert_offsets, expected.expert_offsets, arrays.expert_offsets);
-  check("expert_counts", contents.expert_counts, expected.expert_counts, arrays.expert_counts);
+  const std::int64_t num_experts = std::ssize(expected.expert_offsets) - 1;
+  const bool is_padded = plan_.layout() == Layout::padded, is_unique = plan_.layout() == Layout::token_unique;
+  const std::int64_t num_entries = is_unique ? plan_.num_rows() * case_.routing.topk : 0;
+  check("expert_offsets", contents.expert_offsets, expected.expert_offsets, arrays.expert_offsets, num_experts + 1);
+  check("expert_counts", contents.expert_counts, expected.expert_counts, arrays.expert_counts,
+        is_padded ? 0 : num_experts);
   check("unique_of_expert_row", contents.unique_of_expert_row, expected.unique_of_expert_row,
-        arrays.unique_of_expert_row);
+        arrays.unique_of_expert_row, is_unique ? plan_.num_expert_rows() : 0);
   check("expert_rows_of_unique", contents.expert_rows_of_unique, expected.expert_rows_of_unique,
-        arrays.expert_rows_of_unique);
-  check("unique_experts", contents.unique_experts, expected.unique_experts, arrays.unique_experts);
-  check("unique_weights", contents.unique_weights, expected.unique_weights, arrays.unique_weights);
+        arrays.expert_rows_of_unique, num_entries);
+  check("unique_experts", contents.unique_experts, expected.unique_experts, arrays.unique_experts, num_entries);
+  check("unique_weights", contents.unique_weights, expected.unique_weights, arrays.unique_weights, num_entries);
   std::vector<std::int32_t> row_count;
-  if (plan_.layout() != Layout::padded) row_count.push_back(static_cast<std::int32_t>(contents.num_rows));
-  check("row_count", row_count, row_count, arrays.row_count);
+  if (!is_padded) row_count.push_back(static_cast<std::int32_t>(contents.num_rows));
+  check("row_count", row_count, row_count, arrays.row_count, std::ssize(row_count));
   if (!can(Feature::counts_on_host) || case_.options.reduction == Reduction::flat) return;  // flat: sorted differently
   PlanData same = expected;
   const PlanData& actual = *plan_.data();
@@ -170,7 +178,7 @@ Check RankOfCase::dispatch() {
     if (has_scales()) require_same("scales", scales, expected_rows().scales, scales_of_call, expected_rows().defined);
   };
   if (caller_.replay && has_rows_with_plan()) {
-    caller_.replay([&] {
+    caller_.replay(engine_, [&] {
       plan_ = engine_.plan(routing_, case_.routing.map, plan_options_);
       (void)engine_.dispatch(plan_, x, options);
     });
@@ -178,7 +186,7 @@ Check RankOfCase::dispatch() {
   }
   const auto ticket = share(engine_.dispatch(plan_, x, options));
   return [=, this] {
-    const Rows rows = ticket->wait();
+    const Rows rows = settle(*ticket);
     check(rows.data, rows.scales);
     check_rows(rows);
   };
@@ -211,8 +219,15 @@ Check RankOfCase::dispatch_backward() {
               "dispatch_backward");
 }
 
+template <class Result>
+Result RankOfCase::settle(Ticket<Result>& ticket) const {
+  while (caller_.asks && !ticket.done()) std::this_thread::yield();
+  return ticket.wait();
+}
+
 Check RankOfCase::pull(Ticket<Tensor> issued, const Tensor& out, const HostRows& expected, const char* name) {
-  return [=, this, ticket = share(std::move(issued)), &expected] { require_same(name, ticket->wait(), expected, out); };
+  return
+      [=, this, ticket = share(std::move(issued)), &expected] { require_same(name, settle(*ticket), expected, out); };
 }
 
 Check RankOfCase::combine_backward() {
@@ -220,7 +235,7 @@ Check RankOfCase::combine_backward() {
   const ConstTensor rows = expert_rows(expert_out_, false);
   const auto ticket = share(engine_.combine_backward(plan_, grad_out, rows, {.stream = caller_.stream}));
   return [ticket, this] {
-    const Gradients gradients = ticket->wait();
+    const Gradients gradients = settle(*ticket);
     const ReferenceGradients& expected = case_.expected.combine_backward[rank()];
     require_same("combine_backward rows", gradients.rows, expected.expert_out, {}, expected_rows().defined);
     const auto& weights = gradients.weights;

@@ -21,7 +21,9 @@ struct Caller {
   /// Puts a copy on the stream, from host memory to a contiguous tensor of the engine's memory, which is done late.
   std::function<void(const ConstTensor& from, const Tensor& to)> copy_late = {};
   /// Captures work on the engine's stream in a graph, and replays it once: plans with rows, and their dispatch.
-  std::function<void(const std::function<void()>& work)> replay = {};
+  std::function<void(const Engine&, const std::function<void()>& work)> replay = {};
+  /// Asks until an operation is done before it waits.
+  bool asks = false;
 };
 
 /// Each operation is issued at once. Inputs are dropped on return: only the ticket keeps them.
@@ -50,6 +52,8 @@ class RankOfCase {
   [[nodiscard]] Routing bring_routing();
   void check_plan() const;
   void check_rows(const Rows& actual) const;
+  template <class Result>
+  [[nodiscard]] Result settle(Ticket<Result>& ticket) const;
   [[nodiscard]] Check pull(Ticket<Tensor> ticket, const Tensor& out, const HostRows& expected, const char* name);
 
   /// A tensor of that way, which holds anything.

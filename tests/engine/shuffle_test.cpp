@@ -123,76 +123,57 @@ INSTANTIATE_TEST_SUITE_P(LateRanks, Shuffle,
                                            with_pauses(kDeviceIslands, 32), with_pauses(kDeviceNccl, 32)),
                          kNameOfSetting);
 
-/// The first of the cases that a draw gives which suit.
-template <class Draw, class Suits>
-std::vector<ShuffleCase> draw_cases(std::size_t count, const Draw& draw, const Suits& suits) {
-  std::vector<ShuffleCase> cases;
-  for (std::uint64_t seed = 0; cases.size() < count; ++seed)
-    if (ShuffleCase drawn = draw(seed); suits(drawn)) cases.push_back(std::move(drawn));
-  return cases;
-}
-
 using ShuffleAt = AtPlace;
 INSTANTIATE_TEST_SUITE_P(At, ShuffleAt, kThreadPlaces, kNameOfPlace);
 INSTANTIATE_TEST_SUITE_P(OnFewSms, ShuffleAt, ::testing::Values(kDeviceFewSms), kNameOfPlace);
 
 TEST_P(ShuffleAt, EqualsTheReferenceOverManyTilesOfTokens) {
   const Topology topology = place().topology(3);
-  const CaseLimits limits{.experts = 300, .topk = 32, .tokens = 900};
-  const auto draw = [&](std::uint64_t seed) {
-    const EngineOptions options{.hidden = 24, .dtype = std::array{bf16, f32, fp8_e4m3}[seed % 3]};
-    return random_shuffle_case(seed, topology, options, limits);
+  const auto options = [](std::uint64_t seed) {
+    return EngineOptions{.hidden = 24, .dtype = std::array{bf16, f32, fp8_e4m3}[seed % 3]};
   };
   const auto is_planned = [](const ShuffleCase& drawn) { return drawn.routing.options.layout != Layout::padded; };
-  run_all(place(), topology, draw_cases(9, draw, is_planned));
+  run_all(place(), topology,
+          draw_cases(9, topology, options, CaseLimits{.experts = 300, .topk = 32, .tokens = 900}, is_planned));
 }
 
 TEST_P(ShuffleAt, ChoosesTheCopiesThatTheReferenceChooses) {
-  const CaseLimits limits{.experts = 60, .topk = 8, .tokens = 200};
-  for (const Topology& topology : {Topology::virtual_nodes(6, 3), Topology::single_node(4)}) {
-    const auto draw = [&](std::uint64_t seed) {
-      return random_shuffle_case(seed, topology, random_engine_options(seed), limits);
-    };
+  const auto has_copies = [](const ShuffleCase& drawn) { return drawn.routing.map.has_replicas(); };
+  for (const Topology& topology : {Topology::virtual_nodes(6, 3), Topology::single_node(4)})
     run_all(place(), topology,
-            draw_cases(8, draw, [](const ShuffleCase& drawn) { return drawn.routing.map.has_replicas(); }));
-  }
+            draw_cases(8, topology, random_engine_options, CaseLimits{.experts = 60, .topk = 8, .tokens = 200},
+                       has_copies));
 }
 
 // Were copies chosen anew from what a capacity leaves of a token, some would be others.
 TEST_P(ShuffleAt, DropsAfterCopiesAreChosen) {
   const Topology topology = Topology::virtual_nodes(6, 3);
-  const CaseLimits limits{.experts = 16, .topk = 8, .tokens = 30};
-  const auto draw = [&](std::uint64_t seed) {
-    return random_shuffle_case(seed, topology, random_engine_options(seed), limits);
-  };
   const auto drops = [](const ShuffleCase& drawn) {
     return drawn.routing.map.has_replicas() && drawn.routing.options.layout == Layout::token_unique &&
            std::ranges::any_of(drawn.expected.plans, [](const PlanData& plan) { return plan.num_dropped > 0; });
   };
-  run_all(place(), topology, draw_cases(8, draw, drops));
+  run_all(place(), topology,
+          draw_cases(8, topology, random_engine_options, CaseLimits{.experts = 16, .topk = 8, .tokens = 30}, drops));
 }
 
 TEST_P(ShuffleAt, SumsMoreTermsThanAWarpHasLanes) {
   const Topology topology = place().topology(2);
-  for (const std::int32_t topk : {33, Routing::kMaxTopK}) {
-    const CaseLimits limits{.experts = 300, .topk = topk, .tokens = 20, .least_topk = topk};
-    const auto draw = [&](std::uint64_t seed) {
-      return random_shuffle_case(seed, topology, EngineOptions{.hidden = 64, .dtype = bf16}, limits);
-    };
-    run_all(place(), topology, draw_cases(4, draw, [](const ShuffleCase&) { return true; }));
-  }
+  const auto options = [](std::uint64_t) { return EngineOptions{.hidden = 64, .dtype = bf16}; };
+  for (const std::int32_t topk : {33, Routing::kMaxTopK})
+    run_all(
+        place(), topology,
+        draw_cases(4, topology, options, CaseLimits{.experts = 300, .topk = topk, .tokens = 20, .least_topk = topk}));
 }
 
 // Blocks of as many threads as there can be, for devices; and rows that don't fit into shared memory.
 TEST_P(ShuffleAt, CarriesTheLongestRows) {
   const Topology topology = place().topology(3);
-  const auto draw = [&](std::uint64_t seed) {
-    const EngineOptions options{.hidden = (64 << 10) / 4 + 64,
-                                .dtype = seed % 2 == 0 ? f32 : bf16,
-                                .result_dtype = seed % 3 == 0 ? std::optional(f32) : std::nullopt};
-    return random_shuffle_case(seed, topology, options, CaseLimits{.experts = 6, .topk = 3, .tokens = 6});
+  const auto options = [](std::uint64_t seed) {
+    return EngineOptions{.hidden = (64 << 10) / 4 + 64,
+                         .dtype = seed % 2 == 0 ? f32 : bf16,
+                         .result_dtype = seed % 3 == 0 ? std::optional(f32) : std::nullopt};
   };
-  run_all(place(), topology, draw_cases(6, draw, [](const ShuffleCase&) { return true; }));
+  run_all(place(), topology, draw_cases(6, topology, options, CaseLimits{.experts = 6, .topk = 3, .tokens = 6}));
 }
 
 TEST_P(ShuffleAt, WorksOnPartsOfAWorldAtTheSameTime) {
@@ -221,8 +202,7 @@ TEST_P(ShuffleOfRanks, EqualsTheReferenceBitForBit) {
   const auto& [place, num_ranks] = GetParam();
   SHUNT_NEEDS(place);
   const Topology topology = place.topology(num_ranks);
-  const auto draw = [&](std::uint64_t seed) { return random_shuffle_case(seed, topology); };
-  run_all(place, topology, draw_cases(12, draw, [](const ShuffleCase&) { return true; }));
+  run_all(place, topology, draw_cases(12, topology));
 }
 INSTANTIATE_TEST_SUITE_P(Ranks, ShuffleOfRanks, ::testing::Combine(kThreadPlaces, ::testing::Values(1, 2, 4, 7, 8, 16)),
                          [](const auto& parameter) {
@@ -236,15 +216,13 @@ TEST_P(ShuffleRepeated, GivesTheSameBits) {
   const auto& [place, dtype, layout] = GetParam();
   SHUNT_NEEDS(place);
   const Topology topology = place.topology(4);
-  const auto draw = [&, dtype = dtype](std::uint64_t seed) {
-    return random_shuffle_case(seed, topology, EngineOptions{.hidden = 264, .dtype = dtype});
-  };
+  const auto options = [dtype = dtype](std::uint64_t) { return EngineOptions{.hidden = 264, .dtype = dtype}; };
   const auto suits = [layout = layout](const ShuffleCase& drawn) {  // fp8 is quantised, not copied
     return drawn.routing.options.layout == layout && drawn.x[0].dtype() != fp8_e4m3 &&
            drawn.expected.plans[0].num_tokens > 4;
   };
   const std::uint64_t repeats = place.is_device ? 1000 : 50;
-  run_all(place, topology, draw_cases(1, draw, suits),
+  run_all(place, topology, draw_cases(1, topology, options, {}, suits),
           {.repeats = std::max<std::uint64_t>(share_of_cases(repeats), 1)});
 }
 INSTANTIATE_TEST_SUITE_P(Often, ShuffleRepeated,

@@ -79,17 +79,6 @@ TEST_F(SliceChannelTest, ExpectsSliceAfterSliceAndNoLongerThanTheyLast) {
   EXPECT_EQ(link_.num_expected, 3) << "as many as have come";
 }
 
-TEST_F(SliceChannelTest, TakesNoGrantBeyondWhatWasSent) {
-  EXPECT_TRUE(channel_.take_grant(4, 64));
-  EXPECT_FALSE(channel_.take_grant(1, 64));
-  for (int i = 0; i < 2; ++i) channel_.post_slice({}, 0, false);
-  EXPECT_FALSE(channel_.take_grant(3, 64));
-  EXPECT_TRUE(channel_.take_grant(2, 64));
-  channel_.post_slice({}, 0, true);
-  EXPECT_FALSE(channel_.take_grant(1, 64));
-  EXPECT_TRUE(channel_.has_granted_all());
-}
-
 TEST_F(SliceChannelTest, WaitsForAPeerUntilBothDirectionsHaveEnded) {
   EXPECT_FALSE(channel_.is_awaited()) << "nothing was agreed";
   channel_.begin_sending();

@@ -77,17 +77,23 @@ class OnDevice : public ::testing::Test {
   }
 };
 
-/// Most of what is left of a heap of kHeapBytes, with poison in it.
+/// All that is left of the engine's heap.
+std::vector<Tensor> take_all_memory(const Engine& engine);
+
+/// Takes all that is left of a heap, and poisons it.
 class Bystander {
  public:
-  explicit Bystander(Engine& lender) : lender_(lender), memory_(lender.allocate(f32, 1, 14 << 18)) {
-    poison(lender, memory_);
+  explicit Bystander(const Engine& lender) : lender_(lender), memory_(take_all_memory(lender)) {
+    for (const Tensor& block : memory_) poison(lender, block);
   }
-  void check() const { require(all_are(bytes_of(lender_, memory_), std::byte{0xa5}), "nothing was written here"); }
+  void check() const {
+    for (const Tensor& block : memory_)
+      require(all_are(bytes_of(lender_, block), std::byte{0xa5}), "nothing was written here");
+  }
 
  private:
-  Engine& lender_;
-  Tensor memory_;
+  const Engine& lender_;
+  std::vector<Tensor> memory_;
 };
 
 }  // namespace shunt::test

@@ -61,21 +61,9 @@ class Asking {
         out.row_stride = 2 * kHidden;
         return combine_into(out);
       }
-      case Feature::foreign_outputs: {
-        Tensor out = rows(2);
-        out.memory = place_.is_device ? Memory::host() : Memory::on_device(0);
-        return combine_into(out);
-      }
-      case Feature::device_inputs: {
-        Tensor out = rows(2);
-        out.memory = Memory::on_device(0);
-        return (void)shuffle().dispatch(plan(), out).wait();
-      }
-      case Feature::other_devices: {
-        Tensor x = rows(2);
-        x.memory = Memory::on_device(99);
-        return (void)shuffle().dispatch(plan(), x).wait();
-      }
+      case Feature::foreign_outputs: return combine_into(rows(2, place_.is_device ? Memory::host() : kDevice));
+      case Feature::device_inputs: return (void)shuffle().dispatch(plan(), rows(2, kDevice)).wait();
+      case Feature::other_devices: return (void)shuffle().dispatch(plan(), rows(2, Memory::on_device(99))).wait();
       case Feature::leaving_out: return shuffle().leave_out({});
       case Feature::counts_on_host: {
         const Plan made = plan();
@@ -88,6 +76,7 @@ class Asking {
 
  private:
   static constexpr std::int64_t kHidden = 8;
+  static constexpr Memory kDevice = Memory::on_device(0);
 
   template <class Change>
   void make(const Change& change) {
@@ -115,6 +104,12 @@ class Asking {
     (void)shuffle().combine(made, rows(made.read().num_rows), {.out = out}).wait();
   }
   Tensor rows(std::int64_t count) { return shuffle().allocate(bf16, count, kHidden); }
+  /// That claim to be in other memory.
+  Tensor rows(std::int64_t count, Memory memory) {
+    Tensor made = rows(count);
+    made.memory = memory;
+    return made;
+  }
   Tensor x() { return rows(2); }
   template <class T>
   static T* not_null() {

@@ -61,11 +61,6 @@ ChildProcess::~ChildProcess() {
 
 void ChildProcess::kill(int signal) const { ::kill(pid_, signal); }
 
-void ChildProcess::stop() const {
-  kill(SIGSTOP);
-  (void)waitpid(pid_, nullptr, WUNTRACED);
-}
-
 std::optional<ChildEnd> ChildProcess::wait(std::chrono::seconds limit) {
   int status = 0;
   if (!eventually([&] { return waitpid(pid_, &status, WNOHANG) != 0; }, limit)) return std::nullopt;

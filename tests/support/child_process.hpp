@@ -34,8 +34,6 @@ class ChildProcess {
 
   [[nodiscard]] pid_t pid() const { return pid_; }
   void kill(int signal) const;
-  /// Returns when the child has stopped.
-  void stop() const;
   /// Waits for the end; nothing if the child still runs after the limit, which is a hang.
   std::optional<ChildEnd> wait(std::chrono::seconds limit = std::chrono::seconds(20));
 

@@ -14,6 +14,10 @@ std::unique_ptr<far::Carrier> carrier_on_loopback(far::Network network) {
   return far::make_carrier(network, {.network = {}, .devices = "lo", .port_range = {}});
 }
 
+far::Contact contact_of_peer(std::span<const std::byte> address) {
+  return {RankId(1), {address.begin(), address.end()}, kLoopback, kToPeer, kToLink};
+}
+
 far::LinkCallbacks FaultRecorder::callbacks() {
   return {.on_arrival = [] {},
           .on_fault =
@@ -31,9 +35,9 @@ std::optional<Fault> FaultRecorder::fault() const {
 LinkEnd::LinkEnd(far::Network network, std::span<const std::byte> address_of_peer, std::chrono::milliseconds liveness) {
   auto carrier = carrier_on_loopback(network);
   address_ = carrier->address();
-  const far::Contact contact{RankId(1), {address_of_peer.begin(), address_of_peer.end()}, kLoopback, kToPeer, kToLink};
   link_.emplace(std::move(carrier),
-                far::LinkOptions{.rank = RankId(0), .size = 2, .contacts = {contact}, .liveness = liveness},
+                far::LinkOptions{
+                    .rank = RankId(0), .size = 2, .contacts = {contact_of_peer(address_of_peer)}, .liveness = liveness},
                 recorder_.callbacks());
 }
 

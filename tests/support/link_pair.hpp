@@ -26,6 +26,9 @@ class FaultRecorder {
 
 std::unique_ptr<far::Carrier> carrier_on_loopback(far::Network network);
 
+/// What rank 0 knows of RawPeer.
+far::Contact contact_of_peer(std::span<const std::byte> address);
+
 /// Rank 0's link to rank 1.
 class LinkEnd {
  public:

@@ -92,6 +92,17 @@ ShuffleCase random_shuffle_case(std::uint64_t seed, const Topology& topology,
   return all;
 }
 
+std::vector<ShuffleCase> draw_cases(std::size_t count, const Topology& topology,
+                                    const std::function<std::optional<EngineOptions>(std::uint64_t)>& options,
+                                    const std::optional<CaseLimits>& limits,
+                                    const std::function<bool(const ShuffleCase&)>& suits) {
+  std::vector<ShuffleCase> cases;
+  for (std::uint64_t seed = 0; cases.size() < count; ++seed)
+    if (ShuffleCase drawn = random_shuffle_case(seed, topology, options(seed), limits); !suits || suits(drawn))
+      cases.push_back(std::move(drawn));
+  return cases;
+}
+
 EngineOptions random_engine_options(std::uint64_t seed) {
   std::mt19937_64 generator(seed);
   Dice dice(generator);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,15 +25,15 @@ struct Way {
 };
 
 struct Paths {
-  Way x;
-  Way dispatch_out;
-  Way expert_out;
-  Way combine_out;
+  Way x{};
+  Way dispatch_out{};
+  Way expert_out{};
+  Way combine_out{};
   Way::Spot routing;  ///< not `absent`
-  bool has_wide_ids;
-  std::optional<std::int64_t> spare_rows;  ///< the plan is bounded, by so many more than are needed, where it can be
-  bool is_packed;                          ///< of `padded`
-  bool has_rows_with_plan;                 ///< of a bounded plan: dispatch delivers into rows that the plan was given
+  bool has_wide_ids = false;
+  std::optional<std::int64_t> spare_rows{};  ///< the plan is bounded, by so many more than are needed, where it can be
+  bool is_packed = false;                    ///< of `padded`
+  bool has_rows_with_plan = false;           ///< of a bounded plan: dispatch delivers into rows that the plan was given
 };
 
 /// All vectors are [ranks].
@@ -54,5 +55,11 @@ ShuffleCase random_shuffle_case(std::uint64_t seed, const Topology& topology,
 
 /// Any options with a tree reduction.
 EngineOptions random_engine_options(std::uint64_t seed);
+
+/// The first random cases that suit; all do if that is not given. Their options follow from the seed.
+std::vector<ShuffleCase> draw_cases(
+    std::size_t count, const Topology& topology,
+    const std::function<std::optional<EngineOptions>(std::uint64_t seed)>& options = [](auto) { return std::nullopt; },
+    const std::optional<CaseLimits>& limits = {}, const std::function<bool(const ShuffleCase&)>& suits = {});
 
 }  // namespace shunt::test

@@ -69,14 +69,14 @@ void run_ranks(Backend backend, std::int32_t num_ranks, const TransportBody& bod
   }
 }
 
-void await(Transport& transport, const std::function<bool()>& condition, std::source_location where) {
+void await(Transport& transport, const std::function<bool()>& condition, const char* file, int line) {
   const auto deadline = std::chrono::steady_clock::now() + kGuard;
   for (;;) {
     const std::uint32_t seen = transport.observe();
     if (condition()) return;
     if (const auto fault = transport.fault()) throw std::runtime_error("a fault: " + fault->text);
     if (std::chrono::steady_clock::now() > deadline)
-      throw std::runtime_error(fmt::format("{}:{}: waited in vain", where.file_name(), where.line()));
+      throw std::runtime_error(fmt::format("{}:{}: waited in vain", file, line));
     transport.sleep(seen, std::chrono::milliseconds(1));
   }
 }

@@ -6,7 +6,6 @@
 #include <atomic>
 #include <cstring>
 #include <functional>
-#include <source_location>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -30,8 +29,8 @@ struct RankOptions {
 void run_ranks(Backend backend, std::int32_t num_ranks, const TransportBody& body, const RankOptions& options = {});
 
 /// Waits for the condition. Throws after some seconds, as a guard against hangs, and for a fault.
-void await(Transport& transport, const std::function<bool()>& condition,
-           std::source_location where = std::source_location::current());
+void await(Transport& transport, const std::function<bool()>& condition, const char* file = __builtin_FILE(),
+           int line = __builtin_LINE());
 
 /// Posts, again and again while the mailbox is full.
 void send(Transport& transport, RankId peer, std::span<const std::byte> message);

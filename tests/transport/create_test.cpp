@@ -8,6 +8,7 @@
 #include <atomic>
 #include <future>
 #include <latch>
+#include <numeric>
 #include <thread>
 
 #include "core/process_id.hpp"
@@ -33,17 +34,23 @@ Environment with_limits() {
   return environment;
 }
 
+/// Runs the body on a thread per rank, and throws what one of them throws.
+void run_threads(const std::vector<std::int32_t>& ranks, const std::function<void(std::int32_t)>& body) {
+  std::vector<std::future<void>> running;
+  for (const std::int32_t rank : ranks) running.push_back(std::async(std::launch::async, body, rank));
+  for (auto& each : running) each.get();
+}
+
 class CreateFromThreads : public LeavesNoTrace {
  protected:
-  /// Runs the body on a thread per rank, and throws what one of them throws.
   static void run(std::int32_t size, const std::function<void(Bootstrap&)>& body) {
-    std::vector<std::future<void>> ranks;
-    for (auto& each : Bootstrap::threads(size))
-      ranks.push_back(std::async(std::launch::async, [&body, own = std::shared_ptr(std::move(each))]() mutable {
-        body(*own);
-        own.reset();
-      }));
-    for (auto& rank : ranks) rank.get();
+    auto bootstraps = Bootstrap::threads(size);
+    std::vector<std::int32_t> ranks(bootstraps.size());
+    std::iota(ranks.begin(), ranks.end(), 0);
+    run_threads(ranks, [&](std::int32_t rank) {
+      const auto own = std::move(bootstraps[RankId(rank).index()]);
+      body(*own);
+    });
   }
 };
 
@@ -56,20 +63,17 @@ TEST_F(CreateFromThreads, MakesAWorldThatShuffles) {
     });
 }
 
-TEST_F(CreateFromThreads, TakesTheNodesThatAreGiven) {
-  run(4, [](Bootstrap& bootstrap) {
-    World world = World::create(bootstrap, {.topology = Topology::virtual_nodes(4, 2), .environment = with_limits()});
-    require(world.topology().num_nodes() == 2, "there are two nodes");
-    round_trip(world);
-  });
-}
-
 /// World::create() throws such an error.
 void require_create_error(Bootstrap& bootstrap, const WorldOptions& options, ErrorCode code, const std::string& words) {
   require_error([&] { (void)World::create(bootstrap, options); }, code, words);
 }
 
-TEST_F(CreateFromThreads, RefusesOtherNodesOnAllRanks) {
+TEST_F(CreateFromThreads, TakesTheNodesThatAreGivenAndRefusesOthersOnAllRanks) {
+  run(4, [](Bootstrap& bootstrap) {
+    World world = World::create(bootstrap, {.topology = Topology::virtual_nodes(4, 2), .environment = with_limits()});
+    require(world.topology().num_nodes() == 2, "there are two nodes");
+    round_trip(world);
+  });
   run(4, [](Bootstrap& bootstrap) {
     const Topology topology = Topology::virtual_nodes(4, bootstrap.rank() == RankId(2) ? 4 : 2);
     require_create_error(bootstrap, {.topology = topology, .environment = with_limits()}, ErrorCode::mismatch,
@@ -121,28 +125,17 @@ class CreateFromACallback : public LeavesNoTrace {
                                });
   }
 
-  void create_and_shuffle(std::int32_t rank) const {
-    World world = World::create(*bootstrap_over_callback(rank, 4), {.environment = with_limits()});
-    for (std::uint32_t seed = 0; seed < 5; ++seed) round_trip(world, {}, seed);
-  }
-
   std::string job_ = fmt::format("shunt/create/{}", getpid());
 };
-
-TEST_F(CreateFromACallback, MakesAWorldOfProcesses) {
-  std::vector<ChildProcess> ranks;
-  for (std::int32_t rank = 0; rank < 4; ++rank) ranks.emplace_back([&, rank] { create_and_shuffle(rank); });
-  for (ChildProcess& rank : ranks) expect_returned(rank);
-}
 
 TEST_F(CreateFromACallback, MakesAWorldOfThreadsOfSeveralProcesses) {
   std::vector<ChildProcess> processes;
   for (const std::int32_t first : {0, 2})
     processes.emplace_back([&, first] {
-      std::vector<std::future<void>> ranks;
-      for (const std::int32_t rank : {first, first + 1})
-        ranks.push_back(std::async(std::launch::async, [&, rank] { create_and_shuffle(rank); }));
-      for (auto& rank : ranks) rank.get();
+      run_threads({first, first + 1}, [&](std::int32_t rank) {
+        World world = World::create(*bootstrap_over_callback(rank, 4), {.environment = with_limits()});
+        for (std::uint32_t seed = 0; seed < 5; ++seed) round_trip(world, {}, seed);
+      });
     });
   for (ChildProcess& process : processes) expect_returned(process);
 }
@@ -172,14 +165,10 @@ TEST_F(CreateFromACallback, RefusesAnotherBuildOnAllRanks) {
   const auto other_build = [](std::size_t round, std::vector<std::byte>& bytes) {
     if (round == 0) bytes.at(5) = std::byte{'9'};  // the first letter of the version
   };
-  std::vector<std::future<void>> ranks;
-  for (const std::int32_t rank : {0, 1, 2})
-    ranks.push_back(std::async(std::launch::async, [&, rank] {
-      const auto bootstrap =
-          rank == 2 ? bootstrap_over_callback(rank, 3, other_build) : bootstrap_over_callback(rank, 3);
-      require_create_error(*bootstrap, {.environment = with_limits()}, ErrorCode::mismatch, "runs shunt 9.1.0-");
-    }));
-  for (auto& rank : ranks) rank.get();
+  run_threads({0, 1, 2}, [&](std::int32_t rank) {
+    const auto bootstrap = rank == 2 ? bootstrap_over_callback(rank, 3, other_build) : bootstrap_over_callback(rank, 3);
+    require_create_error(*bootstrap, {.environment = with_limits()}, ErrorCode::mismatch, "runs shunt 9.1.0-");
+  });
 }
 
 TEST_F(CreateFromACallback, RefusesTooFewContributions) {

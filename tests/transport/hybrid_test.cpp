@@ -4,77 +4,45 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <array>
-#include <vector>
+#include <future>
+
+#include "support/eventually.hpp"
+#include "support/link_pair.hpp"
 
 namespace shunt::test {
 namespace {
 
 using far::Kind;
-using ::testing::ElementsAre;
 
-/// Records what is sent. The peer is lost once it has received `left`.
-class RecordingCarrier final : public far::Carrier {
- public:
-  explicit RecordingCarrier(std::vector<Kind>& sent) : sent_(sent) {}
-
-  [[nodiscard]] std::vector<std::byte> address() const override { return {}; }
-  void connect(RankId, std::vector<far::Contact>, far::Receiver& receiver, std::shared_ptr<Wake> wake) override {
-    receiver_ = &receiver;
-    wake_ = std::move(wake);
-  }
-  void stop_accepting() override {}
-  void send(std::unique_ptr<far::Packet> packet) override {
-    sent_.push_back(packet->header.kind);
-    if (sent_.back() == Kind::left) receiver_->on_lost(packet->to, "it ended");
-  }
-  void drop(RankId) override {}
-  bool progress() override { return false; }
-  void sleep() override {
-    pollfd entry = {wake_->fd(), POLLIN, 0};
-    (void)wait_ready(std::span(&entry, 1), Deadline::max());
-    wake_->clear();
-  }
-  [[nodiscard]] std::int64_t num_unsent() override { return 0; }
-  void close(std::chrono::milliseconds) override {}
-
- private:
-  std::vector<Kind>& sent_;
-  far::Receiver* receiver_ = nullptr;
-  std::shared_ptr<Wake> wake_;
-};
-
-/// Ranks 0 and 1 of one machine, and rank 2 of another. What they have sent can be read once they have ended.
-class TwoOfAMachine : public ::testing::Test {
- protected:
-  void SetUp() override {
-    Wiring wiring;
-    for (const int host : {0, 0, 1}) wiring.add(HostId(host), NicId(host));
-    const auto segments = LocalTransport::anonymous_segments(2);
-    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
-      auto near = std::make_shared<LocalTransport>(RankId(rank), segments, std::vector{RankId(0), RankId(1)});
-      ranks_[rank] = std::make_unique<HybridTransport>(
-          wiring, std::move(near), std::make_unique<RecordingCarrier>(sent_[rank]),
-          far::LinkOptions{.rank = RankId(rank), .size = 3, .contacts = {{RankId(2), {}, "", 0, 0}}});
-    }
-  }
-
-  std::array<std::vector<Kind>, 2> sent_;
-  std::array<std::unique_ptr<HybridTransport>, 2> ranks_;
-};
-
-// The rank that leaves sends a fault that another rank has reported, once.
-TEST_F(TwoOfAMachine, ARankThatLeavesAfterAFaultSendsTheFaultBefore) {
-  ranks_[0]->report(ErrorCode::peer_lost, RankId(2), "rank 2 ended");
-  ranks_[1]->leave();
-  ranks_[1].reset();
-  EXPECT_THAT(sent_[1], ElementsAre(Kind::fault, Kind::left));
+/// Rank 0 leaves; rank 2 of its machine has reported a fault before, or none. What rank 1 of another machine receives.
+std::vector<Kind> sent_on_leaving(bool has_fault) {
+  RawPeer peer(far::Network::tcp);
+  auto carrier = carrier_on_loopback(far::Network::tcp);
+  const auto address = carrier->address();
+  Wiring wiring;
+  for (const int host : {0, 1, 0}) wiring.add(HostId(host), NicId(host));
+  const auto segments = LocalTransport::anonymous_segments(2);
+  const std::vector near = {RankId(0), RankId(2)};
+  LocalTransport other(RankId(1), segments, near);
+  auto rank = std::make_unique<HybridTransport>(
+      wiring, std::make_shared<LocalTransport>(RankId(0), segments, near), std::move(carrier),
+      far::LinkOptions{.rank = RankId(0), .size = 3, .contacts = {contact_of_peer(peer.address())}});
+  peer.connect(address);
+  if (has_fault) other.report(ErrorCode::peer_lost, RankId(1), "rank 1 ended");
+  rank->leave();
+  const auto has_left = std::async(std::launch::async, [&] { rank.reset(); });
+  const auto is_over = [&] {
+    peer.progress();
+    return peer.num_received(Kind::left) > 0;
+  };
+  EXPECT_TRUE(eventually(is_over));
+  peer.send(Kind::left_ack);
+  return peer.received();
 }
 
-TEST_F(TwoOfAMachine, ARankThatLeavesWithoutAFaultSendsThatOnce) {
-  ranks_[1]->leave();
-  ranks_[1].reset();
-  EXPECT_THAT(sent_[1], ElementsAre(Kind::left));
+TEST(LeavingRank, SendsThatOnceAndAFaultOfAnotherRankBefore) {
+  EXPECT_THAT(sent_on_leaving(true), ::testing::ElementsAre(Kind::fault, Kind::left));
+  EXPECT_THAT(sent_on_leaving(false), ::testing::ElementsAre(Kind::left));
 }
 
 }  // namespace

@@ -1,16 +1,12 @@
 // Ranks that another launcher started join, or throw what went wrong. rendezvous_test has more of the errors.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <thread>
 #include <vector>
 
 #include "support/child_process.hpp"
-#include "support/eventually.hpp"
 #include "support/launched_rank.hpp"
 #include "support/round_trip.hpp"
 #include "support/traces.hpp"
@@ -30,14 +26,6 @@ class Join : public LeavesNoTrace {
 
   std::int32_t job_ = 0;
 };
-
-TEST_F(Join, BringsRanksTogetherInWhateverOrderTheyStart) {
-  for (const auto& order : {std::vector{0, 1, 2, 3}, std::vector{3, 1, 0, 2}}) {
-    std::vector<ChildProcess> ranks;
-    for (const int rank : order) ranks.push_back(start(rank, 4));
-    for (auto& rank : ranks) expect_returned(rank);
-  }
-}
 
 TEST_F(Join, NeedsNoMoreDescriptorsInFlightThanAnOrdinaryUserMayHave) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
@@ -84,20 +72,6 @@ TEST_F(Join, ReportsARankWhoseWorldIsDestroyedByAnException) {
   ChildProcess thrower = start(1, 2, 10'000, body);
   expect_error(witness, ErrorCode::peer_failed, "rank 1 left the world because of an exception");
   expect_error(thrower, ErrorCode::internal, "slipped");
-}
-
-TEST_F(Join, ReportsARankThatIsKilled) {
-  SharedAcrossForks<std::atomic<int>> num_joined;
-  const auto body = [&](World& world) {
-    ++*num_joined;
-    if (world.rank() == RankId(1)) std::this_thread::sleep_for(std::chrono::seconds(60));
-    world.barrier();
-  };
-  ChildProcess witness = start(0, 2, 10'000, body);
-  ChildProcess victim = start(1, 2, 10'000, body);
-  EXPECT_TRUE(eventually([&] { return *num_joined == 2; }));
-  victim.kill(SIGKILL);
-  expect_error(witness, ErrorCode::peer_lost, "rank 1 ended");
 }
 
 }  // namespace

@@ -104,6 +104,8 @@ TEST_F(TcpListener, RefusesConnectionsThatAreNotAwaited) {
   EXPECT_TRUE(refuses({kToLink, 0, -1}));
   EXPECT_TRUE(refuses({kToLink, 0, kMessages})) << "a channel on which it does not wait for others";
   EXPECT_TRUE(is_closed_after(link_endpoint_, std::vector<std::byte>(5000))) << "garbage";
+  const auto slices = connect_for_slices();
+  EXPECT_TRUE(refuses({kToLink, 0, kSlices})) << "a second connection for a channel";
   expect_no_fault();
 }
 
@@ -139,12 +141,6 @@ TEST_F(TcpListener, AcceptsAPeerThoughConnectionsTakeAllDescriptors) {
   tcp::PendingConnection last(std::move(sockets.back()));
   ASSERT_TRUE(last.send_greeting({kToLink, 0, kSlices}));
   receive_greeting(last, kSlices);
-  expect_no_fault();
-}
-
-TEST_F(TcpListener, RefusesASecondConnectionForAChannel) {
-  const auto slices = connect_for_slices();
-  EXPECT_TRUE(refuses({kToLink, 0, kSlices}));
   expect_no_fault();
 }
 

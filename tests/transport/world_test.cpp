@@ -55,13 +55,6 @@ TEST_P(WorldTest, AllGatherBringsEveryRanksBytesWhateverTheirLength) {
   });
 }
 
-TEST_P(WorldTest, RowsComeBackAsTheyWere) {
-  spawn([](World& world) {
-    Engine engine(world, {.hidden = 96, .dtype = f32});
-    for (std::uint32_t seed = 0; seed < 10; ++seed) round_trip(engine, world, seed, seed);
-  });
-}
-
 TEST_P(WorldTest, SplitsIntoWorldsThatWorkSideBySideWithTheirParent) {
   spawn([](World& world) {
     World half = world.split(world.rank().value % 2);
@@ -75,48 +68,6 @@ TEST_P(WorldTest, SplitsIntoWorldsThatWorkSideBySideWithTheirParent) {
       round_trip(alone, {}, seed);
       round_trip(world, {}, seed);
       half.barrier();
-    }
-  });
-}
-
-TEST_P(WorldTest, EnginesOfParentAndChildMayBeUnderWayAtOnceInAnyOrder) {
-  spawn([](World& world) {
-    World half = world.split(world.rank().value % 2);
-    Engine outer(world, {.hidden = 32, .dtype = f32});
-    Engine inner(half, {.hidden = 32, .dtype = f32});
-    const std::vector<std::int32_t> experts = {0, world.size() - 1};
-    const std::vector<std::int32_t> inner_experts = {0, half.size() - 1};
-    const Plan outer_plan = outer.plan({experts, {}, 1}, ExpertMap::contiguous(world.size(), world.size()));
-    const Plan inner_plan = inner.plan({inner_experts, {}, 1}, ExpertMap::contiguous(half.size(), half.size()));
-    const std::vector<float> x(64, static_cast<float>(world.rank().value));
-    const ConstTensor rows = borrow(x.data(), f32, 2, 32);
-    if (world.rank().value % 2 == 0) {
-      auto first = outer.dispatch(outer_plan, rows);
-      auto second = inner.dispatch(inner_plan, rows);
-      (void)first.wait();
-      (void)second.wait();
-    } else {
-      auto first = inner.dispatch(inner_plan, rows);
-      auto second = outer.dispatch(outer_plan, rows);
-      (void)second.wait();
-      (void)first.wait();
-    }
-  });
-}
-
-TEST_P(WorldTest, MoreOperationsMayBeUnderWayThanAMailboxHolds) {
-  spawn([](World& world) {
-    Engine engine(world, {.hidden = 8, .dtype = f32});
-    const std::vector<std::int32_t> experts = {0};
-    const Plan plan = engine.plan({experts, {}, 1}, ExpertMap::contiguous(world.size(), world.size()));
-    const std::vector<float> x(8, 1.0f);
-    // Ranks start at different times, so that the first ones fill the mailboxes of the last.
-    std::this_thread::sleep_for(std::chrono::milliseconds(10 * world.rank().value));
-    std::vector<Ticket<Rows>> tickets;
-    for (int i = 0; i < 200; ++i) tickets.push_back(engine.dispatch(plan, borrow(x.data(), f32, 1, 8)));
-    while (!tickets.empty()) {
-      (void)tickets.back().wait();
-      tickets.pop_back();
     }
   });
 }

@@ -22,12 +22,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
-std::vector<ShuffleCase> draw_cases(const Topology& topology) {
-  std::vector<ShuffleCase> cases;
-  for (std::uint64_t seed = 0; cases.size() < 10; ++seed)
-    if (ShuffleCase drawn = random_shuffle_case(seed, topology); can_run(EngineKind::cluster, drawn))
-      cases.push_back(std::move(drawn));
-  return cases;
+std::vector<ShuffleCase> cases_on(const Topology& topology) {
+  return draw_cases(
+      10, topology, [](auto) { return std::nullopt; }, {},
+      [](const ShuffleCase& drawn) { return can_run(EngineKind::cluster, drawn); });
 }
 
 // Alone in its process, as ctest runs it: after another test of this program CUDA is not to be had in forked ranks.
@@ -36,7 +34,7 @@ class DeviceHosts : public ::testing::TestWithParam<std::string> {};
 TEST_P(DeviceHosts, GiveTheSameBits) {
   SHUNT_NEEDS(kDeviceProcesses);
   if (const std::string why = why_no_hosts(GetParam()); !why.empty()) GTEST_SKIP() << why;
-  const auto cases = draw_cases(Topology::virtual_nodes(4, 2));
+  const auto cases = cases_on(Topology::virtual_nodes(4, 2));
   const auto run = [&](World& world) {
     for (const ShuffleCase& each : cases) run_case(world, kDeviceProcesses, each);
     world.barrier();
@@ -75,7 +73,7 @@ TEST(DeviceNccl, GivesTheSameBitsBetweenProcesses) {
   if (const std::string why = why_no_nccl(); !why.empty()) GTEST_SKIP() << why;
   DeviceOptions several_rounds = small_device();
   several_rounds.num_batches = 1;
-  const auto cases = draw_cases(Topology::virtual_nodes(2, 2));
+  const auto cases = cases_on(Topology::virtual_nodes(2, 2));
   const auto run = [&](World& world) {
     pretend_to_be_apart(world);
     for (const ShuffleCase& each : cases) run_case(world, kNcclProcesses, each, {}, several_rounds);
@@ -133,18 +131,6 @@ struct UntilItFails {
     is_over = true;
   }
 };
-
-/// All that is left of the engine's heap.
-std::vector<Tensor> take_all_memory(const Engine& engine) {
-  std::vector<Tensor> all;
-  for (std::int64_t bytes = 1 << 20; bytes >= 256; bytes /= 2) {
-    try {
-      while (true) all.push_back(engine.allocate(fp8_e4m3, 1, bytes));
-    } catch (const Error&) {  // NOLINT: until there is no room
-    }
-  }
-  return all;
-}
 
 TEST_P(Cluster, AnErrorIsThrownWhenTheDeviceUsesNoneOfTheCallersMemoryAnyMore) {
   std::latch planned(2);  // a barrier of the world's would fail

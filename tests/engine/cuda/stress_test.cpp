@@ -25,12 +25,10 @@ int num_steps() { return static_cast<int>(std::max<std::uint64_t>(share_of_cases
 /// A rank's engine and all that it is used for. The host waits rarely, so that operations of many kinds stand in line.
 class StressedEngine {
  public:
-  /// `Case` is a ShuffleCase, or a Step with padded rows, whose shape is given then.
-  template <class Case>
-  StressedEngine(World& world, Arena& arena, const EngineOptions& options, const std::vector<Case>& cases,
-                 Delays& delays, const StepShape* shape = nullptr)
-      : rank_(world.rank().index()), engine_(world, options), stream_(rank_, arena, delays, engine_), shape_(shape) {
-    for (const Case& each : cases) uses_.push_back(make_use(each));
+  StressedEngine(World& world, Arena& arena, const EngineOptions& options, const std::vector<ShuffleCase>& cases,
+                 Delays& delays)
+      : rank_(world.rank().index()), engine_(world, options), stream_(rank_, arena, delays, engine_) {
+    for (const ShuffleCase& each : cases) uses_.push_back(make_use(each));
   }
 
   /// When all engines are made: making one waits for the device.
@@ -47,7 +45,7 @@ class StressedEngine {
   /// The dice are the same on all ranks.
   void step(Dice& dice) {
     Use& use = uses_[static_cast<std::size_t>(dice.between(0, static_cast<std::int32_t>(uses_.size()) - 1))];
-    if (shape_) return padded(use);
+    if (use.options.layout == Layout::padded) return padded(use);
     switch (dice.between(0, 5)) {
       case 0: return plan(use);
       case 1: return replay(use);
@@ -71,11 +69,11 @@ class StressedEngine {
     const ExpertMap* map;
     Routing routing;
     PlanOptions options;
-    ConstTensor x, scales{}, expert_out, grad_rows{}, grad_out{};
-    ConstTensor rows, row_scales{}, combined, grad_x{}, grad_expert_out{}, grad_weights{};
+    ConstTensor x, scales, expert_out, grad_rows, grad_out;
+    ConstTensor rows, row_scales, combined, grad_x, grad_expert_out, grad_weights;
     // Where rows are padded: [local experts, ranks].
-    std::vector<std::int32_t> counts{};
-    std::span<const std::int32_t> counts_on_device{};
+    std::vector<std::int32_t> counts;
+    std::span<const std::int32_t> counts_on_device;
     Plan plan{};
     // A graph of a plan and a dispatch next to it.
     Tensor graph_x{}, graph_scales{};
@@ -84,53 +82,38 @@ class StressedEngine {
     std::optional<device::CapturedGraph> graph{};
   };
 
-  Routing keep(const RankRouting& routing, std::int32_t topk) {
-    return {.experts = stream_.keep(routing.experts),
-            .weights = stream_.keep(routing.weights),
-            .topk = topk,
-            .memory = engine_.memory()};
-  }
-
   Use make_use(const ShuffleCase& all) {
     const ReferenceGradients& gradients = all.expected.combine_backward[rank_];
     const auto keep = [&](const HostRows& rows) { return stream_.keep(rows.tensor()); };
+    const ReferenceRows& rows = all.expected.dispatch[rank_];
+    const RankRouting& routing = all.routing.ranks[rank_];
     Use use{.name = all.describe(),
             .map = &all.routing.map,
-            .routing = this->keep(all.routing.ranks[rank_], all.routing.topk),
-            .options = {.layout = all.routing.options.layout,
-                        .alignment = all.routing.options.alignment,
-                        .capacity = all.routing.options.capacity,
-                        .max_rows = 1,
-                        .stream = stream_.get()},
+            .routing = {.experts = stream_.keep(routing.experts),
+                        .weights = stream_.keep(routing.weights),
+                        .topk = all.routing.topk,
+                        .memory = engine_.memory()},
+            .options = all.routing.options,
             .x = keep(all.x[rank_]),
             .scales = keep(all.scales[rank_]),
             .expert_out = keep(all.expert_out[rank_]),
             .grad_rows = keep(all.grad_rows[rank_]),
             .grad_out = keep(all.grad_out[rank_]),
-            .rows = keep(all.expected.dispatch[rank_].rows),
-            .row_scales = keep(all.expected.dispatch[rank_].scales),
+            .rows = keep(rows.rows),
+            .row_scales = keep(rows.scales),
             .combined = keep(all.expected.combine[rank_]),
             .grad_x = keep(all.expected.dispatch_backward[rank_]),
             .grad_expert_out = keep(gradients.expert_out),
             .grad_weights = borrow(static_cast<const void*>(stream_.keep(gradients.weights).data()), f32,
-                                   std::ssize(gradients.weights), 1)};
+                                   std::ssize(gradients.weights), 1),
+            .counts = rows.source_counts,
+            .counts_on_device = stream_.keep(rows.source_counts)};
+    if (use.options.layout == Layout::padded) return use;
+    use.options.stream = stream_.get();
+    use.options.max_rows = 1;
     for (const PlanData& plan : all.expected.plans)
       use.options.max_rows = std::max(use.options.max_rows, plan.num_rows());
     return use;
-  }
-
-  Use make_use(const Step& step) {
-    const ReferenceRows& expected = step.rows[rank_];
-    return {.name = fmt::format("{} padded tokens", step.x[rank_].rows()),
-            .map = &shape_->map,
-            .routing = keep(step.routing.ranks[rank_], shape_->topk),
-            .options = shape_->plan(),
-            .x = stream_.keep(step.x[rank_].tensor()),
-            .expert_out = stream_.keep(step.expert_out[rank_].tensor()),
-            .rows = stream_.keep(expected.rows.tensor()),
-            .combined = stream_.keep(step.results[rank_].tensor()),
-            .counts = expected.source_counts,
-            .counts_on_device = stream_.keep(expected.source_counts)};
   }
 
   /// In memory that may have been handed out again a moment ago.
@@ -268,7 +251,7 @@ class StressedEngine {
                    reinterpret_cast<const std::byte*>(use.counts_on_device.data()), use.counts_on_device.size_bytes());
     for (std::size_t source = 0; source < use.counts.size(); ++source) {
       const std::size_t row_bytes = use.rows.row_bytes();
-      const std::size_t begin = source * static_cast<std::size_t>(shape_->max_tokens) * row_bytes;
+      const std::size_t begin = source * static_cast<std::size_t>(use.options.max_tokens) * row_bytes;
       stream_.expect(dispatched, rows.data.data + begin, use.rows.data + begin,
                      static_cast<std::size_t>(use.counts[source]) * row_bytes);
     }
@@ -290,7 +273,6 @@ class StressedEngine {
   std::size_t rank_;
   Engine engine_;
   StressedStream stream_;
-  const StepShape* shape_;
   std::vector<Use> uses_;
 };
 
@@ -345,14 +327,14 @@ TEST(DeviceStress, EnginesOfRanksHeldUpAtRandomSeeNoPoison) {
 TEST(DeviceStress, PaddedRowsOfRanksHeldUpAtRandomHoldNoPoison) {
   SHUNT_NEEDS(kDeviceThreads);
   const StepShape shape{.map = ExpertMap::contiguous(11, kRanks), .hidden = kHidden, .dtype = bf16};
-  std::vector<Step> steps;
+  std::vector<ShuffleCase> steps;
   for (const std::vector<std::int64_t>& num_tokens :
        {std::vector<std::int64_t>{16, 3, 0, 11, 16}, {1, 1, 1, 1, 1}, {16, 16, 16, 16, 16}, {0, 7, 2, 0, 13}})
     steps.push_back(draw_step(steps.size(), shape, num_tokens));
   ASSERT_NO_THROW(kDeviceThreads.run(kRanks, [&](World& world) {
     Arena arena(kArenaBytes);
     Delays delays(world.rank().index());
-    StressedEngine padded(world, arena, options_of(bf16), steps, delays, &shape);
+    StressedEngine padded(world, arena, options_of(bf16), steps, delays);
     padded.plan_all();  // ranks agree on their memory
     world.barrier();
     std::mt19937_64 generator(1);

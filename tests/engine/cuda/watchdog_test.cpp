@@ -12,6 +12,7 @@
 #include "engine/cuda/fault.hpp"
 #include "engine/cuda/tag.hpp"
 #include "shunt/world.hpp"
+#include "support/require_error.hpp"
 
 namespace shunt::test {
 namespace {
@@ -63,32 +64,6 @@ class Kernel {
   device::Watchdog::Watch watch_;
 };
 
-TEST(Watchdog, ARankThatLeavesIsLost) {
-  ASSERT_NO_THROW(World::spawn(3, [](World& world) {
-    if (world.rank().value == 1) return;
-    Kernel kernel(world);
-    kernel.wait_for_the_loss_of(1);
-    const Error error = kernel.error_about(1);
-    EXPECT_EQ(error.code(), ErrorCode::peer_lost);
-    EXPECT_THAT(error.what(), HasSubstr("rank 1 has left the world"));
-    EXPECT_THAT(error.what(), HasSubstr("in dispatch"));
-  }));
-}
-
-TEST(Watchdog, AFaultOfTheWorldEndsAllWaitsAndIsWhatTheHostThrows) {
-  EXPECT_THROW(World::spawn(3,
-                            [](World& world) {
-                              if (world.rank().value == 1) throw std::runtime_error("no more coffee");
-                              Kernel kernel(world);
-                              for (const std::int32_t rank : {1, 2 - world.rank().value})
-                                kernel.wait_for_the_loss_of(rank);
-                              const Error error = kernel.error_about(2 - world.rank().value);
-                              EXPECT_EQ(error.code(), ErrorCode::peer_failed);
-                              EXPECT_THAT(error.what(), HasSubstr("no more coffee"));
-                            }),
-               std::runtime_error);
-}
-
 TEST(Watchdog, RanksThatAreLeftOutAreNoLoss) {
   std::latch is_watched(1);
   EXPECT_THROW(World::spawn(3,
@@ -108,46 +83,18 @@ TEST(Watchdog, RanksThatAreLeftOutAreNoLoss) {
                std::runtime_error);
 }
 
-TEST(Watchdog, ARankThatLivesIsNotLost) {
-  ASSERT_NO_THROW(World::spawn(2, [](World& world) {
-    Kernel kernel(world);
-    kernel.be_watched();
-    EXPECT_FALSE(kernel.has_lost(1 - world.rank().value));
-    world.barrier();
-  }));
-}
-
-TEST(Watchdog, AProcessThatEndsIsLost) {
-  EXPECT_THROW(World::spawn(2,
-                            [](World& world) {
-                              if (world.rank().value == 1) std::_Exit(3);
-                              Kernel kernel(world);
-                              kernel.wait_for_the_loss_of(1);
-                              throw kernel.error_about(1);
-                            },
-                            {.kind = WorldKind::shm}),
-               Error);
-}
-
 // Only ranks that are waited for are pinged.
 TEST(Watchdog, AProcessThatStopsIsLost) {
   SpawnOptions options{.kind = WorldKind::shm};
   options.environment.liveness = std::chrono::milliseconds(300);
-  try {
-    World::spawn(
-        2,
-        [](World& world) {
-          if (world.rank().value == 1) (void)raise(SIGSTOP);
-          Kernel kernel(world);
-          kernel.wait_for_the_loss_of(1);
-          throw kernel.error_about(1);
-        },
-        options);
-    ADD_FAILURE() << "no Error was thrown";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::peer_lost);
-    EXPECT_THAT(error.what(), HasSubstr("rank 1 has not answered"));
-  }
+  const auto run = [](World& world) {
+    if (world.rank().value == 1) (void)raise(SIGSTOP);
+    Kernel kernel(world);
+    kernel.wait_for_the_loss_of(1);
+    throw kernel.error_about(1);
+  };
+  ASSERT_NO_THROW(
+      require_error([&] { World::spawn(2, run, options); }, ErrorCode::peer_lost, "rank 1 has not answered"));
 }
 
 }  // namespace
