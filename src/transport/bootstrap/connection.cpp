@@ -63,37 +63,37 @@ void Connection::discard() {
   }
 }
 
-FrameConnection::FrameConnection(Connection connection, const Handshake& handshake, Role own)
-    : connection_(std::move(connection)),
-      sent_{handshake.frame_key_of(own)},
-      received_{handshake.frame_key_of(own == Role::coordinator ? Role::participant : Role::coordinator)} {}
+void Connection::begin_frames(const Handshake& handshake, Role own) {
+  sent_ = Direction{handshake.frame_key_of(own)};
+  received_ = Direction{handshake.frame_key_of(own == Role::coordinator ? Role::participant : Role::coordinator)};
+}
 
-Digest FrameConnection::Direction::mac(Header header, std::span<const std::byte> body) {
+Digest Connection::Direction::mac(Header header, std::span<const std::byte> body) {
   return hmac(key, net::pack(num_frames++, header.kind, header.num_bytes, body));
 }
 
-void FrameConnection::send(FrameKind kind, std::span<const std::byte> body) {
+void Connection::send_frame(FrameKind kind, std::span<const std::byte> body) {
   const Header header{kind, static_cast<std::uint32_t>(body.size())};
-  connection_.send(net::pack(header.kind, header.num_bytes, body, sent_.mac(header, body)));
+  send(net::pack(header.kind, header.num_bytes, body, sent_->mac(header, body)));
 }
 
-std::optional<Frame> FrameConnection::receive() {
+std::optional<Frame> Connection::receive_frame() {
   if (!header_) {
-    const auto bytes = connection_.receive(kHeaderBytes);
+    const auto bytes = receive(kHeaderBytes);
     if (!bytes) return std::nullopt;
     header_.emplace();
     (void)net::unpack(*bytes, header_->kind, header_->num_bytes);
     if (header_->kind > FrameKind::failure || header_->num_bytes > kMaxFrameBytes) {
-      connection_.hang_up();
+      hang_up();
       return std::nullopt;
     }
   }
-  auto body = connection_.receive(header_->num_bytes + sizeof(Digest));
+  auto body = receive(header_->num_bytes + sizeof(Digest));
   if (!body) return std::nullopt;
   const Header header = *std::exchange(header_, std::nullopt);
   const auto mac = std::span(*body).last(sizeof(Digest));
-  if (!equal(mac, received_.mac(header, std::span(*body).first(header.num_bytes)))) {
-    connection_.hang_up();
+  if (!equal(mac, received_->mac(header, std::span(*body).first(header.num_bytes)))) {
+    hang_up();
     return std::nullopt;
   }
   body->resize(header.num_bytes);

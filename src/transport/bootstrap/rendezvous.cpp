@@ -16,12 +16,6 @@ void check(const RendezvousOptions& options) {
     fail(ErrorCode::invalid_argument, "rank {} can't join the others at port 0", options.rank);
 }
 
-std::unique_ptr<Side> make_side(const RendezvousOptions& options, std::vector<Descriptor> listeners) {
-  if (options.size == 1) return nullptr;
-  return options.rank == options.coordinator ? make_coordinator(options, std::move(listeners))
-                                             : make_participant(options);
-}
-
 }  // namespace
 
 RendezvousOptions on_one_machine(RankId rank, std::int32_t size, const std::string& job,
@@ -60,9 +54,8 @@ std::optional<std::vector<Contribution>> decode_contributions(std::span<const st
 Rendezvous::Rendezvous(const RendezvousOptions& options, std::vector<Descriptor> listeners)
     : self_(options.rank), token_(options.token) {
   check(options);
-  side_ = make_side(options, std::move(listeners));
-  if (!side_) members_.push_back(self_);
-  if (!side_) return;
+  side_ =
+      options.rank == options.coordinator ? make_coordinator(options, std::move(listeners)) : make_participant(options);
   for (const Contribution& member : side_->exchange({}, options.limit)) members_.push_back(member.rank);
 }
 
@@ -74,7 +67,6 @@ std::vector<Bootstrap::Bytes> Rendezvous::all_gather(std::span<const std::byte> 
   if (mine.size() > kMaxBytes)
     fail(ErrorCode::invalid_argument, "rank {} contributes {} bytes, at most {} are allowed", self_, mine.size(),
          kMaxBytes);
-  if (!side_) return {{mine.begin(), mine.end()}};
   std::vector<Bytes> gathered;
   for (Contribution& each : side_->exchange(mine, limit)) gathered.push_back(std::move(each.bytes));
   if (gathered.size() != members_.size())

@@ -69,12 +69,12 @@ class Rendezvous final : public Bootstrap {
   [[nodiscard]] std::int32_t size() const override { return static_cast<std::int32_t>(members_.size()); }
   std::vector<Bytes> all_gather(std::span<const std::byte> mine, std::chrono::milliseconds limit) override;
   [[nodiscard]] std::string secret() const override { return token_; }
-  [[nodiscard]] std::string address() const override { return side_ ? side_->address() : ""; }
+  [[nodiscard]] std::string address() const override { return side_->address(); }
 
  private:
   RankId self_;  // the original rank
   std::string token_;
-  std::unique_ptr<Side> side_;  // none for a single rank
+  std::unique_ptr<Side> side_;
   std::vector<RankId> members_;
 };
 
