@@ -11,7 +11,9 @@ const std::string kLoopback = "127.0.0.1";
 }  // namespace
 
 std::unique_ptr<far::Carrier> carrier_on_loopback(far::Network network) {
-  return far::make_carrier(network, {.network = {}, .devices = "lo", .port_range = {}});
+  Environment::Network options;
+  options.devices = "lo";
+  return far::make_carrier(network, options);
 }
 
 far::LinkCallbacks FaultRecorder::callbacks() {

@@ -43,13 +43,20 @@ class Attach : public LeavesNoTrace {
   [[nodiscard]] shm::AttachOptions options(std::int32_t index) const {
     shm::AttachOptions options{.self = RankId(kFirst + index), .ranks = {}, .limit = limit_};
     for (std::int32_t i = 0; i < static_cast<std::int32_t>(listeners_.size()); ++i)
-      options.ranks.push_back({RankId(kFirst + i), listener(i).endpoint.address, session(index, i), session(i, index)});
+      options.ranks.push_back(
+          {RankId(kFirst + i), {}, listener(i).endpoint.address, session(index, i), session(i, index)});
     return options;
   }
 
   std::future<std::shared_ptr<LocalTransport>> start(std::int32_t index) {
-    return std::async(std::launch::async,
-                      [this, index, mine = options(index)] { return shm::attach(mine, listener(index)); });
+    return std::async(std::launch::async, [this, index, mine = options(index)] {
+      shm::Attached attached = shm::attach(mine, listener(index));
+      std::vector<RankId> members;
+      for (const net::Contact& each : mine.ranks) members.push_back(each.rank);
+      auto end = std::make_shared<LocalTransport>(mine.self, std::move(attached.segments), std::move(members));
+      end->watch(std::move(attached.sockets), 5s);
+      return end;
+    });
   }
 
   std::vector<std::shared_ptr<LocalTransport>> attach_all(const std::vector<std::int32_t>& order) {

@@ -51,12 +51,10 @@ class TwoOfAMachine : public ::testing::Test {
     Wiring wiring;
     for (const int host : {0, 0, 1}) wiring.add(HostId(host), NicId(host));
     const auto segments = LocalTransport::anonymous_segments(2);
-    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
-      auto near = std::make_shared<LocalTransport>(RankId(rank), segments, std::vector{RankId(0), RankId(1)});
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
       ranks_[rank] = std::make_unique<HybridTransport>(
-          wiring, std::move(near), std::make_unique<RecordingCarrier>(sent_[rank]),
+          wiring, segments, std::make_unique<RecordingCarrier>(sent_[rank]),
           far::LinkOptions{.rank = RankId(rank), .size = 3, .contacts = {{RankId(2), {}, "", 0, 0}}});
-    }
   }
 
   std::array<std::vector<Kind>, 2> sent_;

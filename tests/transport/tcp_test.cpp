@@ -58,20 +58,20 @@ class TcpListener : public ::testing::Test {
   [[nodiscard]] bool refuses(const tcp::Greeting& greeting) const {
     return is_closed_after(link_endpoint_, std::as_bytes(std::span(&greeting, 1)));
   }
-  static void receive_greeting(tcp::PendingConnection& link, std::int32_t channel) {
+  static void receive_greeting(tcp::Connection& link, std::int32_t channel) {
     require(eventually([&] { return link.receive_greeting() != tcp::IoStatus::blocked; }), "the link greets");
     require(link.greeting() == tcp::Greeting{kToPeer, 1, channel}, "with its session, rank and channel");
   }
-  [[nodiscard]] tcp::PendingConnection accept_for_messages() const {
+  [[nodiscard]] tcp::Connection accept_for_messages() const {
     net::Accepted accepted;
     while (!accepted.socket.valid()) accepted = net::accept_from(peer_.socket);
-    tcp::PendingConnection link(std::move(accepted.socket));
+    tcp::Connection link(std::move(accepted.socket));
     receive_greeting(link, kMessages);
     require(link.send_greeting({kToLink, 0, kMessages}), "the link listens");
     return link;
   }
-  [[nodiscard]] tcp::PendingConnection connect_for_slices() const {
-    tcp::PendingConnection link(connect_to(link_endpoint_).socket);
+  [[nodiscard]] tcp::Connection connect_for_slices() const {
+    tcp::Connection link(connect_to(link_endpoint_).socket);
     require(link.send_greeting({kToLink, 0, kSlices}), "the link listens");
     receive_greeting(link, kSlices);
     return link;
@@ -136,7 +136,7 @@ TEST_F(TcpListener, AcceptsAPeerThoughConnectionsTakeAllDescriptors) {
   address.sin_port = htons(link_endpoint_.port);
   for (const Descriptor& each : sockets)
     ASSERT_EQ(::connect(each.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
-  tcp::PendingConnection last(std::move(sockets.back()));
+  tcp::Connection last(std::move(sockets.back()));
   ASSERT_TRUE(last.send_greeting({kToLink, 0, kSlices}));
   receive_greeting(last, kSlices);
   expect_no_fault();
@@ -193,7 +193,7 @@ TEST_F(TcpListener, ReceivesTheLastMessagesOfALostRank) {
   send_packet(messages.socket(), far::Kind::fault, net::pack(code, std::int32_t{0}, net::bytes_of("tripped.")));
   const linger at_once{1, 0};
   ASSERT_EQ(setsockopt(slices.fd(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once)), 0);
-  slices = {};
+  slices = tcp::Connection(Descriptor());
   is_held_ = false;
   EXPECT_EQ(await_fault().text, "tripped.");
 }

@@ -7,18 +7,11 @@
 #include <vector>
 
 #include "transport/far/packet.hpp"
-#include "transport/wait_ready.hpp"
+#include "transport/net/sockets.hpp"
 
 namespace shunt::far {
 
-/// How this rank reaches a far one.
-struct Contact {
-  RankId rank;
-  std::vector<std::byte> address;  ///< Carrier::address() of the far rank
-  std::string known_as;            ///< its network address, where its carrier gives none
-  std::uint64_t session_there;     ///< carried by packets to it
-  std::uint64_t session_here;      ///< carried by packets from it; others are dropped unread
-};
+using net::Contact;
 
 /// Called from within the carrier's functions.
 class Receiver {

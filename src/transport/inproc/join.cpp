@@ -1,13 +1,10 @@
 #include "transport/inproc/join.hpp"
 
-#include <algorithm>
 #include <map>
 #include <mutex>
 
 namespace shunt::inproc {
-namespace {
 
-/// The memory of a world that threads of this process use or are joining.
 LocalTransport::Segments segments_of(const std::string& world, std::size_t num_ranks) {
   static std::mutex mutex;  // guards what follows
   static std::map<std::string, std::weak_ptr<LocalTransport::Segments::element_type>> worlds;
@@ -18,20 +15,12 @@ LocalTransport::Segments segments_of(const std::string& world, std::size_t num_r
   return known;
 }
 
-}  // namespace
-
 std::vector<std::shared_ptr<Transport>> join(std::int32_t num_ranks) {
   const auto segments = LocalTransport::anonymous_segments(num_ranks);
   std::vector<std::shared_ptr<Transport>> ends;
   for (std::int32_t rank = 0; rank < num_ranks; ++rank)
     ends.push_back(std::make_shared<LocalTransport>(RankId(rank), segments));
   return ends;
-}
-
-std::shared_ptr<LocalTransport> attach(const std::string& world, RankId self, std::vector<RankId> names) {
-  auto segments = segments_of(world, names.size());
-  const RankId local(static_cast<std::size_t>(std::ranges::find(names, self) - names.begin()));
-  return std::make_shared<LocalTransport>(local, std::move(segments), std::move(names));
 }
 
 }  // namespace shunt::inproc

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "shunt/ids.hpp"
 #include "transport/net/bytes.hpp"
 #include "transport/wait_ready.hpp"
 
@@ -25,6 +26,15 @@ struct Endpoint {
 
 /// As in messages: "name:port" or "[number]:port".
 std::string describe(const Endpoint& endpoint);
+
+/// How a rank reaches another one of its world.
+struct Contact {
+  RankId rank;
+  Bytes address{};         ///< far::Carrier::address() of a far rank
+  std::string known_as{};  ///< where a near rank listens; a far one's network address, where its carrier gives none
+  std::uint64_t session_there = 0;  ///< carried by what is sent to it
+  std::uint64_t session_here = 0;   ///< carried by what it sends; all else is dropped unread
+};
 
 /// Where the socket is bound; 0 for one that is not, or that has no ports.
 std::uint16_t port_of(int socket);

@@ -62,7 +62,7 @@ class Releases {
 
 class Carrier final : public far::Carrier {
  public:
-  explicit Carrier(const WorkerOptions& options) : worker_(options) {}
+  explicit Carrier(const Environment::Network& options) : worker_(options) {}
   ~Carrier() override { Carrier::close(kCloseLimit); }
 
   [[nodiscard]] std::vector<std::byte> address() const override { return worker_.address(); }
@@ -282,7 +282,7 @@ class Carrier final : public far::Carrier {
 
 extern "C" [[gnu::visibility("default")]] shunt::Backend shunt_backend() {
   static constexpr shunt::ucx::Functions functions{
-      .make_carrier = [](const shunt::ucx::WorkerOptions& options) -> std::unique_ptr<shunt::far::Carrier> {
+      .make_carrier = [](const shunt::Environment::Network& options) -> std::unique_ptr<shunt::far::Carrier> {
         return std::make_unique<shunt::ucx::Carrier>(options);
       }};
   return {shunt::build_id().data(), &functions};

@@ -46,7 +46,7 @@ inline bool is_listening(int socket) {
 
 class Worker {
  public:
-  explicit Worker(const WorkerOptions& options) {
+  explicit Worker(const Environment::Network& options) {
     net::listen_at_free_port(options.port_range, [&](std::uint16_t port) {
       port_ = port;
       start(options);
@@ -96,7 +96,7 @@ class Worker {
   }
 
  private:
-  void start(const WorkerOptions& options) {
+  void start(const Environment::Network& options) {
     const Config config;
     // shunt decides which ranks share memory, so UCX's own shared memory is off.
     if (!options.has_ucx_transports) config.set("TLS", "^sm");
