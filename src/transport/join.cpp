@@ -301,13 +301,12 @@ class Joining {
   }
 
   std::shared_ptr<Transport> connect() {
-    auto near = contacts_of(true);
-    const std::size_t num_near = near.size();
+    const auto near = contacts_of(true);
     shm::Attached attached;
     if (near_)
-      attached = shm::attach({.self = self_, .ranks = std::move(near), .limit = until(deadline_)}, *near_);
+      attached = shm::attach(self_, near, until(deadline_), *near_);
     else
-      attached.segments = inproc::segments_of(key_->token(), num_near);
+      attached.segments = inproc::segments_of(key_->token(), near.size());
     std::shared_ptr<HybridTransport> hybrid;
     std::shared_ptr<LocalTransport> transport;
     if (has_far())

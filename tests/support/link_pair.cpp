@@ -54,7 +54,6 @@ void RawPeer::send(Kind kind, std::span<const std::byte> bytes) {
   if (kind == Kind::slice) {
     const auto owner = std::make_shared<std::vector<std::byte>>(std::move(copy));
     packet->slice = {*owner, owner};
-    packet->slice_bytes = owner->size();
   } else {
     packet->small = std::move(copy);
   }

@@ -36,7 +36,7 @@ RendezvousRank::RendezvousRank(std::function<std::unique_ptr<bootstrap::Rendezvo
       })) {}
 
 RendezvousRank::RendezvousRank(const bootstrap::RendezvousOptions& options, const std::string& text)
-    : RendezvousRank([options] { return std::make_unique<bootstrap::Rendezvous>(options); }, text, options.limit) {}
+    : RendezvousRank([options] { return bootstrap::join_rendezvous(options); }, text, options.limit) {}
 
 JoinOutcome RendezvousRank::expect_joined() {
   JoinOutcome outcome = outcome_.get();

@@ -103,7 +103,7 @@ TEST_P(RendezvousOverSocket, BringsRanksTogetherInWhateverOrderTheyStart) {
 TEST_F(Rendezvous, BringsProcessesTogether) {
   std::vector<ChildProcess> ranks;
   for (std::int32_t rank = 6; rank >= 0; --rank)
-    ranks.emplace_back([&] { (void)bootstrap::Rendezvous(options(rank, 7)).all_gather({}, limit_); });
+    ranks.emplace_back([&] { (void)bootstrap::join_rendezvous(options(rank, 7))->all_gather({}, limit_); });
   for (ChildProcess& rank : ranks) expect_returned(rank);
 }
 
@@ -122,7 +122,7 @@ TEST_F(Rendezvous, FollowsAnotherAtOnceAtTheSamePort) {
   const auto join_again_and_again = [&](std::int32_t rank) {
     auto mine = options(rank, kSize);
     for (mine.number = 0; mine.number < kNumWorlds; ++mine.number)
-      (void)bootstrap::Rendezvous(mine).all_gather({}, limit_);
+      (void)bootstrap::join_rendezvous(mine)->all_gather({}, limit_);
   };
   std::vector<std::future<void>> ranks;
   for (std::int32_t rank = 0; rank < kSize; ++rank)
@@ -284,7 +284,7 @@ TEST_F(Rendezvous, SendsTheLastResultAgainToARankThatLostItsConnection) {
 
 TEST_P(RendezvousOverSocket, ReportsToParticipantsThatRankZeroDied) {
   ChildProcess coordinator([&] {
-    const bootstrap::Rendezvous joined(options(0, 2));
+    const auto joined = bootstrap::join_rendezvous(options(0, 2));
     raise(SIGKILL);
   });
   start(1, 2).expect_error(ErrorCode::peer_lost, "rank 0 ended");

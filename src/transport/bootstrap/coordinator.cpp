@@ -100,10 +100,11 @@ struct Peer {
 
 /// Never waits for a particular connection, and works inside exchange() only. An unauthenticated connection costs one
 /// of at most 256 descriptors, or as many as there are ranks, for at most five seconds.
-class Coordinator final : public Side {
+class Coordinator final : public Rendezvous {
  public:
   Coordinator(const RendezvousOptions& options, std::vector<Descriptor> listeners)
-      : options_(options), listeners_(listeners.empty() && options.size > 1 ? listen(options) : std::move(listeners)) {}
+      : Rendezvous(options),
+        listeners_(listeners.empty() && options.size > 1 ? listen(options) : std::move(listeners)) {}
 
   ~Coordinator() override {
     listeners_.clear();
@@ -114,10 +115,8 @@ class Coordinator final : public Side {
     }
   }
 
-  std::vector<Contribution> exchange(std::span<const std::byte> mine, std::chrono::milliseconds limit) override {
-    ++round_;
-    limit_ = limit;
-    deadline_ = Clock::now() + limit;
+  std::vector<Contribution> exchange(std::span<const std::byte> mine) override {
+    deadline_ = Clock::now() + limit_;
     try {
       gather();
       std::vector<Contribution> all = take_contributions(mine);
@@ -130,8 +129,6 @@ class Coordinator final : public Side {
       throw;
     }
   }
-
-  [[nodiscard]] std::string address() const override { return address_; }
 
  private:
   void gather() {
@@ -332,8 +329,6 @@ class Coordinator final : public Side {
       peer.restart_result();
     }
     std::ranges::sort(all, {}, &Contribution::rank);
-    members_.clear();
-    for (const Contribution& each : all) members_.push_back(each.rank);
     result_ = encode(all);
     return all;
   }
@@ -391,13 +386,8 @@ class Coordinator final : public Side {
     peers_.clear();
   }
 
-  RendezvousOptions options_;
   std::vector<Descriptor> listeners_;
-  std::string address_;
-  std::chrono::milliseconds limit_{0};  // of this round
-  Deadline deadline_;
-  std::uint32_t round_ = 0;
-  std::vector<RankId> members_;              // none before the first round is over
+  Deadline deadline_;                        // of this round
   net::Bytes result_;                        // of the last round, as participants may request it again
   std::list<Peer> peers_;                    // oldest first
   std::map<RankId, Deadline> disconnected_;  // until when these ranks may reconnect
@@ -406,7 +396,7 @@ class Coordinator final : public Side {
 
 }  // namespace
 
-std::unique_ptr<Side> make_coordinator(const RendezvousOptions& options, std::vector<Descriptor> listeners) {
+std::unique_ptr<Rendezvous> make_coordinator(const RendezvousOptions& options, std::vector<Descriptor> listeners) {
   return std::make_unique<Coordinator>(options, std::move(listeners));
 }
 

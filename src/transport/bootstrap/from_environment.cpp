@@ -120,7 +120,7 @@ std::unique_ptr<Bootstrap> Bootstrap::from_environment(const Environment& enviro
     options.rank = RankId(0);
     options.size = 1;
     options.token = "alone";
-    return std::make_unique<bootstrap::Rendezvous>(options);
+    return bootstrap::join_rendezvous(options);
   }
   const Environment::Launch& launch = *environment.launch;
   options.rank = RankId(launch.rank);
@@ -130,7 +130,7 @@ std::unique_ptr<Bootstrap> Bootstrap::from_environment(const Environment& enviro
     bootstrap::join_on_one_machine(options, environment);
   else
     bootstrap::join_machines(options, environment);
-  return std::make_unique<bootstrap::Rendezvous>(options);
+  return bootstrap::join_rendezvous(options);
 }
 
 }  // namespace shunt

@@ -37,15 +37,13 @@ struct ConnectionFailure : std::runtime_error {
 }
 
 /// Connects again while the coordinator is not there, or when the connection is lost.
-class Participant final : public Side {
+class Participant final : public Rendezvous {
  public:
   explicit Participant(const RendezvousOptions& options)
-      : options_(options), connect_by_(Clock::now() + options.limit) {}
+      : Rendezvous(options), connect_by_(Clock::now() + options.limit) {}
 
-  std::vector<Contribution> exchange(std::span<const std::byte> mine, std::chrono::milliseconds limit) override {
-    ++round_;
-    limit_ = limit;
-    if (result_by_) result_by_ = Clock::now() + limit + kCoordinatorGrace;
+  std::vector<Contribution> exchange(std::span<const std::byte> mine) override {
+    if (result_by_) result_by_ = Clock::now() + limit_ + kCoordinatorGrace;
     reconnect_by_.reset();
     for (auto pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
       if (is_coordinator_gone()) fail_lost();
@@ -59,8 +57,6 @@ class Participant final : public Side {
       std::this_thread::sleep_for(pause);
     }
   }
-
-  [[nodiscard]] std::string address() const override { return address_; }
 
  private:
   [[noreturn]] void fail_lost() const {
@@ -177,12 +173,8 @@ class Participant final : public Side {
     return all;
   }
 
-  RendezvousOptions options_;
   std::optional<Connection> connection_;  // authenticated
-  std::string address_;
   std::uint16_t num_attempts_ = 0;
-  std::uint32_t round_ = 0;
-  std::chrono::milliseconds limit_{0};  // of this round
   Deadline connect_by_;
   std::optional<Deadline> result_by_;     // once connected
   std::optional<Deadline> reconnect_by_;  // once the connection was lost
@@ -190,7 +182,7 @@ class Participant final : public Side {
 
 }  // namespace
 
-std::unique_ptr<Side> make_participant(const RendezvousOptions& options) {
+std::unique_ptr<Rendezvous> make_participant(const RendezvousOptions& options) {
   return std::make_unique<Participant>(options);
 }
 

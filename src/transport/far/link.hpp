@@ -61,9 +61,9 @@ class Link final : private SliceLink, private Receiver {
 
  private:
   struct Peer {
-    RankId rank;
-    std::uint64_t session_there = 0;
-    std::uint64_t session_here = 0;
+    explicit Peer(const Contact& its_contact) : contact(its_contact) {}
+
+    const Contact& contact;
     // The link's thread only.
     bool has_sent = false;  // a packet
     bool has_violated = false;

@@ -51,7 +51,7 @@ void Link::on_sent(const Packet& packet) {
 bool Link::wants(const Header& header, std::size_t bytes) {
   if (header.from < 0 || header.from >= options_.size) return false;
   Peer* const peer = peers_[static_cast<std::size_t>(header.from)].get();
-  if (!peer || header.session != peer->session_here || peer->has_violated) return false;
+  if (!peer || header.session != peer->contact.session_here || peer->has_violated) return false;
   peer->has_sent = true;
   peer->ping_timer.end();
   if (header.kind != Kind::slice) {
@@ -68,8 +68,10 @@ bool Link::wants(const Header& header, std::size_t bytes) {
 void Link::receive(const Header& header, std::span<const std::byte> bytes, std::shared_ptr<const void> owner) {
   Peer& peer = *peers_[static_cast<std::size_t>(header.from)];
   if (header.kind != Kind::slice) return receive_small(peer, header.kind, bytes);
-  receive_slice(
-      peer, {peer.rank, {header.engine, header.sequence, header.index, header.is_last != 0}, bytes, std::move(owner)});
+  receive_slice(peer, {peer.contact.rank,
+                       {header.engine, header.sequence, header.index, header.is_last != 0},
+                       bytes,
+                       std::move(owner)});
 }
 
 void Link::receive_small(Peer& peer, Kind kind, std::span<const std::byte> bytes) {
@@ -107,21 +109,21 @@ void Link::receive_left(Peer& peer, std::span<const std::byte> bytes) {
 /// Once all slices have arrived, which travel on other connections than `left`.
 void Link::ack_leave(Peer& peer) {
   if (!peer.has_left || (!is_poisoned_ && !peer.has_all_slices())) return;
-  if (!std::exchange(peer.is_leave_acked, true)) carrier_->send(make_packet(peer.rank, Kind::left_ack));
+  if (!std::exchange(peer.is_leave_acked, true)) carrier_->send(make_packet(peer.contact.rank, Kind::left_ack));
 }
 
 void Link::receive_message(Peer& peer, std::span<const std::byte> bytes) {
   Message message;
   if (bytes.size() > message.data.size())
     return report_violation(peer, fmt::format("a message of {} bytes", bytes.size()));
-  message.from = peer.rank;
+  message.from = peer.contact.rank;
   message.bytes = bytes.size();
   std::copy(bytes.begin(), bytes.end(), message.data.begin());
   bool has_room = false;
   {
     const std::lock_guard lock(mutex_);
     has_room = peer.messages.size() < static_cast<std::size_t>(kMostUnread);
-    if (has_room && peer.messages.empty()) readable_.push_back(peer.rank);
+    if (has_room && peer.messages.empty()) readable_.push_back(peer.contact.rank);
     if (has_room) peer.messages.push_back(message);
   }
   if (!has_room) return report_violation(peer, fmt::format("more than {} messages that were not read", kMostUnread));
@@ -141,13 +143,13 @@ void Link::receive_fault(Peer& peer, std::span<const std::byte> bytes) {
 
 // One answer at a time serves all pings, so a peer that does not read can't make answers pile up.
 void Link::answer(Peer& peer) {
-  if (!std::exchange(peer.is_answering, true)) carrier_->send(make_packet(peer.rank, Kind::alive));
+  if (!std::exchange(peer.is_answering, true)) carrier_->send(make_packet(peer.contact.rank, Kind::alive));
 }
 
 void Link::report_violation(Peer& peer, const std::string& sent) {
   if (std::exchange(peer.has_violated, true)) return;
-  callbacks_.on_fault(ErrorCode::mismatch, peer.rank,
-                      fmt::format("rank {} sent rank {} {}", peer.rank, options_.rank, sent));
+  callbacks_.on_fault(ErrorCode::mismatch, peer.contact.rank,
+                      fmt::format("rank {} sent rank {} {}", peer.contact.rank, options_.rank, sent));
 }
 
 void Link::receive_slice(Peer& peer, InSlice slice) {
@@ -177,7 +179,7 @@ void Link::send_rest() {
   while (send_queued()) {
   }
   for (const auto& peer : peers_)
-    if (peer && peer->is_silent) carrier_->drop(peer->rank);
+    if (peer && peer->is_silent) carrier_->drop(peer->contact.rank);
   // Answers to a peer that keeps asking are no progress.
   for (auto num_unsent = carrier_->num_unsent(); num_unsent > 0 && Clock::now() < deadline;) {
     if (!carrier_->progress()) std::this_thread::sleep_for(kPause);

@@ -1,12 +1,15 @@
 #include "transport/shm/attach.hpp"
 
+#include <sys/socket.h>
+
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <list>
 
 #include "core/fail.hpp"
 #include "transport/bootstrap/authentication.hpp"
 #include "transport/bootstrap/rendezvous.hpp"
-#include "transport/shm/hello.hpp"
 
 namespace shunt::shm {
 namespace {
@@ -38,13 +41,15 @@ struct Link {
 
 class Attachment {
  public:
-  Attachment(const AttachOptions& options, const net::Listener& listener, int own_segment)
-      : options_(options),
+  Attachment(RankId self, const std::vector<net::Contact>& ranks, std::chrono::milliseconds limit,
+             const net::Listener& listener, int own_segment)
+      : self_(self),
+        limit_(limit),
         listener_(listener.socket),
         own_segment_(own_segment),
-        deadline_(Clock::now() + options.limit) {
-    for (const net::Contact& peer : options.ranks)
-      if (peer.rank != options.self) links_.push_back({&peer, peer.rank < options.self});
+        deadline_(Clock::now() + limit) {
+    for (const net::Contact& peer : ranks)
+      if (peer.rank != self) links_.push_back({&peer, peer.rank < self});
   }
 
   /// One per peer, by rank.
@@ -80,7 +85,7 @@ class Attachment {
   }
 
   void send_own_hello(Link& link) {
-    const Sent sent = send_hello(link.socket, {link.peer->session_there, options_.self.value}, own_segment_);
+    const Sent sent = send_hello(link.socket, {link.peer->session_there, self_.value}, own_segment_);
     if (sent == Sent::gone) fail_lost(*link.peer);
     link.has_sent_hello = sent == Sent::done;
   }
@@ -104,7 +109,7 @@ class Attachment {
     for (int i = 0; i < kMaxAccepted; ++i) {
       net::Accepted accepted = net::accept_from(listener_);
       if (accepted.out_of_room)
-        fail(ErrorCode::system, "rank {} can't open another descriptor for the ranks of its machine", options_.self);
+        fail(ErrorCode::system, "rank {} can't open another descriptor for the ranks of its machine", self_);
       if (accepted.socket.valid()) unidentified_.push_back(std::move(accepted.socket));
     }
     while (unidentified_.size() > std::max(kMaxUnidentified, links_.size())) unidentified_.pop_front();
@@ -144,10 +149,11 @@ class Attachment {
     for (const Link& link : links_)
       if (!link.is_done()) missing.push_back(link.peer->rank.value);
     fail(ErrorCode::deadline, "rank {} waited {} ms in vain for these ranks of its machine to share their memory: {}",
-         options_.self, options_.limit.count(), bootstrap::list_some(missing));
+         self_, limit_.count(), bootstrap::list_some(missing));
   }
 
-  const AttachOptions& options_;
+  RankId self_;
+  std::chrono::milliseconds limit_;
   const Descriptor& listener_;
   int own_segment_;
   Deadline deadline_;
@@ -175,21 +181,61 @@ net::Listener open_near_listener() {
   return listener;
 }
 
-Attached attach(const AttachOptions& options, const net::Listener& listener) {
-  const std::size_t num_ranks = options.ranks.size();
+Attached attach(RankId self, const std::vector<net::Contact>& ranks, std::chrono::milliseconds limit,
+                const net::Listener& listener) {
+  const std::size_t num_ranks = ranks.size();
   Segment own = Segment::shareable(Segment::default_bytes(static_cast<std::int32_t>(num_ranks)),
-                                   fmt::format("shunt-rank-{}", options.self));
-  std::vector<Link> links = Attachment(options, listener, own.fd()).run();
+                                   fmt::format("shunt-rank-{}", self));
+  std::vector<Link> links = Attachment(self, ranks, limit, listener, own.fd()).run();
 
   Attached attached{std::make_shared<std::vector<Segment>>(), {}};
   for (Link& link : links) {
     attached.segments->push_back(map_segment(link, num_ranks));
     attached.sockets.push_back(std::move(link.socket));
   }
-  const auto place = std::ranges::find(options.ranks, options.self, &net::Contact::rank) - options.ranks.begin();
+  const auto place = std::ranges::find(ranks, self, &net::Contact::rank) - ranks.begin();
   attached.segments->insert(attached.segments->begin() + place, std::move(own));
   attached.sockets.emplace(attached.sockets.begin() + place);
   return attached;
+}
+
+Sent send_hello(const Descriptor& socket, const Hello& hello, int fd) {
+  iovec body = {const_cast<Hello*>(&hello), sizeof(hello)};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(fd))> ancillary{};
+  msghdr message{};
+  message.msg_iov = &body;
+  message.msg_iovlen = 1;
+  message.msg_control = ancillary.data();
+  message.msg_controllen = ancillary.size();
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(fd));
+  std::memcpy(CMSG_DATA(header), &fd, sizeof(fd));
+  if (sendmsg(socket.get(), &message, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof(hello))) return Sent::done;
+  if (errno == ETOOMANYREFS || errno == EAGAIN || errno == EINTR) return Sent::again;
+  if (errno != EPIPE && errno != ECONNRESET) fail_errno("can't send a descriptor");
+  return Sent::gone;
+}
+
+std::optional<ReceivedHello> receive_hello(const Descriptor& socket) {
+  ReceivedHello received;
+  iovec body = {&received.hello, sizeof(received.hello)};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> ancillary{};
+  msghdr message{};
+  message.msg_iov = &body;
+  message.msg_iovlen = 1;
+  message.msg_control = ancillary.data();
+  message.msg_controllen = CMSG_LEN(sizeof(int));  // the system closes further descriptors
+  const ssize_t bytes = recvmsg(socket.get(), &message, MSG_CMSG_CLOEXEC);
+  if (const cmsghdr* header = CMSG_FIRSTHDR(&message);
+      bytes >= 0 && header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
+    int fd = -1;
+    std::memcpy(&fd, CMSG_DATA(header), sizeof(fd));
+    received.descriptor = Descriptor(fd);
+  }
+  if (bytes != static_cast<ssize_t>(sizeof(received.hello)) || !received.descriptor.valid()) return std::nullopt;
+  return received;
 }
 
 }  // namespace shunt::shm
