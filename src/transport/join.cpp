@@ -310,11 +310,8 @@ class Joining {
     std::shared_ptr<HybridTransport> hybrid;
     std::shared_ptr<LocalTransport> transport;
     if (has_far())
-      transport = hybrid = std::make_shared<HybridTransport>(wiring_, std::move(attached.segments), std::move(carrier_),
-                                                             far::LinkOptions{.rank = self_,
-                                                                              .size = bootstrap_.size(),
-                                                                              .contacts = contacts_of(false),
-                                                                              .liveness = environment_.liveness});
+      transport = hybrid = std::make_shared<HybridTransport>(
+          self_, wiring_, std::move(attached.segments), std::move(carrier_), contacts_of(false), environment_.liveness);
     else
       transport = std::make_shared<LocalTransport>(self_, std::move(attached.segments));
     if (near_) transport->watch(std::move(attached.sockets), environment_.liveness);

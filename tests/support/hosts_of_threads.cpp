@@ -37,13 +37,13 @@ std::vector<std::shared_ptr<Transport>> join_hosts(far::Network network, std::in
     const auto members = topology.ranks(NodeId(n));
     const auto segments = LocalTransport::anonymous_segments(static_cast<std::int32_t>(members.size()));
     for (const RankId self : members) {
-      far::LinkOptions options{.rank = self, .size = num_ranks, .contacts = {}, .liveness = liveness};
+      std::vector<net::Contact> far_ranks;
       for (std::size_t rank = 0; rank < wiring.hosts.size(); ++rank)
         if (!wiring.are_near(RankId(rank), self))
-          options.contacts.push_back(
+          far_ranks.push_back(
               {RankId(rank), addresses[rank], "", session(self, RankId(rank)), session(RankId(rank), self)});
-      ends.push_back(
-          std::make_shared<HybridTransport>(wiring, segments, std::move(carriers[self.index()]), std::move(options)));
+      ends.push_back(std::make_shared<HybridTransport>(self, wiring, segments, std::move(carriers[self.index()]),
+                                                       std::move(far_ranks), liveness));
     }
   }
   std::vector<std::jthread> connecting;  // all at once, as each waits for the others

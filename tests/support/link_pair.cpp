@@ -16,27 +16,11 @@ std::unique_ptr<far::Carrier> carrier_on_loopback(far::Network network) {
   return far::make_carrier(network, options);
 }
 
-far::LinkCallbacks FaultRecorder::callbacks() {
-  return {.on_arrival = [] {},
-          .on_fault =
-              [this](ErrorCode code, RankId culprit, const std::string& text) {
-                const std::lock_guard lock(mutex_);
-                if (!fault_) fault_ = Fault{code, culprit, RankId(0), text};
-              }};
-}
-
-std::optional<Fault> FaultRecorder::fault() const {
-  const std::lock_guard lock(mutex_);
-  return fault_;
-}
-
 LinkEnd::LinkEnd(far::Network network, std::span<const std::byte> address_of_peer, std::chrono::milliseconds liveness) {
   auto carrier = carrier_on_loopback(network);
   address_ = carrier->address();
   const far::Contact contact{RankId(1), {address_of_peer.begin(), address_of_peer.end()}, kLoopback, kToPeer, kToLink};
-  link_.emplace(std::move(carrier),
-                far::LinkOptions{.rank = RankId(0), .size = 2, .contacts = {contact}, .liveness = liveness},
-                recorder_.callbacks());
+  link_.emplace(std::move(carrier), std::vector{contact}, liveness, rank_);
 }
 
 void RawPeer::connect(std::span<const std::byte> address) {

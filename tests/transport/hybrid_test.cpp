@@ -10,6 +10,7 @@
 namespace shunt::test {
 namespace {
 
+using namespace std::chrono_literals;
 using far::Kind;
 using ::testing::ElementsAre;
 
@@ -52,9 +53,9 @@ class TwoOfAMachine : public ::testing::Test {
     for (const int host : {0, 0, 1}) wiring.add(HostId(host), NicId(host));
     const auto segments = LocalTransport::anonymous_segments(2);
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
-      ranks_[rank] = std::make_unique<HybridTransport>(
-          wiring, segments, std::make_unique<RecordingCarrier>(sent_[rank]),
-          far::LinkOptions{.rank = RankId(rank), .size = 3, .contacts = {{RankId(2), {}, "", 0, 0}}});
+      ranks_[rank] = std::make_unique<HybridTransport>(RankId(rank), wiring, segments,
+                                                       std::make_unique<RecordingCarrier>(sent_[rank]),
+                                                       std::vector{net::Contact{RankId(2)}}, 5s);
   }
 
   std::array<std::vector<Kind>, 2> sent_;

@@ -15,8 +15,6 @@ constexpr std::size_t kHeaderBytes = 2 * sizeof(std::uint32_t);
 // A contribution with its round, or a piece of a result; longer ones are refused before there is memory for them.
 constexpr std::size_t kMaxFrameBytes = Bootstrap::kMaxBytes + sizeof(std::uint32_t);
 
-bool must_wait() { return net::blocked_or_lost() == net::IoStatus::blocked; }
-
 }  // namespace
 
 pollfd Connection::awaited() const {
@@ -34,19 +32,23 @@ void Connection::flush() {
   while (num_sent < unsent_.size()) {
     const ssize_t taken = ::send(socket_.get(), unsent_.data() + num_sent, unsent_.size() - num_sent, MSG_NOSIGNAL);
     if (taken < 0 && errno == EINTR) continue;
-    if (taken < 0 && must_wait()) break;
+    if (taken < 0 && net::blocked_or_lost() == net::IoStatus::blocked) break;
     // The other side is gone; receive() may still find a frame with the reason.
     num_sent = taken < 0 ? unsent_.size() : num_sent + static_cast<std::size_t>(taken);
   }
   unsent_.erase(unsent_.begin(), unsent_.begin() + static_cast<std::ptrdiff_t>(num_sent));
 }
 
+net::IoStatus Connection::fill(std::span<std::byte> bytes, std::size_t& num_received) {
+  const net::IoStatus status = net::receive(socket_.get(), bytes, num_received);
+  is_lost_ = is_lost_ || status == net::IoStatus::ended || status == net::IoStatus::lost;
+  return status;
+}
+
 std::optional<net::Bytes> Connection::receive(std::size_t num_bytes) {
   if (is_lost_) return std::nullopt;
   partial_.resize(num_bytes);
-  const net::IoStatus status = net::receive(socket_.get(), partial_, num_received_);
-  is_lost_ = status == net::IoStatus::ended || status == net::IoStatus::lost;
-  if (status != net::IoStatus::done) return std::nullopt;
+  if (fill(partial_, num_received_) != net::IoStatus::done) return std::nullopt;
   num_received_ = 0;
   return std::exchange(partial_, {});
 }
@@ -55,12 +57,9 @@ void Connection::end_sending() { (void)shutdown(socket_.get(), SHUT_WR); }
 
 void Connection::discard() {
   std::array<std::byte, 65536> discarded;
-  for (int i = 0; i < 16 && !is_lost_; ++i) {  // limited, so that other connections get their turn
-    const ssize_t came = recv(socket_.get(), discarded.data(), discarded.size(), 0);
-    if (came < 0 && errno == EINTR) continue;
-    if (came < 0 && must_wait()) return;
-    is_lost_ = came <= 0;
-  }
+  std::size_t num_discarded = 0;
+  // Limited, so that other connections get their turn.
+  for (int i = 0; i < 16 && fill(discarded, num_discarded) == net::IoStatus::done; ++i) num_discarded = 0;
 }
 
 void Connection::begin_frames(const Handshake& handshake, Role own) {

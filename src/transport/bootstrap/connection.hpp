@@ -59,6 +59,8 @@ class Connection {
   void discard();
 
  private:
+  net::IoStatus fill(std::span<std::byte> bytes, std::size_t& num_received);
+
   struct Header {
     FrameKind kind;
     std::uint32_t num_bytes;

@@ -17,16 +17,19 @@ constexpr std::size_t kMostFaultText = 1000;
 
 }  // namespace
 
-Link::Link(std::unique_ptr<Carrier> carrier, LinkOptions options, LinkCallbacks callbacks)
-    : options_(std::move(options)),
-      callbacks_(std::move(callbacks)),
-      peers_(static_cast<std::size_t>(options_.size)),
+Link::Link(std::unique_ptr<Carrier> carrier, std::vector<Contact> contacts, std::chrono::milliseconds liveness,
+           Transport& world)
+    : self_(world.rank()),
+      contacts_(std::move(contacts)),
+      liveness_(liveness),
+      world_(world),
+      peers_(static_cast<std::size_t>(world.size())),
       wake_(std::make_shared<Wake>()),
-      buffers_(static_cast<std::int32_t>(kOpen + kOpenPerPeer * options_.contacts.size()), callbacks_.on_arrival),
+      buffers_(static_cast<std::int32_t>(kOpen + kOpenPerPeer * contacts_.size()), [&world] { world.wake(); }),
       carrier_(std::move(carrier)) {
-  for (const Contact& contact : options_.contacts) peers_[contact.rank.index()] = std::make_unique<Peer>(contact);
-  carrier_->connect(options_.rank, options_.contacts, *this, wake_);
-  thread_ = start_thread(fmt::format("the network thread of rank {}", options_.rank), [this] { run(); });
+  for (const Contact& contact : contacts_) peers_[contact.rank.index()] = std::make_unique<Peer>(contact);
+  carrier_->connect(self_, contacts_, *this, wake_);
+  thread_ = start_thread(fmt::format("the network thread of rank {}", self_), [this] { run(); });
 }
 
 Link::~Link() {
@@ -36,7 +39,7 @@ Link::~Link() {
   thread_.join();
 }
 
-void Link::connect_all(std::chrono::milliseconds limit, const std::function<std::optional<Fault>()>& fault) {
+void Link::connect_all(std::chrono::milliseconds limit) {
   const auto deadline = Clock::now() + limit;
   std::vector<const Peer*> pending;
   is_connecting_ = true;
@@ -53,12 +56,11 @@ void Link::connect_all(std::chrono::milliseconds limit, const std::function<std:
     // A peer that leaves now has failed to join, and may have sent its fault before: look for the fault afterwards.
     const auto gone = std::ranges::find_if(
         pending, [&](const Peer* peer) { return (peer->has_left || peer->is_broken) && !is_connected(peer); });
-    if (const auto known = fault()) throw Error(known->code, known->text);
+    if (const auto known = world_.fault()) throw Error(known->code, known->text);
     if (gone != pending.end())
-      fail(ErrorCode::peer_lost, "rank {} left while rank {} was connecting to it", (*gone)->contact.rank,
-           options_.rank);
+      fail(ErrorCode::peer_lost, "rank {} left while rank {} was connecting to it", (*gone)->contact.rank, self_);
     if (Clock::now() >= deadline)
-      fail(ErrorCode::deadline, "rank {} has met rank {}, but can't {} over the network", options_.rank,
+      fail(ErrorCode::deadline, "rank {} has met rank {}, but can't {} over the network", self_,
            pending.front()->contact.rank, pending.front()->has_answered ? "be reached by it" : "reach it");
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
@@ -70,7 +72,7 @@ std::unique_ptr<Packet> Link::make_packet(RankId peer, Kind kind, net::Bytes byt
   auto packet = std::make_unique<Packet>();
   packet->to = peer;
   packet->header.session = peers_[peer.index()]->contact.session_there;
-  packet->header.from = options_.rank.value;
+  packet->header.from = self_.value;
   packet->header.kind = kind;
   packet->small = std::move(bytes);
   return packet;
@@ -115,12 +117,12 @@ bool Link::poll(Message& message) {
 void Link::suspect(RankId peer) {
   Peer& state = *peers_[peer.index()];
   state.ping_timer.suspect(
-      options_.liveness, [&] { queue(make_packet(peer, Kind::ping)); },
+      liveness_, [&] { queue(make_packet(peer, Kind::ping)); },
       [&](auto milliseconds) {
         state.is_silent = true;
-        callbacks_.on_fault(ErrorCode::peer_lost, peer,
-                            fmt::format("rank {} has not answered rank {} for {} ms (stopped, or cut off?)", peer,
-                                        options_.rank, milliseconds));
+        world_.report(ErrorCode::peer_lost, peer,
+                      fmt::format("rank {} has not answered rank {} for {} ms (stopped, or cut off?)", peer, self_,
+                                  milliseconds));
       });
 }
 

@@ -25,7 +25,7 @@ void Link::run() {
     }
     send_rest();
   } catch (const std::exception& error) {
-    callbacks_.on_fault(ErrorCode::system, options_.rank, fmt::format("rank {}: {}", options_.rank, error.what()));
+    world_.report(ErrorCode::system, self_, fmt::format("rank {}: {}", self_, error.what()));
   }
   for (const auto& peer : peers_)
     if (peer) peer->is_broken = true;
@@ -49,7 +49,7 @@ void Link::on_sent(const Packet& packet) {
 }
 
 bool Link::wants(const Header& header, std::size_t bytes) {
-  if (header.from < 0 || header.from >= options_.size) return false;
+  if (header.from < 0 || header.from >= std::ssize(peers_)) return false;
   Peer* const peer = peers_[static_cast<std::size_t>(header.from)].get();
   if (!peer || header.session != peer->contact.session_here || peer->has_violated) return false;
   peer->has_sent = true;
@@ -81,7 +81,7 @@ void Link::receive_small(Peer& peer, Kind kind, std::span<const std::byte> bytes
       if (peer.num_unread < kReadAtATime)
         return report_violation(peer, "word that it has read more messages than there were");
       peer.num_unread -= kReadAtATime;
-      return callbacks_.on_arrival();
+      return world_.wake();
     case Kind::ping:
       peer.has_asked = peer.awaits_answer = true;
       if (is_connecting_ && peer.awaits_answer.exchange(false)) answer(peer);
@@ -103,7 +103,7 @@ void Link::receive_left(Peer& peer, std::span<const std::byte> bytes) {
   peer.num_slices_until_left = num_slices;
   peer.has_left = true;
   ack_leave(peer);
-  callbacks_.on_arrival();
+  world_.wake();
 }
 
 /// Once all slices have arrived, which travel on other connections than `left`.
@@ -127,18 +127,18 @@ void Link::receive_message(Peer& peer, std::span<const std::byte> bytes) {
     if (has_room) peer.messages.push_back(message);
   }
   if (!has_room) return report_violation(peer, fmt::format("more than {} messages that were not read", kMostUnread));
-  callbacks_.on_arrival();
+  world_.wake();
 }
 
 void Link::receive_fault(Peer& peer, std::span<const std::byte> bytes) {
   std::int32_t code = -1;
   std::int32_t culprit = -1;
   net::Bytes text;
-  if (!net::unpack(bytes, code, culprit, text) || culprit < 0 || culprit >= options_.size || code < 0 ||
+  if (!net::unpack(bytes, code, culprit, text) || culprit < 0 || culprit >= std::ssize(peers_) || code < 0 ||
       code > static_cast<std::int32_t>(ErrorCode::internal))
     return report_violation(peer, fmt::format("a fault that makes no sense ({} bytes)", bytes.size()));
   is_poisoned_ = true;
-  callbacks_.on_fault(static_cast<ErrorCode>(code), RankId(culprit), net::text_of(text));
+  world_.report(static_cast<ErrorCode>(code), RankId(culprit), net::text_of(text));
 }
 
 // One answer at a time serves all pings, so a peer that does not read can't make answers pile up.
@@ -148,8 +148,8 @@ void Link::answer(Peer& peer) {
 
 void Link::report_violation(Peer& peer, const std::string& sent) {
   if (std::exchange(peer.has_violated, true)) return;
-  callbacks_.on_fault(ErrorCode::mismatch, peer.contact.rank,
-                      fmt::format("rank {} sent rank {} {}", peer.contact.rank, options_.rank, sent));
+  world_.report(ErrorCode::mismatch, peer.contact.rank,
+                fmt::format("rank {} sent rank {} {}", peer.contact.rank, self_, sent));
 }
 
 void Link::receive_slice(Peer& peer, InSlice slice) {
@@ -160,21 +160,21 @@ void Link::receive_slice(Peer& peer, InSlice slice) {
   // After the slice can be polled, so that has_left() implies that all slices can be polled.
   ++peer.num_slices_from;
   ack_leave(peer);
-  callbacks_.on_arrival();
+  world_.wake();
 }
 
 void Link::on_lost(RankId rank, const std::string& why) {
   Peer& peer = *peers_[rank.index()];
   if (!peer.is_broken && !peer.has_left && !has_left_)
-    callbacks_.on_fault(ErrorCode::peer_lost, rank,
-                        fmt::format("rank {} lost its connection to rank {}: {}", options_.rank, rank, why));
+    world_.report(ErrorCode::peer_lost, rank,
+                  fmt::format("rank {} lost its connection to rank {}: {}", self_, rank, why));
   // After the fault, so that threads which see the broken connection find the fault too.
   peer.is_broken = true;
 }
 
 // Lasts as long as packets move, so that a slow network loses none.
 void Link::send_rest() {
-  const auto limit = is_poisoned_ ? kCloseLimit : std::max(kCloseLimit, options_.liveness);
+  const auto limit = is_poisoned_ ? kCloseLimit : std::max(kCloseLimit, liveness_);
   auto deadline = Clock::now() + limit;
   while (send_queued()) {
   }

@@ -12,13 +12,11 @@ std::vector<RankId> ranks_near(RankId rank, const Wiring& wiring) {
 
 }  // namespace
 
-HybridTransport::HybridTransport(const Wiring& wiring, Segments segments, std::unique_ptr<far::Carrier> carrier,
-                                 far::LinkOptions options)
-    : LocalTransport(options.rank, std::move(segments), ranks_near(options.rank, wiring)), wiring_(wiring) {
-  far_.emplace(std::move(carrier), std::move(options),
-               far::LinkCallbacks{.on_arrival = [this] { wake(); },
-                                  .on_fault = [this](ErrorCode code, RankId culprit,
-                                                     const std::string& text) { report(code, culprit, text); }});
+HybridTransport::HybridTransport(RankId rank, const Wiring& wiring, Segments segments,
+                                 std::unique_ptr<far::Carrier> carrier, std::vector<net::Contact> far_ranks,
+                                 std::chrono::milliseconds liveness)
+    : LocalTransport(rank, std::move(segments), ranks_near(rank, wiring)), wiring_(wiring) {
+  far_.emplace(std::move(carrier), std::move(far_ranks), liveness, *this);
   // The first reporter of a machine sends the fault to all far ranks; later reports are ignored there.
   set_fault_listener([this](const Fault& fault) { far_->flood(fault); });
 }

@@ -13,13 +13,11 @@ namespace shunt {
 
 class HybridTransport final : public LocalTransport {
  public:
-  /// `segments` are those of the ranks of this rank's machine, ascending. `options` has the contacts of all far ranks.
-  HybridTransport(const Wiring& wiring, Segments segments, std::unique_ptr<far::Carrier> carrier,
-                  far::LinkOptions options);
+  /// `segments` are those of the ranks of this rank's machine, ascending; `far_ranks` are all others.
+  HybridTransport(RankId rank, const Wiring& wiring, Segments segments, std::unique_ptr<far::Carrier> carrier,
+                  std::vector<net::Contact> far_ranks, std::chrono::milliseconds liveness);
   /// As far::Link::connect_all. Call before the first operation.
-  void connect_all(std::chrono::milliseconds limit) {
-    far_->connect_all(limit, [this] { return fault(); });
-  }
+  void connect_all(std::chrono::milliseconds limit) { far_->connect_all(limit); }
   ~HybridTransport() override;
 
   [[nodiscard]] std::int32_t size() const override { return static_cast<std::int32_t>(wiring_.hosts.size()); }

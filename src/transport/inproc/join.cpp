@@ -17,16 +17,30 @@ struct Inbox {
   std::deque<InSlice> arrived;
 };
 
-/// One rank's slices to and from ranks of other islands.
-class IslandSlices final : public SliceLink {
+/// Slices travel to and from ranks of other islands.
+class Island final : public LocalTransport, private SliceLink {
  public:
-  using Bells = std::vector<std::shared_ptr<Bell>>;
-
-  IslandSlices(RankId rank, std::shared_ptr<std::vector<Inbox>> inboxes, Bells bells)
-      : rank_(rank),
+  Island(RankId rank, Segments segments, const Topology& topology, std::shared_ptr<std::vector<Inbox>> inboxes)
+      : LocalTransport(rank, std::move(segments)),
+        topology_(topology),
         inboxes_(std::move(inboxes)),
-        bells_(std::move(bells)),
+        bells_(bells()),
         buffers_(kMostOpen, [bell = bells_[rank.index()]] { bell->ring(); }) {}
+
+  [[nodiscard]] HostId host(RankId peer) const override { return HostId(topology_.node(peer).value); }
+  [[nodiscard]] NicId nic(RankId peer) const override { return NicId(peer.value); }
+  [[nodiscard]] std::byte* peer_pointer(RankId peer, std::uint64_t offset, std::size_t bytes) const override {
+    SHUNT_CHECK(host(peer) == host(rank()));
+    return LocalTransport::peer_pointer(peer, offset, bytes);
+  }
+  [[nodiscard]] SliceLink* slices() override { return this; }
+
+  using LocalTransport::poll;
+  using LocalTransport::post;
+
+ private:
+  // Few, so that tests often run out of them.
+  static constexpr std::int32_t kMostOpen = 16;
 
   std::optional<OutSlice> open(std::size_t bytes) override { return buffers_.open(bytes); }
 
@@ -34,13 +48,13 @@ class IslandSlices final : public SliceLink {
     Inbox& inbox = (*inboxes_)[peer.index()];
     {
       const std::lock_guard lock(inbox.mutex);
-      inbox.arrived.push_back({rank_, tag, slice.bytes.first(bytes), std::move(slice.owner)});
+      inbox.arrived.push_back({rank(), tag, slice.bytes.first(bytes), std::move(slice.owner)});
     }
     bells_[peer.index()]->ring();
   }
 
   bool poll(InSlice& slice) override {
-    Inbox& inbox = (*inboxes_)[rank_.index()];
+    Inbox& inbox = (*inboxes_)[rank().index()];
     {
       const std::lock_guard lock(inbox.mutex);
       if (inbox.arrived.empty()) return false;
@@ -57,32 +71,10 @@ class IslandSlices final : public SliceLink {
   // Threads of one process trust each other.
   void expect(RankId, std::int64_t, std::size_t) override {}
 
- private:
-  // Few, so that tests often run out of them.
-  static constexpr std::int32_t kMostOpen = 16;
-
-  RankId rank_;
-  std::shared_ptr<std::vector<Inbox>> inboxes_;
-  Bells bells_;
-  SliceBuffers buffers_;  // keeps its bell alive, as receivers may free slices later
-};
-
-class Island final : public LocalTransport {
- public:
-  Island(RankId rank, Segments segments, const Topology& topology, std::shared_ptr<std::vector<Inbox>> inboxes)
-      : LocalTransport(rank, std::move(segments)), topology_(topology), slices_(rank, std::move(inboxes), bells()) {}
-
-  [[nodiscard]] HostId host(RankId peer) const override { return HostId(topology_.node(peer).value); }
-  [[nodiscard]] NicId nic(RankId peer) const override { return NicId(peer.value); }
-  [[nodiscard]] std::byte* peer_pointer(RankId peer, std::uint64_t offset, std::size_t bytes) const override {
-    SHUNT_CHECK(host(peer) == host(rank()));
-    return LocalTransport::peer_pointer(peer, offset, bytes);
-  }
-  [[nodiscard]] SliceLink* slices() override { return &slices_; }
-
- private:
   Topology topology_;
-  IslandSlices slices_;
+  std::shared_ptr<std::vector<Inbox>> inboxes_;
+  std::vector<std::shared_ptr<Bell>> bells_;
+  SliceBuffers buffers_;  // keeps its bell alive, as receivers may free slices later
 };
 
 }  // namespace
