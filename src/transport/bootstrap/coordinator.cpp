@@ -341,23 +341,22 @@ class Coordinator final : public Rendezvous {
     for (;;) {
       std::vector<pollfd> entries;
       std::vector<std::int32_t> unread;
-      std::vector<Peer*> pending;
       for (Peer& peer : peers_) {
         Connection& connection = peer.connection;
         while (connection.is_flushed() && !connection.is_lost() && peer.send_piece(result_)) {
         }
-        if (connection.is_lost() || (peer.has_result && connection.is_flushed())) continue;
-        entries.push_back({connection.socket().get(), POLLOUT, 0});
-        unread.push_back(peer.rank().value);
-        pending.push_back(&peer);
+        const bool is_over = connection.is_lost() || (peer.has_result && connection.is_flushed());
+        entries.push_back({is_over ? -1 : connection.socket().get(), POLLOUT, 0});  // −1 is skipped by poll
+        if (!is_over) unread.push_back(peer.rank().value);
       }
-      if (entries.empty()) return;
+      if (unread.empty()) return;
       if (!wait_ready(entries, deadline))
         fail(ErrorCode::deadline,
              "rank {} waited {} ms in vain for these of {} ranks, which connected but then stopped responding: {}",
              options_.rank, result_limit(limit_).count(), options_.size, list_some(unread));
-      for (std::size_t i = 0; i < entries.size(); ++i)
-        if (entries[i].revents != 0) pending[i]->connection.flush();
+      auto entry = entries.begin();
+      for (Peer& peer : peers_)
+        if (entry++->revents != 0) peer.connection.flush();
     }
   }
 

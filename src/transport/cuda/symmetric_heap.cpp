@@ -20,6 +20,7 @@ struct Address {
   std::uint64_t bytes;
   const SharedMemory* memory;  // for threads of the same process
   cudaIpcMemHandle_t handle;   // for other processes
+  cudaError_t why_no_handle;   // not every platform gives one
 };
 
 SharedMemory allocate_zeroed(std::size_t bytes, std::shared_ptr<const void> companion) {
@@ -48,6 +49,7 @@ SharedMemory open_heap(const Address& address, std::int32_t device, std::size_t 
     reach_device(device, address.device, rank);
     return *address.memory;
   }
+  check(address.why_no_handle, "name a heap for other processes");
   void* data = nullptr;
   check(cudaIpcOpenMemHandle(&data, address.handle, cudaIpcMemLazyEnablePeerAccess), "open a peer's heap");
   return {static_cast<std::byte*>(data), [device](std::byte* closed) {
@@ -58,17 +60,6 @@ SharedMemory open_heap(const Address& address, std::int32_t device, std::size_t 
             (void)cudaIpcCloseMemHandle(closed);
             (void)cudaSetDevice(current);
           }};
-}
-
-/// Ranks of one process share addresses; only others need a handle, which not every platform gives.
-bool has_other_processes(const AllGather& all_gather) {
-  const ProcessId mine = ProcessId::own();
-  for (const auto& bytes : all_gather(std::as_bytes(std::span(&mine, 1)))) {
-    ProcessId other;
-    std::memcpy(&other, bytes.data(), sizeof(other));
-    if (!(other == mine)) return true;
-  }
-  return false;
 }
 
 std::size_t align_up(std::size_t bytes) {
@@ -84,9 +75,9 @@ SymmetricHeap::SymmetricHeap(std::size_t bytes, std::int32_t device, std::int32_
   free_.insert(kAlignment, align_up(bytes));
   check(cudaSetDevice(device), "choose the device");
   const SharedMemory mine = allocate_zeroed(bytes_, std::move(companion));
-  Address address{ProcessId::own(), device, bytes_, &mine, {}};
-  if (has_other_processes(all_gather))
-    check(cudaIpcGetMemHandle(&address.handle, mine.get()), "name a heap for other processes");
+  Address address{ProcessId::own(), device, bytes_, &mine, {}, cudaSuccess};
+  address.why_no_handle = cudaIpcGetMemHandle(&address.handle, mine.get());
+  (void)cudaGetLastError();
   const auto all = all_gather(std::as_bytes(std::span(&address, 1)));
   std::exception_ptr failure;
   try {

@@ -11,8 +11,11 @@ namespace shunt {
 
 LocalTransport::Segments LocalTransport::anonymous_segments(std::int32_t num_ranks) {
   auto segments = std::make_shared<std::vector<Segment>>();
-  for (std::int32_t rank = 0; rank < num_ranks; ++rank)
+  for (std::int32_t rank = 0; rank < num_ranks; ++rank) {
     segments->push_back(Segment::anonymous(Segment::default_bytes(num_ranks)));
+    // A rank that reports a fault rings all bells, also of ranks that are still joining.
+    segments->back().commit(0, Control::bytes(static_cast<std::size_t>(num_ranks)));
+  }
   return segments;
 }
 

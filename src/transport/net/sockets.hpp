@@ -2,6 +2,8 @@
 // socket without a file, for processes of the same user only.
 #pragma once
 
+#include <sys/socket.h>
+
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -41,7 +43,7 @@ std::uint16_t port_of(int socket);
 
 /// One listener per address of the endpoint's interface, or one for all addresses of this machine; empty where the port
 /// is taken. Throws Error(invalid_argument) for an interface or address that this machine does not have, Error(system).
-std::vector<Descriptor> listen_at(const Endpoint& endpoint);
+std::vector<Descriptor> listen_at(const Endpoint& endpoint, int backlog = SOMAXCONN);
 
 /// True for loopback addresses, which differ per machine.
 [[nodiscard]] bool is_loopback(const std::string& address);

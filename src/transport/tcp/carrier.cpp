@@ -50,8 +50,8 @@ struct Channel {
 };
 
 struct Peer {
-  far::Contact contact;
-  std::vector<net::Endpoint> endpoints;
+  far::Contact contact{};
+  std::vector<net::Endpoint> endpoints{};
   std::vector<Channel> channels{};
   std::size_t next_rail = 0;
   std::deque<std::unique_ptr<far::Packet>> messages{};
@@ -112,8 +112,8 @@ class Carrier final : public far::Carrier {
     for (const net::Listener& listener : listeners_) watch(listener.socket.get(), EPOLLIN, true);
     for (far::Contact& contact : contacts) add_peer(std::move(contact));
     make_room_for(num_unopened_, self_);
-    for (const auto& [rank, peer] : peers_)
-      for (Channel& channel : peer->channels)
+    for (auto& [rank, peer] : peers_)
+      for (Channel& channel : peer.channels)
         if (is_initiator(channel)) begin_to_connect(channel);
     if (num_unopened_ == 0) stop_listening();
   }
@@ -122,7 +122,7 @@ class Carrier final : public far::Carrier {
   void stop_accepting() override {}
 
   void send(std::unique_ptr<far::Packet> packet) override {
-    Peer& peer = *peers_.at(packet->to);
+    Peer& peer = peers_.at(packet->to);
     if (peer.is_lost) return;
     const bool is_slice = packet->header.kind == far::Kind::slice;
     (is_slice ? peer.slices : peer.messages).push_back(std::move(packet));
@@ -134,7 +134,7 @@ class Carrier final : public far::Carrier {
   }
 
   void drop(RankId rank) override {
-    Peer& peer = *peers_.at(rank);
+    Peer& peer = peers_.at(rank);
     peer.is_lost = true;
     std::erase(lost_, &peer);
     hang_up(peer);
@@ -146,9 +146,9 @@ class Carrier final : public far::Carrier {
   [[nodiscard]] std::int64_t num_unsent() override {
     std::size_t count = 0;
     for (const auto& [rank, peer] : peers_) {
-      if (!peer->is_connected()) continue;
-      count += peer->messages.size() + peer->slices.size();
-      for (const Channel& channel : peer->channels) count += channel.connection->is_sending() ? 1 : 0;
+      if (!peer.is_connected()) continue;
+      count += peer.messages.size() + peer.slices.size();
+      for (const Channel& channel : peer.channels) count += channel.connection->is_sending() ? 1 : 0;
     }
     return static_cast<std::int64_t>(count);
   }
@@ -165,13 +165,13 @@ class Carrier final : public far::Carrier {
   }
 
   void add_peer(far::Contact contact) {
-    auto& peer = peers_[contact.rank];
-    auto endpoints = endpoints_of(contact);
-    const std::size_t num_rails = std::max(endpoints.size(), endpoints_.size());
-    peer = std::make_unique<Peer>(Peer{std::move(contact), std::move(endpoints)});
+    Peer& peer = peers_[contact.rank];
+    peer.endpoints = endpoints_of(contact);
+    peer.contact = std::move(contact);
+    const std::size_t num_rails = std::max(peer.endpoints.size(), endpoints_.size());
     for (std::size_t i = 0; i <= num_rails; ++i)
-      peer->channels.push_back({.peer = peer.get(), .index = static_cast<std::int32_t>(i)});
-    num_unopened_ += peer->channels.size();
+      peer.channels.push_back({.peer = &peer, .index = static_cast<std::int32_t>(i)});
+    num_unopened_ += peer.channels.size();
   }
 
   void begin_to_connect(Channel& channel) {
@@ -229,8 +229,8 @@ class Carrier final : public far::Carrier {
   void admit(Connection connection) {
     const Greeting& greeting = connection.greeting();
     const auto found = peers_.find(RankId(greeting.from));
-    if (found == peers_.end() || found->second->is_lost) return;
-    Peer& peer = *found->second;
+    if (found == peers_.end() || found->second.is_lost) return;
+    Peer& peer = found->second;
     if (greeting.session != peer.contact.session_here || greeting.channel < 0 ||
         static_cast<std::size_t>(greeting.channel) >= peer.channels.size())
       return;
@@ -395,7 +395,7 @@ class Carrier final : public far::Carrier {
   RankId self_;
   far::Receiver* receiver_ = nullptr;
   std::shared_ptr<Wake> wake_;
-  std::map<RankId, std::unique_ptr<Peer>> peers_;
+  std::map<RankId, Peer> peers_;
   std::unordered_map<int, Channel*> channels_;  // by descriptor
   std::list<Connection> unidentified_;          // accepted, without a greeting yet; the oldest first
   std::size_t num_unopened_ = 0;                // channels that were never open
