@@ -37,7 +37,7 @@ class RecordingCarrier final : public far::Carrier {
     wake_->clear();
   }
   [[nodiscard]] std::int64_t num_unsent() override { return 0; }
-  void close(std::chrono::milliseconds) override {}
+  void close() override {}
 
  private:
   std::vector<Kind>& sent_;

@@ -139,8 +139,10 @@ class Coordinator final : public Rendezvous {
         return;
       }
       if (Clock::now() >= deadline_)
-        fail(ErrorCode::deadline, "rank {} waited {} ms in vain for these of {} ranks: {}{}", options_.rank,
-             limit_.count(), options_.size, list_some(missing), describe_refusals());
+        fail(
+            ErrorCode::deadline, "rank {} waited {} ms in vain for these of {} ranks: {}{}", options_.rank,
+            limit_.count(), options_.size, list_some(missing),
+            num_refusals_ == 0 ? "" : fmt::format(" (and refused {} who did not know the job's token)", num_refusals_));
       serve_connections();
       drop_connections();
     }
@@ -258,10 +260,6 @@ class Coordinator final : public Rendezvous {
     }
     if (!peer.is_authenticated()) return;
     while (const auto frame = peer.connection.receive_frame()) handle(peer, *frame);
-  }
-
-  [[nodiscard]] std::string describe_refusals() const {
-    return num_refusals_ == 0 ? "" : fmt::format(" (and refused {} who did not know the job's token)", num_refusals_);
   }
 
   void log_refusal(const Peer& peer) {

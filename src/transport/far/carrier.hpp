@@ -1,7 +1,6 @@
 // What travels between far ranks, and the interface of what moves it; each kind of network implements it.
 #pragma once
 
-#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -87,8 +86,8 @@ class Carrier {
   virtual void sleep() = 0;
   /// Packets to connected peers that the system has not taken yet; progress() moves them.
   [[nodiscard]] virtual std::int64_t num_unsent() = 0;
-  /// Closes all connections and gives back what was being sent and received; within the limit.
-  virtual void close(std::chrono::milliseconds limit) = 0;
+  /// Closes all connections and gives back what was being sent and received; within two seconds.
+  virtual void close() = 0;
 };
 
 }  // namespace shunt::far

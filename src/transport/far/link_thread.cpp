@@ -11,7 +11,7 @@ using Clock = std::chrono::steady_clock;
 
 // Largest packet that is no slice; faults are the longest.
 constexpr std::size_t kMostSmallBytes = 4096;
-// How long the last messages may take to be sent and acknowledged, and connections to close.
+// How long the last messages may take to be sent and acknowledged.
 constexpr std::chrono::milliseconds kCloseLimit{2000};
 constexpr std::chrono::microseconds kPause{100};
 
@@ -29,7 +29,7 @@ void Link::run() {
   }
   for (const auto& peer : peers_)
     if (peer) peer->is_broken = true;
-  carrier_->close(kCloseLimit);
+  carrier_->close();
   const std::lock_guard lock(mutex_);
   slices_.clear();
 }

@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <memory>
-#include <optional>
 
 #include "core/wiring.hpp"
 #include "transport/far/link.hpp"
@@ -17,13 +16,13 @@ class HybridTransport final : public LocalTransport {
   HybridTransport(RankId rank, const Wiring& wiring, Segments segments, std::unique_ptr<far::Carrier> carrier,
                   std::vector<net::Contact> far_ranks, std::chrono::milliseconds liveness);
   /// As far::Link::connect_all. Call before the first operation.
-  void connect_all(std::chrono::milliseconds limit) { far_->connect_all(limit); }
+  void connect_all(std::chrono::milliseconds limit) { far_.connect_all(limit); }
   ~HybridTransport() override;
 
   [[nodiscard]] std::int32_t size() const override { return static_cast<std::int32_t>(wiring_.hosts.size()); }
   [[nodiscard]] HostId host(RankId rank) const override { return wiring_.hosts[rank.index()]; }
   [[nodiscard]] NicId nic(RankId rank) const override { return wiring_.nics[rank.index()]; }
-  [[nodiscard]] SliceLink* slices() override { return &far_->slices(); }
+  [[nodiscard]] SliceLink* slices() override { return &far_.slices(); }
 
   Post post(RankId peer, std::span<const std::byte> message) override;
   bool poll(Message& message) override;
@@ -37,7 +36,7 @@ class HybridTransport final : public LocalTransport {
   [[nodiscard]] bool is_near(RankId peer) const { return wiring_.are_near(peer, rank()); }
 
   Wiring wiring_;
-  std::optional<far::Link> far_;
+  far::Link far_;
   bool poll_far_next_ = false;
   std::atomic<bool> has_left_{false};
 };

@@ -95,7 +95,7 @@ class Carrier final : public far::Carrier {
       endpoints_.push_back(listener.endpoint);
     }
   }
-  ~Carrier() override { Carrier::close({}); }
+  ~Carrier() override { Carrier::close(); }
 
   [[nodiscard]] std::vector<std::byte> address() const override {
     net::Bytes bytes;
@@ -153,7 +153,7 @@ class Carrier final : public far::Carrier {
     return static_cast<std::int64_t>(count);
   }
 
-  void close(std::chrono::milliseconds) override {
+  void close() override {
     stop_listening();
     for (const auto& [rank, peer] : peers_) drop(rank);
   }

@@ -88,7 +88,7 @@ class Carrier final : public far::Carrier {
     });
   }
   ~Carrier() override {
-    Carrier::close(kCloseLimit);
+    Carrier::close();
     ucp_worker_destroy(worker_);
     ucp_cleanup(context_);
   }
@@ -193,7 +193,7 @@ class Carrier final : public far::Carrier {
     return num_sending_ + (is_in_progress(flush_) ? 1 : 0);
   }
 
-  void close(std::chrono::milliseconds limit) override {
+  void close() override {
     std::vector<ucs_status_ptr_t> closing;
     if (UCS_PTR_IS_PTR(flush_)) closing.push_back(std::exchange(flush_, nullptr));
     for (const auto& peer : peers_) {
@@ -205,7 +205,7 @@ class Carrier final : public far::Carrier {
       const ucs_status_ptr_t request = ucp_ep_close_nbx(std::exchange(peer->endpoint, nullptr), &param);
       if (UCS_PTR_IS_PTR(request)) closing.push_back(request);
     }
-    const auto deadline = std::chrono::steady_clock::now() + limit;
+    const auto deadline = std::chrono::steady_clock::now() + kCloseLimit;
     const auto is_in_time = [&] { return std::chrono::steady_clock::now() < deadline; };
     for (const ucs_status_ptr_t request : closing) {
       while (is_in_progress(request) && is_in_time()) ucp_worker_progress(worker_);
