@@ -92,8 +92,9 @@ shm::Failure describe(RankId rank, const RankRun& run) {
 }
 
 Joined join_processes(RankId rank, const std::string& job, const Topology& topology, const Environment& environment) {
-  bootstrap::Rendezvous bootstrap(bootstrap::on_one_machine(rank, topology.num_ranks(), job, environment.join));
-  return join(bootstrap, environment, topology);
+  const auto ranks =
+      bootstrap::join_rendezvous(bootstrap::on_one_machine(rank, topology.num_ranks(), job, environment.join));
+  return join(*ranks, environment, topology);
 }
 
 std::optional<shm::Failure> run_process(RankId rank, const std::string& job, const std::function<void()>& joined,

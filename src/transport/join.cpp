@@ -203,8 +203,6 @@ class Joining {
   Joining(Bootstrap& bootstrap, const Environment& environment, const std::optional<Topology>& topology)
       : bootstrap_(bootstrap),
         environment_(environment),
-        carrier_options_{environment.network.kind, environment.network.devices, environment.network.port_range,
-                         environment.network.send_buffer_bytes, environment.network.has_ucx_transports},
         self_(bootstrap.rank()),
         deadline_(Clock::now() + environment.join),
         given_nodes_(topology) {}
@@ -261,8 +259,8 @@ class Joining {
     mine.host = host_name();
     mine.machine = machine_identity();
     mine.process = process_identity();
-    mine.nic = Hasher().add(mine.machine).add_all<char>(carrier_options_.devices).value();
-    mine.network = choose_network(carrier_options_);
+    mine.nic = Hasher().add(mine.machine).add_all<char>(environment_.network.devices).value();
+    mine.network = far::choose_network(environment_.network);
     mine.nodes = given_nodes_ ? given_nodes_->hash() : 0;
     mine.virtual_nodes = environment_.virtual_nodes;
     mine.nonce = bootstrap::draw_nonce();
@@ -281,7 +279,7 @@ class Joining {
     if (has_other_processes()) mine.near = near_.emplace(shm::open_near_listener()).endpoint.address;
     if (has_far()) {
       mine.address = own_address();
-      carrier_ = far::make_carrier(choose_network(carrier_options_), carrier_options_);
+      carrier_ = far::make_carrier(identities_[self_.index()].network, environment_.network);
       mine.carrier = carrier_->address();
       survivors_ = net::open_listener(environment_.network.interface, environment_.network.port_range);
     } else if (near_) {
@@ -292,30 +290,32 @@ class Joining {
     return mine;
   }
 
-  std::shared_ptr<LocalTransport> connect_near() {
-    shm::AttachOptions options{
-        .self = self_, .ranks = {}, .limit = until(deadline_), .liveness = environment_.liveness};
-    for (std::size_t r = 0; r < identities_.size(); ++r)
-      if (const RankId rank(r); is_near(r))
-        options.ranks.push_back({rank, contacts_[r].near, key_->session(self_, rank), key_->session(rank, self_)});
-    if (near_) return shm::attach(options, *near_);
-    std::vector<RankId> names;
-    for (const shm::NearPeer& peer : options.ranks) names.push_back(peer.rank);
-    return inproc::attach(key_->token(), self_, std::move(names));
+  /// Of the ranks of this machine, or of all others.
+  [[nodiscard]] std::vector<net::Contact> contacts_of(bool are_near) const {
+    std::vector<net::Contact> chosen;
+    for (std::size_t r = 0; r < contacts_.size(); ++r)
+      if (const RankId rank(r); is_near(r) == are_near)
+        chosen.push_back({rank, contacts_[r].carrier, are_near ? contacts_[r].near : contacts_[r].address,
+                          key_->session(self_, rank), key_->session(rank, self_)});
+    return chosen;
   }
 
   std::shared_ptr<Transport> connect() {
-    auto local = connect_near();
-    if (!has_far()) return local;
-    far::LinkOptions options{
-        .rank = self_, .size = bootstrap_.size(), .contacts = {}, .liveness = environment_.liveness};
-    for (std::size_t r = 0; r < identities_.size(); ++r)
-      if (const RankId rank(r); !is_near(r))
-        options.contacts.push_back({rank, std::move(contacts_[r].carrier), contacts_[r].address,
-                                    key_->session(self_, rank), key_->session(rank, self_)});
-    auto transport =
-        std::make_shared<HybridTransport>(wiring_, std::move(local), std::move(carrier_), std::move(options));
-    transport->connect_all(until(deadline_));
+    const auto near = contacts_of(true);
+    shm::Attached attached;
+    if (near_)
+      attached = shm::attach(self_, near, until(deadline_), *near_);
+    else
+      attached.segments = inproc::segments_of(key_->token(), near.size());
+    std::shared_ptr<HybridTransport> hybrid;
+    std::shared_ptr<LocalTransport> transport;
+    if (has_far())
+      transport = hybrid = std::make_shared<HybridTransport>(
+          self_, wiring_, std::move(attached.segments), std::move(carrier_), contacts_of(false), environment_.liveness);
+    else
+      transport = std::make_shared<LocalTransport>(self_, std::move(attached.segments));
+    if (near_) transport->watch(std::move(attached.sockets), environment_.liveness);
+    if (hybrid) hybrid->connect_all(until(deadline_));
     return transport;
   }
 
@@ -329,7 +329,6 @@ class Joining {
 
   Bootstrap& bootstrap_;
   const Environment& environment_;
-  far::CarrierOptions carrier_options_;
   RankId self_;
   Clock::time_point deadline_;
   std::optional<Topology> given_nodes_;

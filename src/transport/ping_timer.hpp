@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <chrono>
 #include <mutex>
+#include <optional>
+#include <utility>
 
 namespace shunt {
 
@@ -16,32 +18,29 @@ class PingTimer {
   void suspect(std::chrono::milliseconds limit, SendPing send_ping, OnLost on_lost) {
     const std::lock_guard lock(mutex_);
     const auto now = Clock::now();
-    if (!asked_) {
-      asked_ = true;
+    const auto last_call = std::exchange(last_call_, now);
+    if (!last_call) {
       silent_ = Clock::duration::zero();
-      last_call_ = now;
       return send_ping();
     }
     // A stop of this process between two calls counts as at most this much silence, and never as the whole limit: after
     // a stop of all ranks the answers need a moment too.
     const Clock::duration most = std::min(std::chrono::milliseconds(1000), limit / 2);
-    silent_ += std::min(most, now - last_call_);
-    last_call_ = now;
+    silent_ += std::min(most, now - *last_call);
     if (silent_ >= limit) on_lost(std::chrono::duration_cast<std::chrono::milliseconds>(silent_).count());
   }
 
   /// The peer has answered, or sent something else.
   void end() {
     const std::lock_guard lock(mutex_);
-    asked_ = false;
+    last_call_.reset();
   }
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  std::mutex mutex_;  // guards what follows
-  bool asked_ = false;
-  Clock::time_point last_call_;
+  std::mutex mutex_;                            // guards what follows
+  std::optional<Clock::time_point> last_call_;  // of suspect(), while a ping is not answered
   Clock::duration silent_{0};
 };
 

@@ -10,9 +10,9 @@
 #include <stdexcept>
 #include <vector>
 
+#include "core/backend.hpp"
 #include "support/child_process.hpp"
 #include "transport/net/ports.hpp"
-#include "transport/ucx/make_carrier.hpp"
 
 namespace shunt::test {
 namespace {
@@ -51,7 +51,7 @@ void run_host(std::int32_t host, std::int32_t num_ranks, const std::function<voi
 }  // namespace
 
 std::string why_no_hosts(const std::string& network) {
-  if (network == "ucx" && !ucx::is_available()) return load_backend("ucx").why_not;
+  if (network == "ucx" && !load_backend("ucx").functions) return load_backend("ucx").why_not;
   ChildProcess child([] {
     if (unshare(CLONE_NEWIPC) != 0) throw std::runtime_error("no namespace to be had");
   });

@@ -2,10 +2,10 @@
 
 #include <thread>
 
+#include "core/backend.hpp"
 #include "core/wiring.hpp"
 #include "shunt/topology.hpp"
 #include "transport/hybrid/hybrid_transport.hpp"
-#include "transport/ucx/make_carrier.hpp"
 
 namespace shunt::test {
 namespace {
@@ -27,25 +27,23 @@ std::vector<std::shared_ptr<Transport>> join_hosts(far::Network network, std::in
   for (const NodeId node : topology.nodes()) {
     wiring.add(HostId(node.value), NicId(node.value));
     const bool has_two_rails = network == far::Network::tcp && node == NodeId(1);
-    carriers.push_back(
-        far::make_carrier(network, {.network = {}, .devices = has_two_rails ? "lo,lo" : "lo", .port_range = {}}));
+    Environment::Network carrier_options;
+    carrier_options.devices = has_two_rails ? "lo,lo" : "lo";
+    carriers.push_back(far::make_carrier(network, carrier_options));
     addresses.push_back(carriers.back()->address());
   }
   std::vector<std::shared_ptr<HybridTransport>> ends;
   for (std::int32_t n = 0; n < topology.num_nodes(); ++n) {
     const auto members = topology.ranks(NodeId(n));
     const auto segments = LocalTransport::anonymous_segments(static_cast<std::int32_t>(members.size()));
-    for (std::size_t local = 0; local < members.size(); ++local) {
-      const RankId self = members[local];
-      far::LinkOptions options{.rank = self, .size = num_ranks, .contacts = {}, .liveness = liveness};
+    for (const RankId self : members) {
+      std::vector<net::Contact> far_ranks;
       for (std::size_t rank = 0; rank < wiring.hosts.size(); ++rank)
         if (!wiring.are_near(RankId(rank), self))
-          options.contacts.push_back(
+          far_ranks.push_back(
               {RankId(rank), addresses[rank], "", session(self, RankId(rank)), session(RankId(rank), self)});
-      auto near = std::make_shared<LocalTransport>(RankId(local), segments,
-                                                   std::vector<RankId>(members.begin(), members.end()));
-      ends.push_back(std::make_shared<HybridTransport>(wiring, std::move(near), std::move(carriers[self.index()]),
-                                                       std::move(options)));
+      ends.push_back(std::make_shared<HybridTransport>(self, wiring, segments, std::move(carriers[self.index()]),
+                                                       std::move(far_ranks), liveness));
     }
   }
   std::vector<std::jthread> connecting;  // all at once, as each waits for the others

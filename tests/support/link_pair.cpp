@@ -11,34 +11,19 @@ const std::string kLoopback = "127.0.0.1";
 }  // namespace
 
 std::unique_ptr<far::Carrier> carrier_on_loopback(far::Network network) {
-  return far::make_carrier(network, {.network = {}, .devices = "lo", .port_range = {}});
+  Environment::Network options;
+  options.devices = "lo";
+  return far::make_carrier(network, options);
 }
 
 far::Contact contact_of_peer(std::span<const std::byte> address) {
   return {RankId(1), {address.begin(), address.end()}, kLoopback, kToPeer, kToLink};
 }
 
-far::LinkCallbacks FaultRecorder::callbacks() {
-  return {.on_arrival = [] {},
-          .on_fault =
-              [this](ErrorCode code, RankId culprit, const std::string& text) {
-                const std::lock_guard lock(mutex_);
-                if (!fault_) fault_ = Fault{code, culprit, RankId(0), text};
-              }};
-}
-
-std::optional<Fault> FaultRecorder::fault() const {
-  const std::lock_guard lock(mutex_);
-  return fault_;
-}
-
 LinkEnd::LinkEnd(far::Network network, std::span<const std::byte> address_of_peer, std::chrono::milliseconds liveness) {
   auto carrier = carrier_on_loopback(network);
   address_ = carrier->address();
-  link_.emplace(std::move(carrier),
-                far::LinkOptions{
-                    .rank = RankId(0), .size = 2, .contacts = {contact_of_peer(address_of_peer)}, .liveness = liveness},
-                recorder_.callbacks());
+  link_.emplace(std::move(carrier), std::vector{contact_of_peer(address_of_peer)}, liveness, rank_);
 }
 
 void RawPeer::connect(std::span<const std::byte> address) {
@@ -56,7 +41,6 @@ void RawPeer::send(Kind kind, std::span<const std::byte> bytes) {
   if (kind == Kind::slice) {
     const auto owner = std::make_shared<std::vector<std::byte>>(std::move(copy));
     packet->slice = {*owner, owner};
-    packet->slice_bytes = owner->size();
   } else {
     packet->small = std::move(copy);
   }

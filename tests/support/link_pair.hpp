@@ -3,26 +3,15 @@
 
 #include <algorithm>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "transport/far/link.hpp"
 #include "transport/far/make_carrier.hpp"
+#include "transport/local/local_transport.hpp"
 
 namespace shunt::test {
-
-/// Records the first fault that a link reports.
-class FaultRecorder {
- public:
-  [[nodiscard]] far::LinkCallbacks callbacks();
-  [[nodiscard]] std::optional<Fault> fault() const;
-
- private:
-  mutable std::mutex mutex_;
-  std::optional<Fault> fault_;
-};
 
 std::unique_ptr<far::Carrier> carrier_on_loopback(far::Network network);
 
@@ -35,14 +24,12 @@ class LinkEnd {
   LinkEnd(far::Network network, std::span<const std::byte> address_of_peer, std::chrono::milliseconds liveness);
 
   [[nodiscard]] far::Link& link() { return *link_; }
-  [[nodiscard]] std::optional<Fault> fault() const { return recorder_.fault(); }
+  [[nodiscard]] std::optional<Fault> fault() const { return rank_.fault(); }
   [[nodiscard]] std::span<const std::byte> address() const { return address_; }
-  void connect_all() {
-    link_->connect_all(std::chrono::seconds(60), [this] { return fault(); });
-  }
+  void connect_all() { link_->connect_all(std::chrono::seconds(60)); }
 
  private:
-  FaultRecorder recorder_;
+  LocalTransport rank_{RankId(0), LocalTransport::anonymous_segments(2)};
   std::vector<std::byte> address_;
   std::optional<far::Link> link_;
 };

@@ -36,7 +36,7 @@ RendezvousRank::RendezvousRank(std::function<std::unique_ptr<bootstrap::Rendezvo
       })) {}
 
 RendezvousRank::RendezvousRank(const bootstrap::RendezvousOptions& options, const std::string& text)
-    : RendezvousRank([options] { return std::make_unique<bootstrap::Rendezvous>(options); }, text, options.limit) {}
+    : RendezvousRank([options] { return bootstrap::join_rendezvous(options); }, text, options.limit) {}
 
 JoinOutcome RendezvousRank::expect_joined() {
   JoinOutcome outcome = outcome_.get();
@@ -103,18 +103,19 @@ ScriptedParticipant::ScriptedParticipant(const bootstrap::RendezvousOptions& opt
   connection.send(handshake.proof_of(bootstrap::Role::participant));
   constexpr std::size_t kAnswerBytes = 1 + sizeof(bootstrap::Digest);
   require(connection.receive(kAnswerBytes).size() == kAnswerBytes, "rank 0 accepts the proof");
-  frames_.emplace(bootstrap::Connection(std::move(connection.socket())), handshake, bootstrap::Role::participant);
+  connection_.emplace(std::move(connection.socket()));
+  connection_->begin_frames(handshake, bootstrap::Role::participant);
 }
 
 void ScriptedParticipant::contribute(std::uint32_t round) {
-  frames_->send(bootstrap::FrameKind::contribution, net::pack(round));
+  connection_->send_frame(bootstrap::FrameKind::contribution, net::pack(round));
 }
 
 std::optional<bootstrap::Frame> ScriptedParticipant::receive() {
   for (;;) {
-    if (auto frame = frames_->receive()) return frame;
-    if (frames_->connection().is_lost()) return std::nullopt;
-    require(wait_for(frames_->connection().socket(), POLLIN), "rank 0 sends something");
+    if (auto frame = connection_->receive_frame()) return frame;
+    if (connection_->is_lost()) return std::nullopt;
+    require(wait_for(connection_->socket(), POLLIN), "rank 0 sends something");
   }
 }
 

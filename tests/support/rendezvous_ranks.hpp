@@ -81,7 +81,9 @@ class ScriptedParticipant {
   explicit ScriptedParticipant(const bootstrap::RendezvousOptions& options,
                                std::uint32_t version = bootstrap::kProtocolVersion);
 
-  void send(bootstrap::FrameKind kind, const std::string& body = "") { frames_->send(kind, net::bytes_of(body)); }
+  void send(bootstrap::FrameKind kind, const std::string& body = "") {
+    connection_->send_frame(kind, net::bytes_of(body));
+  }
   /// An empty contribution to this round; the first one is 1.
   void contribute(std::uint32_t round = 1);
   /// Empty once rank 0 has closed the connection.
@@ -90,7 +92,7 @@ class ScriptedParticipant {
   std::optional<bootstrap::Frame> receive_until(bootstrap::FrameKind kind);
 
  private:
-  std::optional<bootstrap::FrameConnection> frames_;
+  std::optional<bootstrap::Connection> connection_;
 };
 
 }  // namespace shunt::test

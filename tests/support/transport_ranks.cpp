@@ -43,8 +43,8 @@ void run_processes(std::int32_t num_ranks, const TransportBody& body, const Rank
     Environment environment;
     environment.join = kGuard;
     environment.liveness = options.liveness;
-    bootstrap::Rendezvous rendezvous(bootstrap::on_one_machine(rank, num_ranks, job, environment.join));
-    const auto end = join(rendezvous, environment, Topology::single_node(num_ranks)).transport;
+    const auto ranks = bootstrap::join_rendezvous(bootstrap::on_one_machine(rank, num_ranks, job, environment.join));
+    const auto end = join(*ranks, environment, Topology::single_node(num_ranks)).transport;
     joined();
     if (auto text = run_rank(*end, body)) return shm::Failure{rank, ErrorCode::peer_failed, *text, true};
     return std::nullopt;

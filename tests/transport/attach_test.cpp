@@ -10,7 +10,6 @@
 
 #include "support/require_error.hpp"
 #include "support/traces.hpp"
-#include "transport/shm/hello.hpp"
 
 namespace shunt::test {
 namespace {
@@ -40,16 +39,23 @@ class Attach : public LeavesNoTrace {
     return std::move(net::begin_to_connect(listener(index).endpoint, "").socket);
   }
 
-  [[nodiscard]] shm::AttachOptions options(std::int32_t index) const {
-    shm::AttachOptions options{.self = RankId(kFirst + index), .ranks = {}, .limit = limit_};
+  [[nodiscard]] std::vector<net::Contact> contacts(std::int32_t index) const {
+    std::vector<net::Contact> ranks;
     for (std::int32_t i = 0; i < static_cast<std::int32_t>(listeners_.size()); ++i)
-      options.ranks.push_back({RankId(kFirst + i), listener(i).endpoint.address, session(index, i), session(i, index)});
-    return options;
+      ranks.push_back({RankId(kFirst + i), {}, listener(i).endpoint.address, session(index, i), session(i, index)});
+    return ranks;
   }
 
   std::future<std::shared_ptr<LocalTransport>> start(std::int32_t index) {
-    return std::async(std::launch::async,
-                      [this, index, mine = options(index)] { return shm::attach(mine, listener(index)); });
+    return std::async(std::launch::async, [this, index, limit = limit_, ranks = contacts(index)] {
+      shm::Attached attached = shm::attach(RankId(kFirst + index), ranks, limit, listener(index));
+      std::vector<RankId> members;
+      for (const net::Contact& each : ranks) members.push_back(each.rank);
+      auto end =
+          std::make_shared<LocalTransport>(RankId(kFirst + index), std::move(attached.segments), std::move(members));
+      end->watch(std::move(attached.sockets), 5s);
+      return end;
+    });
   }
 
   std::vector<std::shared_ptr<LocalTransport>> attach_all(const std::vector<std::int32_t>& order) {
@@ -100,13 +106,16 @@ TEST_F(Attach, IsNotDisturbedByUnidentifiedConnections) {
 TEST_F(Attach, NamesARankThatHasEndedWhetherItWouldConnectOrBeConnectedTo) {
   for (const std::int32_t victim : {0, 1, 2}) {
     prepare(3);
-    std::vector<shm::AttachOptions> known;
-    for (const std::int32_t index : {0, 1, 2}) known.push_back(options(index));
+    std::vector<std::vector<net::Contact>> known;
+    for (const std::int32_t index : {0, 1, 2}) known.push_back(contacts(index));
     listeners_[RankId(victim).index()].socket = {};
     for (const std::int32_t witness : {0, 1, 2})
       if (witness != victim)
-        require_error([&] { (void)shm::attach(known[RankId(witness).index()], listener(witness)); },
-                      ErrorCode::peer_lost, fmt::format("rank {} ended while the ranks were joining", kFirst + victim));
+        require_error(
+            [&] {
+              (void)shm::attach(RankId(kFirst + witness), known[RankId(witness).index()], limit_, listener(witness));
+            },
+            ErrorCode::peer_lost, fmt::format("rank {} ended while the ranks were joining", kFirst + victim));
   }
 }
 

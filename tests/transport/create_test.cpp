@@ -114,8 +114,8 @@ class CreateFromACallback : public LeavesNoTrace {
   std::unique_ptr<Bootstrap> bootstrap_over_callback(
       std::int32_t rank, std::int32_t size,
       const std::function<void(std::size_t round, std::vector<std::byte>&)>& tamper = [](auto, auto&) {}) const {
-    const auto rendezvous =
-        std::make_shared<bootstrap::Rendezvous>(bootstrap::on_one_machine(RankId(rank), size, job_, 10s));
+    const std::shared_ptr<Bootstrap> rendezvous =
+        bootstrap::join_rendezvous(bootstrap::on_one_machine(RankId(rank), size, job_, 10s));
     return Bootstrap::callback(RankId(rank), size,
                                [rendezvous, tamper, round = std::size_t{0}](std::span<const std::byte> mine,
                                                                             std::chrono::milliseconds limit) mutable {

@@ -22,11 +22,9 @@ std::vector<Kind> sent_on_leaving(bool has_fault) {
   Wiring wiring;
   for (const int host : {0, 1, 0}) wiring.add(HostId(host), NicId(host));
   const auto segments = LocalTransport::anonymous_segments(2);
-  const std::vector near = {RankId(0), RankId(2)};
-  LocalTransport other(RankId(1), segments, near);
-  auto rank = std::make_unique<HybridTransport>(
-      wiring, std::make_shared<LocalTransport>(RankId(0), segments, near), std::move(carrier),
-      far::LinkOptions{.rank = RankId(0), .size = 3, .contacts = {contact_of_peer(peer.address())}});
+  LocalTransport other(RankId(2), segments, {RankId(0), RankId(2)});
+  auto rank = std::make_unique<HybridTransport>(RankId(0), wiring, segments, std::move(carrier),
+                                                std::vector{contact_of_peer(peer.address())}, std::chrono::seconds(5));
   peer.connect(address);
   if (has_fault) other.report(ErrorCode::peer_lost, RankId(1), "rank 1 ended");
   rank->leave();

@@ -117,7 +117,7 @@ TEST_F(Rendezvous, FollowsAnotherAtOnceAtTheSamePort) {
   const auto join_again_and_again = [&](std::int32_t rank) {
     auto mine = options(rank, kSize);
     for (mine.number = 0; mine.number < kNumWorlds; ++mine.number)
-      (void)bootstrap::Rendezvous(mine).all_gather({}, limit_);
+      (void)bootstrap::join_rendezvous(mine)->all_gather({}, limit_);
   };
   std::vector<std::future<void>> ranks;
   for (std::int32_t rank = 0; rank < kSize; ++rank)
@@ -264,7 +264,7 @@ TEST_F(Rendezvous, SendsTheLastResultAgainToARankThatLostItsConnection) {
 
 TEST_P(RendezvousOverSocket, ReportsToParticipantsThatRankZeroDied) {
   ChildProcess coordinator([&] {
-    const bootstrap::Rendezvous joined(options(0, 2));
+    const auto joined = bootstrap::join_rendezvous(options(0, 2));
     raise(SIGKILL);
   });
   start(1, 2).expect_error(ErrorCode::peer_lost, "rank 0 ended");

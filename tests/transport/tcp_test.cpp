@@ -34,6 +34,19 @@ bool is_closed_after(const net::Endpoint& listener, std::span<const std::byte> s
   return eventually([&] { return connection.receive(1) || connection.is_lost(); }, 5s) && connection.is_lost();
 }
 
+/// Can hold the link's thread at the next arrival.
+struct HeldRank final : LocalTransport {
+  using LocalTransport::LocalTransport;
+
+  void wake() override {
+    ++num_arrivals;
+    while (is_held) std::this_thread::sleep_for(1ms);
+  }
+
+  std::atomic<int> num_arrivals = 0;
+  std::atomic<bool> is_held = false;
+};
+
 /// Rank 1's link to rank 0, which the test plays: the link connects for messages, rank 0 has to connect for slices.
 class TcpListener : public ::testing::Test {
  protected:
@@ -44,34 +57,27 @@ class TcpListener : public ::testing::Test {
     auto carrier = carrier_on_loopback(far::Network::tcp);
     link_endpoint_ = tcp::endpoints_of({RankId(1), carrier->address(), "", 0, 0}).front();
     const far::Contact contact{RankId(0), net::pack(peer_.endpoint.port, peer_.endpoint.address), "", kToPeer, kToLink};
-    far::LinkCallbacks callbacks = recorder_.callbacks();
-    callbacks.on_arrival = [this] {
-      ++num_arrivals_;
-      while (is_held_) std::this_thread::sleep_for(1ms);
-    };
-    link_ = std::make_unique<far::Link>(
-        std::move(carrier), far::LinkOptions{.rank = RankId(1), .size = 2, .contacts = {contact}, .liveness = 5000ms},
-        std::move(callbacks));
+    link_ = std::make_unique<far::Link>(std::move(carrier), std::vector{contact}, 5000ms, rank_);
   }
   // The peer first, so that the link does not wait for it.
   void TearDown() override { peer_.socket = {}; }
   [[nodiscard]] bool refuses(const tcp::Greeting& greeting) const {
     return is_closed_after(link_endpoint_, std::as_bytes(std::span(&greeting, 1)));
   }
-  static void receive_greeting(tcp::PendingConnection& link, std::int32_t channel) {
+  static void receive_greeting(tcp::Connection& link, std::int32_t channel) {
     require(eventually([&] { return link.receive_greeting() != tcp::IoStatus::blocked; }), "the link greets");
     require(link.greeting() == tcp::Greeting{kToPeer, 1, channel}, "with its session, rank and channel");
   }
-  [[nodiscard]] tcp::PendingConnection accept_for_messages() const {
+  [[nodiscard]] tcp::Connection accept_for_messages() const {
     net::Accepted accepted;
     while (!accepted.socket.valid()) accepted = net::accept_from(peer_.socket);
-    tcp::PendingConnection link(std::move(accepted.socket));
+    tcp::Connection link(std::move(accepted.socket));
     receive_greeting(link, kMessages);
     require(link.send_greeting({kToLink, 0, kMessages}), "the link listens");
     return link;
   }
-  [[nodiscard]] tcp::PendingConnection connect_for_slices() const {
-    tcp::PendingConnection link(connect_to(link_endpoint_).socket);
+  [[nodiscard]] tcp::Connection connect_for_slices() const {
+    tcp::Connection link(connect_to(link_endpoint_).socket);
     require(link.send_greeting({kToLink, 0, kSlices}), "the link listens");
     receive_greeting(link, kSlices);
     return link;
@@ -81,15 +87,13 @@ class TcpListener : public ::testing::Test {
     const auto packet = net::pack(std::as_bytes(std::span(&header, 1)), std::uint64_t{bytes.size()}, bytes);
     require(::send(socket.get(), packet.data(), packet.size(), MSG_NOSIGNAL) == std::ssize(packet), "the link reads");
   }
-  void expect_no_fault() const { EXPECT_FALSE(recorder_.fault()) << recorder_.fault()->text; }
+  void expect_no_fault() const { EXPECT_FALSE(rank_.fault()) << rank_.fault()->text; }
   [[nodiscard]] Fault await_fault() const {
-    require(eventually([&] { return recorder_.fault().has_value(); }), "there is a fault");
-    return *recorder_.fault();
+    require(eventually([&] { return rank_.fault().has_value(); }), "there is a fault");
+    return *rank_.fault();
   }
 
-  std::atomic<int> num_arrivals_ = 0;
-  std::atomic<bool> is_held_ = false;  // the link's thread, at the next arrival
-  FaultRecorder recorder_;
+  HeldRank rank_{RankId(1), LocalTransport::anonymous_segments(2)};
   net::Listener peer_ = net::open_listener("lo", "");
   net::Endpoint link_endpoint_;
   std::unique_ptr<far::Link> link_;
@@ -138,7 +142,7 @@ TEST_F(TcpListener, AcceptsAPeerThoughConnectionsTakeAllDescriptors) {
   address.sin_port = htons(link_endpoint_.port);
   for (const Descriptor& each : sockets)
     ASSERT_EQ(::connect(each.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
-  tcp::PendingConnection last(std::move(sockets.back()));
+  tcp::Connection last(std::move(sockets.back()));
   ASSERT_TRUE(last.send_greeting({kToLink, 0, kSlices}));
   receive_greeting(last, kSlices);
   expect_no_fault();
@@ -152,11 +156,10 @@ TEST_F(TcpListener, IsClosedOnceAllPeersAreConnected) {
 }
 
 TEST(TcpCarrier, DoesNotListenWithoutPeers) {
-  FaultRecorder recorder;
+  LocalTransport rank(RankId(0), LocalTransport::anonymous_segments(1));
   auto carrier = carrier_on_loopback(far::Network::tcp);
   const net::Endpoint listener = tcp::endpoints_of({RankId(0), carrier->address(), "", 0, 0}).front();
-  const far::Link link(std::move(carrier), far::LinkOptions{.rank = RankId(0), .size = 1, .contacts = {}},
-                       recorder.callbacks());
+  const far::Link link(std::move(carrier), {}, 5000ms, rank);
   EXPECT_FALSE(connect_to(listener).socket.valid());
 }
 
@@ -182,15 +185,15 @@ TEST_F(TcpListener, ReceivesTheLastMessagesOfALostRank) {
   auto messages = accept_for_messages();
   auto slices = connect_for_slices();
   link_->slices().expect(RankId(0), 1, 8);
-  is_held_ = true;
+  rank_.is_held = true;
   send_packet(slices.socket(), far::Kind::slice, {});
-  ASSERT_TRUE(eventually([&] { return num_arrivals_ > 0; }));
+  ASSERT_TRUE(eventually([&] { return rank_.num_arrivals > 0; }));
   const auto code = static_cast<std::int32_t>(ErrorCode::peer_failed);
   send_packet(messages.socket(), far::Kind::fault, net::pack(code, std::int32_t{0}, net::bytes_of("tripped.")));
   const linger at_once{1, 0};
   ASSERT_EQ(setsockopt(slices.fd(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once)), 0);
-  slices = {};
-  is_held_ = false;
+  slices = tcp::Connection(Descriptor());
+  rank_.is_held = false;
   EXPECT_EQ(await_fault().text, "tripped.");
 }
 

@@ -4,10 +4,11 @@
 
 #include <cstdlib>
 
+#include "core/backend.hpp"
 #include "support/child_process.hpp"
 #include "support/require.hpp"
+#include "transport/far/make_carrier.hpp"
 #include "transport/net/ports.hpp"
-#include "transport/ucx/make_carrier.hpp"
 
 namespace shunt::test {
 namespace {
@@ -15,8 +16,8 @@ namespace {
 // UCX would print backtraces of crashes, and take a hangup for a question about its state.
 TEST(Ucx, LeavesSignalsToTheProgram) {
   ChildProcess program([] {
-    if (!ucx::is_available()) return;
-    const auto carrier = ucx::make_carrier({});
+    if (!load_backend("ucx").functions) return;
+    const auto carrier = far::make_carrier(far::Network::ucx, {});
     for (const int number : {SIGHUP, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) {
       struct sigaction action {};
       require(sigaction(number, nullptr, &action) == 0 && action.sa_handler == SIG_DFL, "the signal is the program's");
@@ -27,10 +28,12 @@ TEST(Ucx, LeavesSignalsToTheProgram) {
 
 TEST(Ucx, ListensWithinItsRangeThoughNoVariableSaysSo) {
   ChildProcess program([] {
-    if (!ucx::is_available()) return;
+    if (!load_backend("ucx").functions) return;
     const std::uint16_t port = net::port_of(net::reserve_port("").get());
-    const auto carrier = ucx::make_carrier(
-        {.devices = "lo", .port_range = fmt::format("{}-{}", port, port), .has_ucx_transports = false});
+    Environment::Network options;
+    options.devices = "lo";
+    options.port_range = fmt::format("{}-{}", port, port);
+    const auto carrier = far::make_carrier(far::Network::ucx, options);
     require(getenv("UCX_TCP_PORT_RANGE") == nullptr, "no variable is set");
     const auto connected = net::connect_to({.address = "127.0.0.1", .port = port},
                                            std::chrono::steady_clock::now() + std::chrono::seconds(5));

@@ -132,8 +132,8 @@ TEST_F(Unauthenticated, ConnectionsDontTakeTheLastDescriptor) {
   ChildProcess coordinator([&] {
     const rlimit few{48, 48};
     setrlimit(RLIMIT_NOFILE, &few);
-    bootstrap::Rendezvous rendezvous(options(0, 2));
-    for (int round = 0; round < 2; ++round) (void)rendezvous.all_gather({}, limit_);
+    const auto rendezvous = bootstrap::join_rendezvous(options(0, 2));
+    for (int round = 0; round < 2; ++round) (void)rendezvous->all_gather({}, limit_);
   });
   std::vector<RawConnection> connections;
   for (int i = 0; i < 100; ++i) connections.emplace_back(endpoint());

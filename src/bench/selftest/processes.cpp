@@ -125,8 +125,9 @@ void leave_machine() {
 
 void run_rank(RankId rank, const std::string& job, const Topology& topology, const Environment& environment,
               const std::function<void(World&)>& body) {
-  bootstrap::Rendezvous bootstrap(bootstrap::on_one_machine(rank, topology.num_ranks(), job, environment.join));
-  World world = World::create(bootstrap, {.topology = topology, .environment = environment});
+  const auto ranks =
+      bootstrap::join_rendezvous(bootstrap::on_one_machine(rank, topology.num_ranks(), job, environment.join));
+  World world = World::create(*ranks, {.topology = topology, .environment = environment});
   body(world);
 }
 

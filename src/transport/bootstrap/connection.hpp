@@ -10,7 +10,21 @@
 
 namespace shunt::bootstrap {
 
-/// Never waits: bytes that the network does not take yet are kept, and receive() returns none until all have arrived.
+enum class FrameKind : std::uint32_t {
+  contribution,  ///< participant: the round's number, then its bytes
+  ping,          ///< coordinator
+  pong,          ///< participant
+  result,        ///< coordinator: a piece of all contributions
+  result_end,    ///< coordinator: the result is complete
+  failure,       ///< coordinator: joining has failed; code, then text
+};
+
+struct Frame {
+  FrameKind kind;
+  net::Bytes body;
+};
+
+/// Never waits: bytes that the network does not take yet are kept, and nothing is received until all of it has arrived.
 class Connection {
  public:
   explicit Connection(Descriptor socket) : socket_(std::move(socket)) {}
@@ -31,48 +45,22 @@ class Connection {
   /// more from the network.
   std::optional<net::Bytes> receive(std::size_t num_bytes);
 
+  /// After the handshake only frames are sent. Each carries a MAC over its number in this direction, kind and body.
+  /// Injected bytes and replayed frames are never returned; they end the connection. `own`: the role of this side.
+  void begin_frames(const Handshake& handshake, Role own);
+  [[nodiscard]] bool has_frames() const { return sent_.has_value(); }
+  void send_frame(FrameKind kind, std::span<const std::byte> body = {});
+  /// Empty while no whole frame has arrived, and always once the connection is lost.
+  std::optional<Frame> receive_frame();
+
   /// Closes this direction of the connection.
   void end_sending();
   /// Discards what arrives, as closing a connection with unread bytes destroys what the other side has not read yet.
   void discard();
 
  private:
-  Descriptor socket_;
-  bool is_lost_ = false;
-  net::Bytes unsent_;
-  net::Bytes partial_;
-  std::size_t num_received_ = 0;
-};
+  net::IoStatus fill(std::span<std::byte> bytes, std::size_t& num_received);
 
-enum class FrameKind : std::uint32_t {
-  contribution,  ///< participant: the round's number, then its bytes
-  ping,          ///< coordinator
-  pong,          ///< participant
-  result,        ///< coordinator: a piece of all contributions
-  result_end,    ///< coordinator: the result is complete
-  failure,       ///< coordinator: joining has failed; code, then text
-};
-
-struct Frame {
-  FrameKind kind;
-  net::Bytes body;
-};
-
-/// Each frame carries a MAC over its number in this direction, kind and body. Injected bytes and replayed frames are
-/// never returned; they end the connection.
-class FrameConnection {
- public:
-  /// `own`: the role of this side.
-  FrameConnection(Connection connection, const Handshake& handshake, Role own);
-
-  [[nodiscard]] Connection& connection() { return connection_; }
-  [[nodiscard]] const Connection& connection() const { return connection_; }
-
-  void send(FrameKind kind, std::span<const std::byte> body = {});
-  /// Empty while no whole frame has arrived, and always once the connection is lost.
-  std::optional<Frame> receive();
-
- private:
   struct Header {
     FrameKind kind;
     std::uint32_t num_bytes;
@@ -85,10 +73,13 @@ class FrameConnection {
     Digest mac(Header header, std::span<const std::byte> body);
   };
 
-  Connection connection_;
-  Direction sent_;
-  Direction received_;
-  std::optional<Header> header_;  // of a frame whose body is still incomplete
+  Descriptor socket_;
+  bool is_lost_ = false;
+  net::Bytes unsent_;
+  net::Bytes partial_;
+  std::size_t num_received_ = 0;
+  std::optional<Direction> sent_, received_;  // after the handshake
+  std::optional<Header> header_;              // of a frame whose body is still incomplete
 };
 
 }  // namespace shunt::bootstrap

@@ -50,9 +50,8 @@ std::vector<Descriptor> listen(const RendezvousOptions& options) {
 struct Peer {
   Hello own_hello;  // on this connection
   Deadline handshake_deadline;
-  Connection unauthenticated;  // moves into the frames
+  Connection connection;
   std::optional<Hello> hello{};
-  std::optional<FrameConnection> frames{};
   bool is_refused = false;
   std::optional<net::Bytes> contribution{};  // to this round
   std::optional<Deadline> pong_deadline{};   // while another connection claims the same rank
@@ -60,29 +59,27 @@ struct Peer {
   bool has_result = false;
   bool has_requested_result = false;  // the last one again; once on a connection
 
-  [[nodiscard]] bool is_authenticated() const { return frames.has_value(); }
+  [[nodiscard]] bool is_authenticated() const { return connection.has_frames(); }
   [[nodiscard]] RankId rank() const { return RankId(hello->rank); }
-  [[nodiscard]] Connection& connection() { return frames ? frames->connection() : unauthenticated; }
-  [[nodiscard]] const Connection& connection() const { return frames ? frames->connection() : unauthenticated; }
 
   void continue_handshake(const std::string& token) {
     if (!hello) {
-      const auto bytes = unauthenticated.receive(kHelloBytes);
+      const auto bytes = connection.receive(kHelloBytes);
       if (!bytes) return;
       hello = decode_hello(*bytes);
-      if (!hello) return unauthenticated.hang_up();
-      unauthenticated.send(encode(own_hello));
+      if (!hello) return connection.hang_up();
+      connection.send(encode(own_hello));
     }
-    const auto proof = unauthenticated.receive(sizeof(Digest));
+    const auto proof = connection.receive(sizeof(Digest));
     if (!proof) return;
     const Handshake handshake(token, *hello, own_hello);
     is_refused = !equal(*proof, handshake.proof_of(Role::participant));
     if (is_refused) {
-      unauthenticated.send(net::pack(Verdict::refused));
-      return unauthenticated.hang_up();
+      connection.send(net::pack(Verdict::refused));
+      return connection.hang_up();
     }
-    unauthenticated.send(net::pack(Verdict::accepted, handshake.proof_of(Role::coordinator)));
-    frames.emplace(std::move(unauthenticated), handshake, Role::coordinator);
+    connection.send(net::pack(Verdict::accepted, handshake.proof_of(Role::coordinator)));
+    connection.begin_frames(handshake, Role::coordinator);
   }
 
   void restart_result() {
@@ -94,7 +91,7 @@ struct Peer {
     if (has_result) return false;
     const auto rest = result.subspan(num_sent);
     const auto piece = rest.first(std::min(rest.size(), kPieceBytes));
-    frames->send(piece.empty() ? FrameKind::result_end : FrameKind::result, piece);
+    connection.send_frame(piece.empty() ? FrameKind::result_end : FrameKind::result, piece);
     num_sent += piece.size();
     has_result = piece.empty();
     return true;
@@ -103,10 +100,11 @@ struct Peer {
 
 /// Never waits for a particular connection, and works inside exchange() only. An unauthenticated connection costs one
 /// of at most 256 descriptors, or as many as there are ranks, for at most five seconds.
-class Coordinator final : public Side {
+class Coordinator final : public Rendezvous {
  public:
   Coordinator(const RendezvousOptions& options, std::vector<Descriptor> listeners)
-      : options_(options), listeners_(listeners.empty() ? listen(options) : std::move(listeners)) {}
+      : Rendezvous(options),
+        listeners_(listeners.empty() && options.size > 1 ? listen(options) : std::move(listeners)) {}
 
   ~Coordinator() override {
     listeners_.clear();
@@ -117,10 +115,8 @@ class Coordinator final : public Side {
     }
   }
 
-  std::vector<Contribution> exchange(std::span<const std::byte> mine, std::chrono::milliseconds limit) override {
-    ++round_;
-    limit_ = limit;
-    deadline_ = Clock::now() + limit;
+  std::vector<Contribution> exchange(std::span<const std::byte> mine) override {
+    deadline_ = Clock::now() + limit_;
     try {
       gather();
       std::vector<Contribution> all = take_contributions(mine);
@@ -134,8 +130,6 @@ class Coordinator final : public Side {
     }
   }
 
-  [[nodiscard]] std::string address() const override { return address_; }
-
  private:
   void gather() {
     for (;;) {
@@ -145,8 +139,10 @@ class Coordinator final : public Side {
         return;
       }
       if (Clock::now() >= deadline_)
-        fail(ErrorCode::deadline, "rank {} waited {} ms in vain for these of {} ranks: {}{}", options_.rank,
-             limit_.count(), options_.size, list_some(missing), describe_refusals());
+        fail(
+            ErrorCode::deadline, "rank {} waited {} ms in vain for these of {} ranks: {}{}", options_.rank,
+            limit_.count(), options_.size, list_some(missing),
+            num_refusals_ == 0 ? "" : fmt::format(" (and refused {} who did not know the job's token)", num_refusals_));
       serve_connections();
       drop_connections();
     }
@@ -154,7 +150,7 @@ class Coordinator final : public Side {
 
   void serve_connections() {
     std::vector<pollfd> entries;
-    for (const Peer& peer : peers_) entries.push_back(peer.connection().awaited());
+    for (const Peer& peer : peers_) entries.push_back(peer.connection.awaited());
     for (const Descriptor& listener : listeners_) entries.push_back({listener.get(), POLLIN, 0});
     if (!wait_ready(entries, next_deadline())) return;
     auto entry = entries.begin();
@@ -240,8 +236,7 @@ class Coordinator final : public Side {
   void drop_connections() {
     const auto now = Clock::now();
     std::erase_if(peers_, [&](const Peer& peer) {
-      const bool is_over = peer.connection().is_lost() ||
-                           (!peer.is_authenticated() && peer.handshake_deadline <= now) ||
+      const bool is_over = peer.connection.is_lost() || (!peer.is_authenticated() && peer.handshake_deadline <= now) ||
                            (peer.pong_deadline && *peer.pong_deadline <= now);
       if (is_over && peer.is_authenticated() && is_member(peer.rank()))
         disconnected_.emplace(peer.rank(), now + kReconnectLimit);
@@ -257,24 +252,20 @@ class Coordinator final : public Side {
   }
 
   void serve(Peer& peer) {
-    peer.connection().flush();
+    peer.connection.flush();
     if (!peer.is_authenticated()) {
       peer.continue_handshake(options_.token);
       if (peer.is_refused) log_refusal(peer);
       if (peer.is_authenticated()) admit(peer);
     }
     if (!peer.is_authenticated()) return;
-    while (const auto frame = peer.frames->receive()) handle(peer, *frame);
-  }
-
-  [[nodiscard]] std::string describe_refusals() const {
-    return num_refusals_ == 0 ? "" : fmt::format(" (and refused {} who did not know the job's token)", num_refusals_);
+    while (const auto frame = peer.connection.receive_frame()) handle(peer, *frame);
   }
 
   void log_refusal(const Peer& peer) {
     if (++num_refusals_ > kMaxLines) return;
     log("rank {} refuses {}, which identifies as rank {} but does not know the job's token{}", options_.rank,
-        net::peer_name(peer.connection().socket()), peer.hello->rank,
+        net::peer_name(peer.connection.socket()), peer.hello->rank,
         num_refusals_ == kMaxLines ? "; further ones are refused silently" : "");
   }
 
@@ -293,13 +284,13 @@ class Coordinator final : public Side {
            options_.rank, options_.number);
     if (hello.rank < 0 || hello.rank >= options_.size || hello.rank == options_.rank.value)
       fail(ErrorCode::mismatch, "a participant identifies as rank {} of {}", hello.rank, options_.size);
-    if (!is_member(peer.rank())) return peer.connection().hang_up();  // a survivor that comes too late
-    if (const std::string here = net::own_address(peer.connection().socket()); !here.empty() && !net::is_loopback(here))
+    if (!is_member(peer.rank())) return peer.connection.hang_up();  // a survivor that comes too late
+    if (const std::string here = net::own_address(peer.connection.socket()); !here.empty() && !net::is_loopback(here))
       address_ = here;
     // An earlier connection of this rank may be broken without this side noticing; then no pong arrives.
     for (Peer& other : peers_) {
       if (&other == &peer || !other.is_authenticated() || other.rank() != peer.rank()) continue;
-      other.frames->send(FrameKind::ping);
+      other.connection.send_frame(FrameKind::ping);
       if (!other.pong_deadline) other.pong_deadline = Clock::now() + kPongLimit;
     }
   }
@@ -322,7 +313,7 @@ class Coordinator final : public Side {
         return;
       }
     }
-    peer.connection().hang_up();
+    peer.connection.hang_up();
   }
 
   std::vector<Contribution> take_contributions(std::span<const std::byte> mine) {
@@ -336,8 +327,6 @@ class Coordinator final : public Side {
       peer.restart_result();
     }
     std::ranges::sort(all, {}, &Contribution::rank);
-    members_.clear();
-    for (const Contribution& each : all) members_.push_back(each.rank);
     result_ = encode(all);
     return all;
   }
@@ -350,58 +339,52 @@ class Coordinator final : public Side {
     for (;;) {
       std::vector<pollfd> entries;
       std::vector<std::int32_t> unread;
-      std::vector<Peer*> pending;
       for (Peer& peer : peers_) {
-        Connection& connection = peer.connection();
+        Connection& connection = peer.connection;
         while (connection.is_flushed() && !connection.is_lost() && peer.send_piece(result_)) {
         }
-        if (connection.is_lost() || (peer.has_result && connection.is_flushed())) continue;
-        entries.push_back({connection.socket().get(), POLLOUT, 0});
-        unread.push_back(peer.rank().value);
-        pending.push_back(&peer);
+        const bool is_over = connection.is_lost() || (peer.has_result && connection.is_flushed());
+        entries.push_back({is_over ? -1 : connection.socket().get(), POLLOUT, 0});  // −1 is skipped by poll
+        if (!is_over) unread.push_back(peer.rank().value);
       }
-      if (entries.empty()) return;
+      if (unread.empty()) return;
       if (!wait_ready(entries, deadline))
         fail(ErrorCode::deadline,
              "rank {} waited {} ms in vain for these of {} ranks, which connected but then stopped responding: {}",
              options_.rank, result_limit(limit_).count(), options_.size, list_some(unread));
-      for (std::size_t i = 0; i < entries.size(); ++i)
-        if (entries[i].revents != 0) pending[i]->connection().flush();
+      auto entry = entries.begin();
+      for (Peer& peer : peers_)
+        if (entry++->revents != 0) peer.connection.flush();
     }
   }
 
   /// Sends a last frame, if there is one, and reads what participants have sent: closing a connection with unread bytes
   /// resets it, and the frame might be lost.
   void close_connections(std::optional<FrameKind> last, std::span<const std::byte> body) {
-    std::erase_if(peers_, [](const Peer& peer) { return !peer.is_authenticated() || peer.connection().is_lost(); });
+    std::erase_if(peers_, [](const Peer& peer) { return !peer.is_authenticated() || peer.connection.is_lost(); });
     if (last)
-      for (Peer& peer : peers_) peer.frames->send(*last, body);
+      for (Peer& peer : peers_) peer.connection.send_frame(*last, body);
     const Deadline deadline = Clock::now() + kCloseLimit;
     for (;;) {
       std::vector<pollfd> entries;
       for (Peer& peer : peers_) {
-        if (peer.connection().is_flushed()) peer.connection().end_sending();
-        entries.push_back(peer.connection().awaited());
+        if (peer.connection.is_flushed()) peer.connection.end_sending();
+        entries.push_back(peer.connection.awaited());
       }
       if (entries.empty() || !wait_ready(entries, deadline) || Clock::now() >= deadline) break;
       auto entry = entries.begin();
       for (Peer& peer : peers_) {
         if (entry++->revents == 0) continue;
-        peer.connection().flush();
-        peer.connection().discard();
+        peer.connection.flush();
+        peer.connection.discard();
       }
-      std::erase_if(peers_, [](const Peer& peer) { return peer.connection().is_lost(); });
+      std::erase_if(peers_, [](const Peer& peer) { return peer.connection.is_lost(); });
     }
     peers_.clear();
   }
 
-  RendezvousOptions options_;
   std::vector<Descriptor> listeners_;
-  std::string address_;
-  std::chrono::milliseconds limit_{0};  // of this round
-  Deadline deadline_;
-  std::uint32_t round_ = 0;
-  std::vector<RankId> members_;              // none before the first round is over
+  Deadline deadline_;                        // of this round
   net::Bytes result_;                        // of the last round, as participants may request it again
   std::list<Peer> peers_;                    // oldest first
   std::map<RankId, Deadline> disconnected_;  // until when these ranks may reconnect
@@ -410,7 +393,7 @@ class Coordinator final : public Side {
 
 }  // namespace
 
-std::unique_ptr<Side> make_coordinator(const RendezvousOptions& options, std::vector<Descriptor> listeners) {
+std::unique_ptr<Rendezvous> make_coordinator(const RendezvousOptions& options, std::vector<Descriptor> listeners) {
   return std::make_unique<Coordinator>(options, std::move(listeners));
 }
 

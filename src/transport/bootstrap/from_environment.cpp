@@ -19,35 +19,20 @@ constexpr const char* kKey = "shunt.rendezvous";
 // Where the launcher itself uses MASTER_PORT, as torchrun's store does, rank 0 takes the first free port after it.
 constexpr std::uint16_t kNumSparePorts = 16;
 
-/// What rank 0 publishes through the launcher.
-struct Published {
-  std::string addresses;
-  std::int32_t port = 0;
-  std::string token;
-
-  [[nodiscard]] std::string text() const { return fmt::format("{} {} {}", addresses, port, token); }
-  static Published read(const std::string& text) {
-    Published published;
-    std::istringstream words(text);
-    if (!(words >> published.addresses >> published.port >> published.token) || published.port < 1 ||
-        published.port > 65535)
-      fail(ErrorCode::mismatch, "rank 0 has published no valid endpoint");
-    return published;
-  }
-};
-
-Published choose(const Environment::Network& network) {
+Environment::Network choose(Environment::Network network) {
   // Kept for the job's later worlds, whose rank 0 listens there too.
   static const Descriptor port = net::reserve_port(network.port_range);
   const auto addresses = net::own_addresses(network.interface);
   if (addresses.empty() && network.master_address.empty())
     fail(ErrorCode::invalid_argument, "rank 0 has no address that other machines reach{}{}; set MASTER_ADDR",
          network.interface.empty() ? "" : " at SHUNT_INTERFACE=", network.interface);
-  return {network.master_address.empty() ? fmt::format("{}", fmt::join(addresses, ",")) : network.master_address,
-          network.master_port != 0 ? network.master_port : net::port_of(port.get()), hex(draw_nonce())};
+  if (network.master_address.empty()) network.master_address = fmt::format("{}", fmt::join(addresses, ","));
+  if (network.master_port == 0) network.master_port = net::port_of(port.get());
+  network.token = hex(draw_nonce());
+  return network;
 }
 
-Published read_published(const Environment& environment) {
+Environment::Network read_published(const Environment& environment) {
   const auto text =
       require_backend<PmixStore>("pmix").read_from_rank_0(kKey, std::chrono::steady_clock::now() + environment.join);
   if (!text)
@@ -56,7 +41,12 @@ Published read_published(const Environment& environment) {
         "rank {} waited {} ms in vain for rank 0 to publish its endpoint through PMIx; if MASTER_ADDR, MASTER_PORT and "
         "SHUNT_JOB_TOKEN are set for rank 0, set them for all ranks (mpirun -x)",
         environment.launch->rank, environment.join.count());
-  return Published::read(*text);
+  Environment::Network published;
+  std::istringstream words(*text);
+  if (!(words >> published.master_address >> published.master_port >> published.token) || published.master_port < 1 ||
+      published.master_port > 65535)
+    fail(ErrorCode::mismatch, "rank 0 has published no valid endpoint");
+  return published;
 }
 
 void expect_pmix(const Environment::Launch& launch) {
@@ -75,14 +65,15 @@ Environment::Network complete(const Environment& environment) {
   Environment::Network network = environment.network;
   if (!network.master_address.empty() && network.master_port != 0 && !network.token.empty()) return network;
   expect_pmix(*environment.launch);
-  static const Published published = [&] {
+  static const Environment::Network published = [&] {
     if (environment.launch->rank != 0) return read_published(environment);
-    Published chosen = choose(network);
-    require_backend<PmixStore>("pmix").publish(kKey, chosen.text());
+    const Environment::Network chosen = choose(network);
+    require_backend<PmixStore>("pmix").publish(
+        kKey, fmt::format("{} {} {}", chosen.master_address, chosen.master_port, chosen.token));
     return chosen;
   }();
-  if (network.master_address.empty()) network.master_address = published.addresses;
-  if (network.master_port == 0) network.master_port = published.port;
+  if (network.master_address.empty()) network.master_address = published.master_address;
+  if (network.master_port == 0) network.master_port = published.master_port;
   if (network.token.empty()) network.token = published.token;
   return network;
 }
@@ -120,7 +111,7 @@ std::unique_ptr<Bootstrap> Bootstrap::from_environment(const Environment& enviro
     options.rank = RankId(0);
     options.size = 1;
     options.token = "alone";
-    return std::make_unique<bootstrap::Rendezvous>(options);
+    return bootstrap::join_rendezvous(options);
   }
   const Environment::Launch& launch = *environment.launch;
   options.rank = RankId(launch.rank);
@@ -130,7 +121,7 @@ std::unique_ptr<Bootstrap> Bootstrap::from_environment(const Environment& enviro
     bootstrap::join_on_one_machine(options, environment);
   else
     bootstrap::join_machines(options, environment);
-  return std::make_unique<bootstrap::Rendezvous>(options);
+  return bootstrap::join_rendezvous(options);
 }
 
 }  // namespace shunt

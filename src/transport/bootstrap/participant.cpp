@@ -37,30 +37,26 @@ struct ConnectionFailure : std::runtime_error {
 }
 
 /// Connects again while the coordinator is not there, or when the connection is lost.
-class Participant final : public Side {
+class Participant final : public Rendezvous {
  public:
   explicit Participant(const RendezvousOptions& options)
-      : options_(options), connect_by_(Clock::now() + options.limit) {}
+      : Rendezvous(options), connect_by_(Clock::now() + options.limit) {}
 
-  std::vector<Contribution> exchange(std::span<const std::byte> mine, std::chrono::milliseconds limit) override {
-    ++round_;
-    limit_ = limit;
-    if (result_by_) result_by_ = Clock::now() + limit + kCoordinatorGrace;
+  std::vector<Contribution> exchange(std::span<const std::byte> mine) override {
+    if (result_by_) result_by_ = Clock::now() + limit_ + kCoordinatorGrace;
     reconnect_by_.reset();
     for (auto pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
       if (is_coordinator_gone()) fail_lost();
       try {
-        if (!frames_) connect();
+        if (!connection_) connect();
         return gather_once(mine);
       } catch (const ConnectionFailure& failure) {
-        if (std::exchange(frames_, std::nullopt)) reconnect_by_ = Clock::now() + kReconnectLimit;
+        if (std::exchange(connection_, std::nullopt)) reconnect_by_ = Clock::now() + kReconnectLimit;
         fail_if_too_late(failure.what());
       }
       std::this_thread::sleep_for(pause);
     }
   }
-
-  [[nodiscard]] std::string address() const override { return address_; }
 
  private:
   [[noreturn]] void fail_lost() const {
@@ -112,11 +108,11 @@ class Participant final : public Side {
     // A listener is there, so rank 0 lives, and answers once it gathers again.
     if (reconnect_by_) reconnect_by_ = Clock::now() + kReconnectLimit;
     address_ = net::own_address(connected.socket);
-    frames_.emplace(authenticate(Connection(std::move(connected.socket))));
+    connection_ = authenticate(Connection(std::move(connected.socket)));
     if (!result_by_) result_by_ = Clock::now() + limit_ + kCoordinatorGrace;
   }
 
-  FrameConnection authenticate(Connection connection) const {
+  Connection authenticate(Connection connection) const {
     // The coordinator may be found at the last moment, and answers nevertheless.
     const Deadline deadline =
         std::min(Clock::now() + kHandshakeLimit, reconnect_by_.value_or(connect_by_) + kCoordinatorGrace);
@@ -140,22 +136,23 @@ class Participant final : public Side {
     if (!equal(await_bytes(connection, deadline, sizeof(Digest)), handshake.proof_of(Role::coordinator)))
       fail(ErrorCode::invalid_argument, "rank {} does not accept the token of rank {} at {}", options_.rank,
            options_.coordinator, place);
-    return {std::move(connection), handshake, Role::participant};
+    connection.begin_frames(handshake, Role::participant);
+    return connection;
   }
 
   std::vector<Contribution> gather_once(std::span<const std::byte> mine) {
     const std::size_t most_bytes =
         static_cast<std::size_t>(options_.size) * (2 * sizeof(std::uint32_t) + Bootstrap::kMaxBytes);
-    frames_->send(FrameKind::contribution, net::pack(round_, mine));
+    connection_->send_frame(FrameKind::contribution, net::pack(round_, mine));
     net::Bytes result;
     for (;;) {
-      const auto frame = await(frames_->connection(), *result_by_, [&] { return frames_->receive(); });
+      const auto frame = await(*connection_, *result_by_, [&] { return connection_->receive_frame(); });
       if (!frame)
         fail(ErrorCode::deadline, "rank {} has found rank {}, which then said nothing for {} ms", options_.rank,
              options_.coordinator, limit_.count());
       if (frame->kind == FrameKind::failure) throw_failure(frame->body);
       if (frame->kind == FrameKind::ping) {
-        frames_->send(FrameKind::pong);
+        connection_->send_frame(FrameKind::pong);
       } else if (frame->kind == FrameKind::result && result.size() + frame->body.size() <= most_bytes) {
         // The round is over; the coordinator now gives the slowest participant as much time again.
         if (result.empty()) result_by_ = Clock::now() + result_limit(limit_) + kCoordinatorGrace;
@@ -176,12 +173,8 @@ class Participant final : public Side {
     return all;
   }
 
-  RendezvousOptions options_;
-  std::optional<FrameConnection> frames_;
-  std::string address_;
+  std::optional<Connection> connection_;  // authenticated
   std::uint16_t num_attempts_ = 0;
-  std::uint32_t round_ = 0;
-  std::chrono::milliseconds limit_{0};  // of this round
   Deadline connect_by_;
   std::optional<Deadline> result_by_;     // once connected
   std::optional<Deadline> reconnect_by_;  // once the connection was lost
@@ -189,7 +182,7 @@ class Participant final : public Side {
 
 }  // namespace
 
-std::unique_ptr<Side> make_participant(const RendezvousOptions& options) {
+std::unique_ptr<Rendezvous> make_participant(const RendezvousOptions& options) {
   return std::make_unique<Participant>(options);
 }
 

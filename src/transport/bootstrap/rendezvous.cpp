@@ -16,12 +16,6 @@ void check(const RendezvousOptions& options) {
     fail(ErrorCode::invalid_argument, "rank {} can't join the others at port 0", options.rank);
 }
 
-std::unique_ptr<Side> make_side(const RendezvousOptions& options, std::vector<Descriptor> listeners) {
-  if (options.size == 1) return nullptr;
-  return options.rank == options.coordinator ? make_coordinator(options, std::move(listeners))
-                                             : make_participant(options);
-}
-
 }  // namespace
 
 RendezvousOptions on_one_machine(RankId rank, std::int32_t size, const std::string& job,
@@ -57,28 +51,38 @@ std::optional<std::vector<Contribution>> decode_contributions(std::span<const st
   return contributions;
 }
 
-Rendezvous::Rendezvous(const RendezvousOptions& options, std::vector<Descriptor> listeners)
-    : self_(options.rank), token_(options.token) {
+std::unique_ptr<Rendezvous> join_rendezvous(const RendezvousOptions& options, std::vector<Descriptor> listeners) {
   check(options);
-  side_ = make_side(options, std::move(listeners));
-  if (!side_) members_.push_back(self_);
-  if (!side_) return;
-  for (const Contribution& member : side_->exchange({}, options.limit)) members_.push_back(member.rank);
+  auto rendezvous =
+      options.rank == options.coordinator ? make_coordinator(options, std::move(listeners)) : make_participant(options);
+  rendezvous->find_members();
+  return rendezvous;
+}
+
+std::vector<Contribution> Rendezvous::next_round(std::span<const std::byte> mine, std::chrono::milliseconds limit) {
+  ++round_;
+  limit_ = limit;
+  return exchange(mine);
+}
+
+void Rendezvous::find_members() {
+  std::vector<RankId> found;
+  for (const Contribution& member : next_round({}, options_.limit)) found.push_back(member.rank);
+  members_ = std::move(found);
 }
 
 RankId Rendezvous::rank() const {
-  return RankId(static_cast<std::size_t>(std::ranges::find(members_, self_) - members_.begin()));
+  return RankId(static_cast<std::size_t>(std::ranges::find(members_, options_.rank) - members_.begin()));
 }
 
 std::vector<Bootstrap::Bytes> Rendezvous::all_gather(std::span<const std::byte> mine, std::chrono::milliseconds limit) {
   if (mine.size() > kMaxBytes)
-    fail(ErrorCode::invalid_argument, "rank {} contributes {} bytes, at most {} are allowed", self_, mine.size(),
-         kMaxBytes);
-  if (!side_) return {{mine.begin(), mine.end()}};
+    fail(ErrorCode::invalid_argument, "rank {} contributes {} bytes, at most {} are allowed", options_.rank,
+         mine.size(), kMaxBytes);
   std::vector<Bytes> gathered;
-  for (Contribution& each : side_->exchange(mine, limit)) gathered.push_back(std::move(each.bytes));
+  for (Contribution& each : next_round(mine, limit)) gathered.push_back(std::move(each.bytes));
   if (gathered.size() != members_.size())
-    fail(ErrorCode::mismatch, "rank {} was given the bytes of {} ranks, not of {}", self_, gathered.size(),
+    fail(ErrorCode::mismatch, "rank {} was given the bytes of {} ranks, not of {}", options_.rank, gathered.size(),
          members_.size());
   return gathered;
 }

@@ -38,45 +38,49 @@ net::Bytes encode(std::span<const Contribution> contributions);
 /// Empty unless it names different ranks below `size`, in order.
 std::optional<std::vector<Contribution>> decode_contributions(std::span<const std::byte> bytes, std::int32_t size);
 
-/// Either side of a rendezvous. Rounds are numbered, and a participant that lost its connection requests the last
-/// result again.
-class Side {
+/// The members are numbered anew, in the order of their ranks. Rounds are numbered, and a participant that lost its
+/// connection requests the last result again.
+class Rendezvous : public Bootstrap {
  public:
-  virtual ~Side() = default;
-  /// Collective over the members, which are the ranks of the first round. Returns their contributions, by rank.
-  virtual std::vector<Contribution> exchange(std::span<const std::byte> mine, std::chrono::milliseconds limit) = 0;
-  [[nodiscard]] virtual std::string address() const = 0;
-};
-
-/// Listens from this call on; the destructor gives participants a second to read the last result. Every authenticated
-/// rank receives an Error that exchange() throws. Throws Error(system) where the ports are taken.
-std::unique_ptr<Side> make_coordinator(const RendezvousOptions& options, std::vector<Descriptor> listeners);
-std::unique_ptr<Side> make_participant(const RendezvousOptions& options);
-
-/// The members are numbered anew, in the order of their ranks.
-class Rendezvous final : public Bootstrap {
- public:
-  /// Collective, blocking. The coordinator listens at the endpoint, or at these listeners. Throws as
-  /// Bootstrap::from_environment does; Error(invalid_argument) for a token that is empty or that the coordinator does
-  /// not accept, and for an endpoint whose names do not exist; Error(minority) for too few survivors. All ranks that
-  /// the coordinator has accepted throw the same; connections that it does not accept delay none.
-  explicit Rendezvous(const RendezvousOptions& options, std::vector<Descriptor> listeners = {});
-
-  /// The members' original ranks, ascending.
+  /// The members' original ranks, ascending: those of the first round.
   [[nodiscard]] const std::vector<RankId>& members() const { return members_; }
 
   [[nodiscard]] RankId rank() const override;
   [[nodiscard]] std::int32_t size() const override { return static_cast<std::int32_t>(members_.size()); }
   std::vector<Bytes> all_gather(std::span<const std::byte> mine, std::chrono::milliseconds limit) override;
-  [[nodiscard]] std::string secret() const override { return token_; }
-  [[nodiscard]] std::string address() const override { return side_ ? side_->address() : ""; }
+  [[nodiscard]] std::string secret() const override { return options_.token; }
+  [[nodiscard]] std::string address() const override { return address_; }
+
+  /// The first round, whose limit is that of the options.
+  void find_members();
+
+ protected:
+  explicit Rendezvous(const RendezvousOptions& options) : options_(options) {}
+
+  /// One round: the members' contributions, by rank.
+  virtual std::vector<Contribution> exchange(std::span<const std::byte> mine) = 0;
+
+  RendezvousOptions options_;
+  std::string address_;
+  std::uint32_t round_ = 0;
+  std::chrono::milliseconds limit_{0};  // of this round
+  std::vector<RankId> members_;         // none before the first round is over
 
  private:
-  RankId self_;  // the original rank
-  std::string token_;
-  std::unique_ptr<Side> side_;  // none for a single rank
-  std::vector<RankId> members_;
+  std::vector<Contribution> next_round(std::span<const std::byte> mine, std::chrono::milliseconds limit);
 };
+
+/// The two sides. The coordinator listens from this call on, at the endpoint or at these listeners; its destructor
+/// gives participants a second to read the last result. Every authenticated rank receives an Error that it throws.
+/// Throws Error(system) where the ports are taken.
+std::unique_ptr<Rendezvous> make_coordinator(const RendezvousOptions& options, std::vector<Descriptor> listeners);
+std::unique_ptr<Rendezvous> make_participant(const RendezvousOptions& options);
+
+/// Collective, blocking. Throws as Bootstrap::from_environment does; Error(invalid_argument) for a token that is empty
+/// or that the coordinator does not accept, and for an endpoint whose names do not exist; Error(minority) for too few
+/// survivors. All ranks that the coordinator has accepted throw the same; connections that it does not accept delay
+/// none.
+std::unique_ptr<Rendezvous> join_rendezvous(const RendezvousOptions& options, std::vector<Descriptor> listeners = {});
 
 // How long the coordinator waits for a participant that has lost its connection, and such a participant for it. A
 // process that lives reconnects at once.

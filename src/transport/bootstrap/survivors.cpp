@@ -55,9 +55,9 @@ std::unique_ptr<Rendezvous> join_survivors(const SurvivorContacts& contacts, con
         .coordinator = coordinator,
         .is_gone = [self = contacts.rank, losses](RankId rank) { return is_gone(self, losses, rank); }};
     try {
-      if (contacts.rank != coordinator) return std::make_unique<Rendezvous>(options);
+      if (contacts.rank != coordinator) return join_rendezvous(options);
       net::accept_many(contacts.own);
-      return std::make_unique<Rendezvous>(options, copies_of(contacts.own.socket));
+      return join_rendezvous(options, copies_of(contacts.own.socket));
     } catch (const Error& error) {
       // Another rank was lost meanwhile: try again without it.
       if (error.code() != ErrorCode::peer_lost || Clock::now() >= deadline) throw;

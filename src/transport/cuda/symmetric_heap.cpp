@@ -20,6 +20,7 @@ struct Address {
   std::uint64_t bytes;
   const SharedMemory* memory;  // for threads of the same process
   cudaIpcMemHandle_t handle;   // for other processes
+  cudaError_t why_no_handle;   // not every platform gives one
 };
 
 SharedMemory allocate_zeroed(std::size_t bytes, std::shared_ptr<const void> companion) {
@@ -48,6 +49,7 @@ SharedMemory open_heap(const Address& address, std::int32_t device, std::size_t 
     reach_device(device, address.device, rank);
     return *address.memory;
   }
+  check(address.why_no_handle, "name a heap for other processes");
   void* data = nullptr;
   check(cudaIpcOpenMemHandle(&data, address.handle, cudaIpcMemLazyEnablePeerAccess), "open a peer's heap");
   return {static_cast<std::byte*>(data), [device](std::byte* closed) {
@@ -60,17 +62,6 @@ SharedMemory open_heap(const Address& address, std::int32_t device, std::size_t 
           }};
 }
 
-/// Ranks of one process share addresses; only others need a handle, which not every platform gives.
-bool has_other_processes(const AllGather& all_gather) {
-  const ProcessId mine = ProcessId::own();
-  for (const auto& bytes : all_gather(std::as_bytes(std::span(&mine, 1)))) {
-    ProcessId other;
-    std::memcpy(&other, bytes.data(), sizeof(other));
-    if (!(other == mine)) return true;
-  }
-  return false;
-}
-
 std::size_t align_up(std::size_t bytes) {
   constexpr std::size_t kStep = SymmetricHeap::kAlignment;
   return std::max((bytes + kStep - 1) / kStep, std::size_t{1}) * kStep;
@@ -80,12 +71,13 @@ std::size_t align_up(std::size_t bytes) {
 
 SymmetricHeap::SymmetricHeap(std::size_t bytes, std::int32_t device, std::int32_t self, const AllGather& all_gather,
                              std::shared_ptr<const void> companion)
-    : bytes_(kAlignment + align_up(bytes)), device_(device), self_(self), free_{{kAlignment, align_up(bytes)}} {
+    : bytes_(kAlignment + align_up(bytes)), device_(device), self_(self) {
+  free_.insert(kAlignment, align_up(bytes));
   check(cudaSetDevice(device), "choose the device");
   const SharedMemory mine = allocate_zeroed(bytes_, std::move(companion));
-  Address address{ProcessId::own(), device, bytes_, &mine, {}};
-  if (has_other_processes(all_gather))
-    check(cudaIpcGetMemHandle(&address.handle, mine.get()), "name a heap for other processes");
+  Address address{ProcessId::own(), device, bytes_, &mine, {}, cudaSuccess};
+  address.why_no_handle = cudaIpcGetMemHandle(&address.handle, mine.get());
+  (void)cudaGetLastError();
   const auto all = all_gather(std::as_bytes(std::span(&address, 1)));
   std::exception_ptr failure;
   try {
@@ -116,21 +108,12 @@ bool SymmetricHeap::contains(const void* address, std::size_t bytes) const {
 std::byte* SymmetricHeap::allocate(std::size_t bytes) {
   const std::size_t wanted = align_up(bytes);
   const std::lock_guard lock(mutex_);
-  // Best fit: large gaps stay for large blocks.
-  auto best = free_.end();
-  for (auto range = free_.begin(); range != free_.end(); ++range)
-    if (range->second >= wanted && (best == free_.end() || range->second < best->second)) best = range;
-  if (best == free_.end()) {
-    std::size_t left = 0;
-    for (const auto& [offset, size] : free_) left += size;
+  const auto offset = free_.take(wanted);
+  if (!offset)
     fail(ErrorCode::system, "rank {}: no room for {} bytes in a device heap of {}, of which {} are free", self_, bytes,
-         bytes_ - kAlignment, left);
-  }
-  const auto [offset, size] = *best;
-  free_.erase(best);
-  if (size > wanted) free_.emplace(offset + wanted, size - wanted);
-  live_.emplace(offset, wanted);
-  return base() + offset;
+         bytes_ - kAlignment, free_.total_bytes());
+  live_.emplace(*offset, wanted);
+  return base() + *offset;
 }
 
 void SymmetricHeap::keep(std::uint64_t offset) noexcept {
@@ -145,18 +128,8 @@ void SymmetricHeap::release(const std::byte* block) noexcept {
   const std::lock_guard lock(mutex_);
   const auto live = live_.find(offset_of(block));
   if (live == live_.end()) return;
-  auto range = free_.emplace(live->first, live->second).first;
+  free_.insert(live->first, live->second);
   live_.erase(live);
-  const auto next = std::next(range);
-  if (next != free_.end() && range->first + range->second == next->first) {
-    range->second += next->second;
-    free_.erase(next);
-  }
-  if (range == free_.begin()) return;
-  const auto previous = std::prev(range);
-  if (previous->first + previous->second != range->first) return;
-  previous->second += range->second;
-  free_.erase(range);
 }
 
 }  // namespace shunt::device

@@ -10,6 +10,8 @@
 #include <span>
 #include <vector>
 
+#include "transport/free_ranges.hpp"
+
 namespace shunt::device {
 
 /// Collective: every rank's bytes, by rank.
@@ -52,8 +54,8 @@ class SymmetricHeap {
   std::vector<SharedMemory> ranks_;
 
   std::mutex mutex_;
-  std::map<std::uint64_t, std::size_t> free_;  // offset → bytes; neighbours are merged
-  std::map<std::uint64_t, std::size_t> live_;
+  FreeRanges free_;
+  std::map<std::uint64_t, std::size_t> live_;  // offset → bytes
 };
 
 }  // namespace shunt::device

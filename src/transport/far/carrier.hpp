@@ -1,23 +1,49 @@
-// The interface of what moves packets to far ranks; each kind of network implements it.
+// What travels between far ranks, and the interface of what moves it; each kind of network implements it.
 #pragma once
 
-#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "transport/far/packet.hpp"
-#include "transport/wait_ready.hpp"
+#include "transport/net/sockets.hpp"
+#include "transport/slice_link.hpp"
 
 namespace shunt::far {
 
-/// How this rank reaches a far one.
-struct Contact {
-  RankId rank;
-  std::vector<std::byte> address;  ///< Carrier::address() of the far rank
-  std::string known_as;            ///< its network address, where its carrier gives none
-  std::uint64_t session_there;     ///< carried by packets to it
-  std::uint64_t session_here;      ///< carried by packets from it; others are dropped unread
+using net::Contact;
+
+enum class Kind : std::uint8_t {
+  message,
+  read,  ///< the receiver has polled a fixed number of messages
+  slice,
+  fault,
+  ping,
+  alive,  ///< the answer to a ping
+  left,   ///< the last packet but slices, whose number it holds
+  left_ack,
+};
+
+/// Goes before the bytes of every packet. Nothing in it is trusted before the session is checked.
+struct Header {
+  std::uint64_t session = 0;
+  std::uint64_t engine = 0;
+  std::uint32_t sequence = 0;
+  std::uint32_t index = 0;
+  std::int32_t from = 0;
+  Kind kind{};
+  std::uint8_t is_last = 0;
+  std::uint16_t unused = 0;
+};
+
+struct Packet {
+  RankId to;
+  Header header;
+  std::vector<std::byte> small{};
+  OutSlice slice{};  // sent instead of `small` where the kind is slice
+
+  [[nodiscard]] std::span<const std::byte> bytes() const {
+    return header.kind == Kind::slice ? slice.bytes : std::span<const std::byte>(small);
+  }
 };
 
 /// Called from within the carrier's functions.
@@ -60,8 +86,8 @@ class Carrier {
   virtual void sleep() = 0;
   /// Packets to connected peers that the system has not taken yet; progress() moves them.
   [[nodiscard]] virtual std::int64_t num_unsent() = 0;
-  /// Closes all connections and gives back what was being sent and received; within the limit.
-  virtual void close(std::chrono::milliseconds limit) = 0;
+  /// Closes all connections and gives back what was being sent and received; within two seconds.
+  virtual void close() = 0;
 };
 
 }  // namespace shunt::far

@@ -17,22 +17,19 @@ constexpr std::size_t kMostFaultText = 1000;
 
 }  // namespace
 
-Link::Link(std::unique_ptr<Carrier> carrier, LinkOptions options, LinkCallbacks callbacks)
-    : options_(std::move(options)),
-      callbacks_(std::move(callbacks)),
-      peers_(static_cast<std::size_t>(options_.size)),
+Link::Link(std::unique_ptr<Carrier> carrier, std::vector<Contact> contacts, std::chrono::milliseconds liveness,
+           Transport& world)
+    : self_(world.rank()),
+      contacts_(std::move(contacts)),
+      liveness_(liveness),
+      world_(world),
+      peers_(static_cast<std::size_t>(world.size())),
       wake_(std::make_shared<Wake>()),
-      buffers_(static_cast<std::int32_t>(kOpen + kOpenPerPeer * options_.contacts.size()), callbacks_.on_arrival),
+      buffers_(static_cast<std::int32_t>(kOpen + kOpenPerPeer * contacts_.size()), [&world] { world.wake(); }),
       carrier_(std::move(carrier)) {
-  for (const Contact& contact : options_.contacts) {
-    auto& peer = peers_[contact.rank.index()];
-    peer = std::make_unique<Peer>();
-    peer->rank = contact.rank;
-    peer->session_there = contact.session_there;
-    peer->session_here = contact.session_here;
-  }
-  carrier_->connect(options_.rank, options_.contacts, *this, wake_);
-  thread_ = start_thread(fmt::format("the network thread of rank {}", options_.rank), [this] { run(); });
+  for (const Contact& contact : contacts_) peers_[contact.rank.index()] = std::make_unique<Peer>(contact);
+  carrier_->connect(self_, contacts_, *this, wake_);
+  thread_ = start_thread(fmt::format("the network thread of rank {}", self_), [this] { run(); });
 }
 
 Link::~Link() {
@@ -42,14 +39,14 @@ Link::~Link() {
   thread_.join();
 }
 
-void Link::connect_all(std::chrono::milliseconds limit, const std::function<std::optional<Fault>()>& fault) {
+void Link::connect_all(std::chrono::milliseconds limit) {
   const auto deadline = Clock::now() + limit;
   std::vector<const Peer*> pending;
   is_connecting_ = true;
   for (const auto& peer : peers_) {
     if (!peer) continue;
-    queue(make_packet(peer->rank, Kind::ping));
-    if (peer->awaits_answer.exchange(false)) queue(make_packet(peer->rank, Kind::alive));
+    queue(make_packet(peer->contact.rank, Kind::ping));
+    if (peer->awaits_answer.exchange(false)) queue(make_packet(peer->contact.rank, Kind::alive));
     pending.push_back(peer.get());
   }
   for (;;) {
@@ -59,12 +56,12 @@ void Link::connect_all(std::chrono::milliseconds limit, const std::function<std:
     // A peer that leaves now has failed to join, and may have sent its fault before: look for the fault afterwards.
     const auto gone = std::ranges::find_if(
         pending, [&](const Peer* peer) { return (peer->has_left || peer->is_broken) && !is_connected(peer); });
-    if (const auto known = fault()) throw Error(known->code, known->text);
+    if (const auto known = world_.fault()) throw Error(known->code, known->text);
     if (gone != pending.end())
-      fail(ErrorCode::peer_lost, "rank {} left while rank {} was connecting to it", (*gone)->rank, options_.rank);
+      fail(ErrorCode::peer_lost, "rank {} left while rank {} was connecting to it", (*gone)->contact.rank, self_);
     if (Clock::now() >= deadline)
-      fail(ErrorCode::deadline, "rank {} has met rank {}, but can't {} over the network", options_.rank,
-           pending.front()->rank, pending.front()->has_answered ? "be reached by it" : "reach it");
+      fail(ErrorCode::deadline, "rank {} has met rank {}, but can't {} over the network", self_,
+           pending.front()->contact.rank, pending.front()->has_answered ? "be reached by it" : "reach it");
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   is_connected_ = true;
@@ -74,8 +71,8 @@ void Link::connect_all(std::chrono::milliseconds limit, const std::function<std:
 std::unique_ptr<Packet> Link::make_packet(RankId peer, Kind kind, net::Bytes bytes) const {
   auto packet = std::make_unique<Packet>();
   packet->to = peer;
-  packet->header.session = peers_[peer.index()]->session_there;
-  packet->header.from = options_.rank.value;
+  packet->header.session = peers_[peer.index()]->contact.session_there;
+  packet->header.from = self_.value;
   packet->header.kind = kind;
   packet->small = std::move(bytes);
   return packet;
@@ -120,12 +117,12 @@ bool Link::poll(Message& message) {
 void Link::suspect(RankId peer) {
   Peer& state = *peers_[peer.index()];
   state.ping_timer.suspect(
-      options_.liveness, [&] { queue(make_packet(peer, Kind::ping)); },
+      liveness_, [&] { queue(make_packet(peer, Kind::ping)); },
       [&](auto milliseconds) {
         state.is_silent = true;
-        callbacks_.on_fault(ErrorCode::peer_lost, peer,
-                            fmt::format("rank {} has not answered rank {} for {} ms (stopped, or cut off?)", peer,
-                                        options_.rank, milliseconds));
+        world_.report(ErrorCode::peer_lost, peer,
+                      fmt::format("rank {} has not answered rank {} for {} ms (stopped, or cut off?)", peer, self_,
+                                  milliseconds));
       });
 }
 
@@ -144,13 +141,13 @@ void Link::flood(const Fault& fault) {
   const auto text = std::string_view(fault.text).substr(0, kMostFaultText);
   const auto bytes = net::pack(static_cast<std::int32_t>(fault.code), fault.culprit.value, net::bytes_of(text));
   for (const auto& peer : peers_)
-    if (peer) queue(make_packet(peer->rank, Kind::fault, bytes));
+    if (peer) queue(make_packet(peer->contact.rank, Kind::fault, bytes));
 }
 
 void Link::leave() {
   if (has_left_.exchange(true)) return;
   for (const auto& peer : peers_)
-    if (peer) queue(make_packet(peer->rank, Kind::left, net::pack(peer->num_slices_to.load())));
+    if (peer) queue(make_packet(peer->contact.rank, Kind::left, net::pack(peer->num_slices_to.load())));
 }
 
 void Link::post(RankId peer, OutSlice slice, std::size_t bytes, const SliceTag& tag) {
@@ -159,8 +156,7 @@ void Link::post(RankId peer, OutSlice slice, std::size_t bytes, const SliceTag& 
   packet->header.sequence = tag.sequence;
   packet->header.index = tag.index;
   packet->header.is_last = tag.is_last;
-  packet->slice = std::move(slice);
-  packet->slice_bytes = bytes;
+  packet->slice = {slice.bytes.first(bytes), std::move(slice.owner)};
   ++peers_[peer.index()]->num_slices_to;
   queue(std::move(packet));
 }

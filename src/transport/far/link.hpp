@@ -5,7 +5,6 @@
 #include <atomic>
 #include <chrono>
 #include <deque>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -20,28 +19,18 @@
 
 namespace shunt::far {
 
-struct LinkOptions {
-  RankId rank;
-  std::int32_t size = 0;
-  std::vector<Contact> contacts;
-  std::chrono::milliseconds liveness{0};
-};
-
-/// Called by any thread: the link's own, one that suspects a peer or gives a slice back, or the one that makes the
-/// link.
-struct LinkCallbacks {
-  std::function<void()> on_arrival;  ///< something can be polled, or there is room again
-  std::function<void(ErrorCode code, RankId culprit, const std::string& text)> on_fault;
-};
-
 /// One rank's end. Ranks are ranks of the whole world; only far ones may be given.
 class Link final : private SliceLink, private Receiver {
  public:
-  Link(std::unique_ptr<Carrier> carrier, LinkOptions options, LinkCallbacks callbacks);
+  /// To the ranks of these contacts. The link wakes `world`, its rank's end, when something can be polled or there is
+  /// room again, and reports faults to it; from its own thread, from one that suspects a peer or gives a slice back,
+  /// and from this call.
+  Link(std::unique_ptr<Carrier> carrier, std::vector<Contact> contacts, std::chrono::milliseconds liveness,
+       Transport& world);
   /// Collective: returns once packets have passed between this rank and all others in both directions, and no further
   /// connection is accepted. Throws Error(deadline) that names a rank that is missing, Error(peer_lost) for one that
-  /// has left, or the world's `fault`.
-  void connect_all(std::chrono::milliseconds limit, const std::function<std::optional<Fault>()>& fault);
+  /// has left, or the world's fault.
+  void connect_all(std::chrono::milliseconds limit);
   /// Sends what is queued, within limits, and closes all connections. Unless connect_all() has succeeded, waits at most
   /// two seconds for peers that connect late, so that they learn of the fault.
   ~Link();
@@ -61,9 +50,9 @@ class Link final : private SliceLink, private Receiver {
 
  private:
   struct Peer {
-    RankId rank;
-    std::uint64_t session_there = 0;
-    std::uint64_t session_here = 0;
+    explicit Peer(const Contact& its_contact) : contact(its_contact) {}
+
+    const Contact& contact;
     // The link's thread only.
     bool has_sent = false;  // a packet
     bool has_violated = false;
@@ -126,8 +115,10 @@ class Link final : private SliceLink, private Receiver {
   /// Reports what no correct peer sends; later packets of this peer are dropped.
   void report_violation(Peer& peer, const std::string& sent);
 
-  LinkOptions options_;
-  LinkCallbacks callbacks_;
+  RankId self_;
+  std::vector<Contact> contacts_;
+  std::chrono::milliseconds liveness_;
+  Transport& world_;
   std::vector<std::unique_ptr<Peer>> peers_;  // by rank; none for near ones
   std::shared_ptr<Wake> wake_;
   SliceBuffers buffers_;

@@ -11,7 +11,7 @@ using Clock = std::chrono::steady_clock;
 
 // Largest packet that is no slice; faults are the longest.
 constexpr std::size_t kMostSmallBytes = 4096;
-// How long the last messages may take to be sent and acknowledged, and connections to close.
+// How long the last messages may take to be sent and acknowledged.
 constexpr std::chrono::milliseconds kCloseLimit{2000};
 constexpr std::chrono::microseconds kPause{100};
 
@@ -25,11 +25,11 @@ void Link::run() {
     }
     send_rest();
   } catch (const std::exception& error) {
-    callbacks_.on_fault(ErrorCode::system, options_.rank, fmt::format("rank {}: {}", options_.rank, error.what()));
+    world_.report(ErrorCode::system, self_, fmt::format("rank {}: {}", self_, error.what()));
   }
   for (const auto& peer : peers_)
     if (peer) peer->is_broken = true;
-  carrier_->close(kCloseLimit);
+  carrier_->close();
   const std::lock_guard lock(mutex_);
   slices_.clear();
 }
@@ -49,9 +49,9 @@ void Link::on_sent(const Packet& packet) {
 }
 
 bool Link::wants(const Header& header, std::size_t bytes) {
-  if (header.from < 0 || header.from >= options_.size) return false;
+  if (header.from < 0 || header.from >= std::ssize(peers_)) return false;
   Peer* const peer = peers_[static_cast<std::size_t>(header.from)].get();
-  if (!peer || header.session != peer->session_here || peer->has_violated) return false;
+  if (!peer || header.session != peer->contact.session_here || peer->has_violated) return false;
   peer->has_sent = true;
   peer->ping_timer.end();
   if (header.kind != Kind::slice) {
@@ -68,8 +68,10 @@ bool Link::wants(const Header& header, std::size_t bytes) {
 void Link::receive(const Header& header, std::span<const std::byte> bytes, std::shared_ptr<const void> owner) {
   Peer& peer = *peers_[static_cast<std::size_t>(header.from)];
   if (header.kind != Kind::slice) return receive_small(peer, header.kind, bytes);
-  receive_slice(
-      peer, {peer.rank, {header.engine, header.sequence, header.index, header.is_last != 0}, bytes, std::move(owner)});
+  receive_slice(peer, {peer.contact.rank,
+                       {header.engine, header.sequence, header.index, header.is_last != 0},
+                       bytes,
+                       std::move(owner)});
 }
 
 void Link::receive_small(Peer& peer, Kind kind, std::span<const std::byte> bytes) {
@@ -79,7 +81,7 @@ void Link::receive_small(Peer& peer, Kind kind, std::span<const std::byte> bytes
       if (peer.num_unread < kReadAtATime)
         return report_violation(peer, "word that it has read more messages than there were");
       peer.num_unread -= kReadAtATime;
-      return callbacks_.on_arrival();
+      return world_.wake();
     case Kind::ping:
       peer.has_asked = peer.awaits_answer = true;
       if (is_connecting_ && peer.awaits_answer.exchange(false)) answer(peer);
@@ -101,53 +103,53 @@ void Link::receive_left(Peer& peer, std::span<const std::byte> bytes) {
   peer.num_slices_until_left = num_slices;
   peer.has_left = true;
   ack_leave(peer);
-  callbacks_.on_arrival();
+  world_.wake();
 }
 
 /// Once all slices have arrived, which travel on other connections than `left`.
 void Link::ack_leave(Peer& peer) {
   if (!peer.has_left || (!is_poisoned_ && !peer.has_all_slices())) return;
-  if (!std::exchange(peer.is_leave_acked, true)) carrier_->send(make_packet(peer.rank, Kind::left_ack));
+  if (!std::exchange(peer.is_leave_acked, true)) carrier_->send(make_packet(peer.contact.rank, Kind::left_ack));
 }
 
 void Link::receive_message(Peer& peer, std::span<const std::byte> bytes) {
   Message message;
   if (bytes.size() > message.data.size())
     return report_violation(peer, fmt::format("a message of {} bytes", bytes.size()));
-  message.from = peer.rank;
+  message.from = peer.contact.rank;
   message.bytes = bytes.size();
   std::copy(bytes.begin(), bytes.end(), message.data.begin());
   bool has_room = false;
   {
     const std::lock_guard lock(mutex_);
     has_room = peer.messages.size() < static_cast<std::size_t>(kMostUnread);
-    if (has_room && peer.messages.empty()) readable_.push_back(peer.rank);
+    if (has_room && peer.messages.empty()) readable_.push_back(peer.contact.rank);
     if (has_room) peer.messages.push_back(message);
   }
   if (!has_room) return report_violation(peer, fmt::format("more than {} messages that were not read", kMostUnread));
-  callbacks_.on_arrival();
+  world_.wake();
 }
 
 void Link::receive_fault(Peer& peer, std::span<const std::byte> bytes) {
   std::int32_t code = -1;
   std::int32_t culprit = -1;
   net::Bytes text;
-  if (!net::unpack(bytes, code, culprit, text) || culprit < 0 || culprit >= options_.size || code < 0 ||
+  if (!net::unpack(bytes, code, culprit, text) || culprit < 0 || culprit >= std::ssize(peers_) || code < 0 ||
       code > static_cast<std::int32_t>(ErrorCode::internal))
     return report_violation(peer, fmt::format("a fault that makes no sense ({} bytes)", bytes.size()));
   is_poisoned_ = true;
-  callbacks_.on_fault(static_cast<ErrorCode>(code), RankId(culprit), net::text_of(text));
+  world_.report(static_cast<ErrorCode>(code), RankId(culprit), net::text_of(text));
 }
 
 // One answer at a time serves all pings, so a peer that does not read can't make answers pile up.
 void Link::answer(Peer& peer) {
-  if (!std::exchange(peer.is_answering, true)) carrier_->send(make_packet(peer.rank, Kind::alive));
+  if (!std::exchange(peer.is_answering, true)) carrier_->send(make_packet(peer.contact.rank, Kind::alive));
 }
 
 void Link::report_violation(Peer& peer, const std::string& sent) {
   if (std::exchange(peer.has_violated, true)) return;
-  callbacks_.on_fault(ErrorCode::mismatch, peer.rank,
-                      fmt::format("rank {} sent rank {} {}", peer.rank, options_.rank, sent));
+  world_.report(ErrorCode::mismatch, peer.contact.rank,
+                fmt::format("rank {} sent rank {} {}", peer.contact.rank, self_, sent));
 }
 
 void Link::receive_slice(Peer& peer, InSlice slice) {
@@ -158,26 +160,26 @@ void Link::receive_slice(Peer& peer, InSlice slice) {
   // After the slice can be polled, so that has_left() implies that all slices can be polled.
   ++peer.num_slices_from;
   ack_leave(peer);
-  callbacks_.on_arrival();
+  world_.wake();
 }
 
 void Link::on_lost(RankId rank, const std::string& why) {
   Peer& peer = *peers_[rank.index()];
   if (!peer.is_broken && !peer.has_left && !has_left_)
-    callbacks_.on_fault(ErrorCode::peer_lost, rank,
-                        fmt::format("rank {} lost its connection to rank {}: {}", options_.rank, rank, why));
+    world_.report(ErrorCode::peer_lost, rank,
+                  fmt::format("rank {} lost its connection to rank {}: {}", self_, rank, why));
   // After the fault, so that threads which see the broken connection find the fault too.
   peer.is_broken = true;
 }
 
 // Lasts as long as packets move, so that a slow network loses none.
 void Link::send_rest() {
-  const auto limit = is_poisoned_ ? kCloseLimit : std::max(kCloseLimit, options_.liveness);
+  const auto limit = is_poisoned_ ? kCloseLimit : std::max(kCloseLimit, liveness_);
   auto deadline = Clock::now() + limit;
   while (send_queued()) {
   }
   for (const auto& peer : peers_)
-    if (peer && peer->is_silent) carrier_->drop(peer->rank);
+    if (peer && peer->is_silent) carrier_->drop(peer->contact.rank);
   // Answers to a peer that keeps asking are no progress.
   for (auto num_unsent = carrier_->num_unsent(); num_unsent > 0 && Clock::now() < deadline;) {
     if (!carrier_->progress()) std::this_thread::sleep_for(kPause);

@@ -60,24 +60,23 @@ std::string rdma_devices(const std::string& devices, const fs::path& classes) {
 
 const char* name_of(Network network) { return network == Network::tcp ? "tcp" : "ucx"; }
 
-Network choose_network(const CarrierOptions& options) {
-  if (options.network.empty()) {
+Network choose_network(const Environment::Network& options) {
+  if (options.kind.empty()) {
     if (rdma_devices(options.devices).empty()) return Network::tcp;
-    if (ucx::is_available()) return Network::ucx;
+    if (load_backend("ucx").functions) return Network::ucx;
     log("this machine has RDMA, but rows go over TCP: {}", load_backend("ucx").why_not);
     return Network::tcp;
   }
   for (const Network network : {Network::tcp, Network::ucx})
-    if (options.network == name_of(network)) return network;
-  fail(ErrorCode::invalid_argument, "SHUNT_NETWORK='{}': expected tcp or ucx", options.network);
+    if (options.kind == name_of(network)) return network;
+  fail(ErrorCode::invalid_argument, "SHUNT_NETWORK='{}': expected tcp or ucx", options.kind);
 }
 
-std::unique_ptr<Carrier> make_carrier(Network network, const CarrierOptions& options) {
-  if (network == Network::tcp)
-    return tcp::make_carrier({options.devices, options.port_range, options.send_buffer_bytes});
-  const std::string devices = rdma_devices(options.devices);
-  return ucx::make_carrier(
-      {devices.empty() ? options.devices : devices, options.port_range, options.has_ucx_transports});
+std::unique_ptr<Carrier> make_carrier(Network network, const Environment::Network& options) {
+  if (network == Network::tcp) return tcp::make_carrier(options);
+  Environment::Network chosen = options;
+  if (const std::string devices = rdma_devices(options.devices); !devices.empty()) chosen.devices = devices;
+  return require_backend<ucx::Functions>("ucx").make_carrier(chosen);
 }
 
 }  // namespace shunt::far

@@ -13,22 +13,15 @@ namespace shunt::far {
 enum class Network : std::uint8_t { tcp, ucx };
 const char* name_of(Network network);
 
-struct CarrierOptions {
-  std::string network;     ///< "tcp", "ucx", or empty: UCX where these devices speak RDMA, TCP elsewhere
-  std::string devices;     ///< interfaces, or UCX's names of devices, comma-separated; empty: any
-  std::string port_range;  ///< "first-last" for connections between ranks; empty: any
-  std::int32_t send_buffer_bytes = Environment::Network().send_buffer_bytes;  ///< as in tcp::Options
-  bool has_ucx_transports = false;                                            ///< UCX_TLS is set
-};
-
 /// The devices with an active RDMA port, comma-separated, as UCX names them; `devices` may be named as UCX does or as
 /// interfaces, and an empty list means all. `classes` is where the system lists devices.
 std::string rdma_devices(const std::string& devices, const std::filesystem::path& classes = "/sys/class");
 
-/// Throws Error(invalid_argument) for an unknown name.
-Network choose_network(const CarrierOptions& options);
+/// The one that `kind` names; with none, UCX where these devices speak RDMA, TCP elsewhere. Throws
+/// Error(invalid_argument) for an unknown name.
+Network choose_network(const Environment::Network& options);
 
 /// Throws Error(unsupported) for UCX where it was not built in, and what its carrier throws.
-std::unique_ptr<Carrier> make_carrier(Network network, const CarrierOptions& options);
+std::unique_ptr<Carrier> make_carrier(Network network, const Environment::Network& options);
 
 }  // namespace shunt::far

@@ -17,8 +17,7 @@ std::vector<std::shared_ptr<Transport>> join(std::int32_t num_ranks);
 /// and slices travel between them. The two-level path on one machine, under every sanitizer, without a network.
 std::vector<std::shared_ptr<Transport>> join_islands(const Topology& topology);
 
-/// One rank's end. The same `world` finds the same memory; `names` are the ranks of the world that are threads of this
-/// process, ascending, `self` among them.
-std::shared_ptr<LocalTransport> attach(const std::string& world, RankId self, std::vector<RankId> names);
+/// The memory of `num_ranks` threads of this process; the same `world` finds the same.
+LocalTransport::Segments segments_of(const std::string& world, std::size_t num_ranks);
 
 }  // namespace shunt::inproc

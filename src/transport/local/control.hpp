@@ -34,8 +34,8 @@ struct FaultWord {
 struct Control {
   Bell bell;
 
-  /// The world's fault, packed by FaultWord; used on rank 0's segment alone, so that there is one first fault. It
-  /// outlives rank 0's process, as every rank maps the segment. Zero: none.
+  /// The world's fault, packed by FaultWord; used on the first rank's segment alone, so that there is one first fault.
+  /// It outlives that rank's process, as every rank maps the segment. Zero: none.
   alignas(64) std::atomic<std::uint64_t> world_fault;
   /// Explains world_fault if this rank reported it; written before the word, by its release.
   std::array<char, 1024> fault_text;
@@ -45,9 +45,7 @@ struct Control {
 
   Mailbox* mailboxes() { return reinterpret_cast<Mailbox*>(this + 1); }
 
-  static std::size_t bytes(std::int32_t num_ranks) {
-    return sizeof(Control) + static_cast<std::size_t>(num_ranks) * sizeof(Mailbox);
-  }
+  static std::size_t bytes(std::size_t num_ranks) { return sizeof(Control) + num_ranks * sizeof(Mailbox); }
 };
 
 }  // namespace shunt

@@ -11,36 +11,54 @@ namespace shunt {
 
 LocalTransport::Segments LocalTransport::anonymous_segments(std::int32_t num_ranks) {
   auto segments = std::make_shared<std::vector<Segment>>();
-  for (std::int32_t rank = 0; rank < num_ranks; ++rank)
+  for (std::int32_t rank = 0; rank < num_ranks; ++rank) {
     segments->push_back(Segment::anonymous(Segment::default_bytes(num_ranks)));
+    // A rank that reports a fault rings all bells, also of ranks that are still joining.
+    segments->back().commit(0, Control::bytes(static_cast<std::size_t>(num_ranks)));
+  }
   return segments;
 }
 
-LocalTransport::LocalTransport(RankId rank, Segments segments, std::vector<RankId> names)
+LocalTransport::LocalTransport(RankId rank, Segments segments, std::vector<RankId> members)
     : rank_(rank),
-      names_(std::move(names)),
+      members_(std::move(members)),
       // With more ranks than cores a spinning rank keeps the core from the one that it waits for.
       spin_(std::ssize(*segments) <= sysconf(_SC_NPROCESSORS_ONLN) ? Bell::kSpin : Bell::kSpin.zero()) {
-  const std::size_t control_bytes = Control::bytes(static_cast<std::int32_t>(segments->size()));
-  home_ = std::make_shared<Home>(std::move(segments), rank, control_bytes);
+  if (members_.empty())
+    for (std::size_t each = 0; each < segments->size(); ++each) members_.emplace_back(each);
+  SHUNT_CHECK(members_.size() == segments->size());
+  self_ = place(rank);
+  home_ = std::make_shared<Home>(std::move(segments), self_, control_bytes());
 }
 
 LocalTransport::~LocalTransport() {
   leave();
   // Its thread may be reporting, so it ends before anything that report() uses.
-  liveness_.reset();
+  stop_watching();
+}
+
+void LocalTransport::watch(std::vector<Descriptor> sockets, std::chrono::milliseconds liveness) {
+  heartbeat_ = std::make_unique<Heartbeat>(*this, std::move(sockets), liveness);
+}
+
+void LocalTransport::stop_watching() { heartbeat_.reset(); }
+
+std::size_t LocalTransport::place(RankId rank) const {
+  const auto found = std::ranges::lower_bound(members_, rank);
+  SHUNT_CHECK(found != members_.end() && *found == rank);
+  return static_cast<std::size_t>(found - members_.begin());
 }
 
 Block LocalTransport::allocate(std::size_t bytes) {
   const std::uint64_t offset = home_->pool.allocate(bytes);
-  std::byte* data = segment(rank_).base() + offset;
+  std::byte* data = segment(self_).base() + offset;
   return {data, bytes,
           std::shared_ptr<const void>(data, [home = home_, offset](const void*) { home->pool.release(offset); })};
 }
 
 std::optional<std::uint64_t> LocalTransport::offset_of(const std::byte* data, std::size_t bytes) const {
-  const Segment& own = segment(rank_);
-  const std::byte* pool = own.base() + Control::bytes(size());
+  const Segment& own = segment(self_);
+  const std::byte* pool = own.base() + control_bytes();
   if (data < pool || data >= own.base() + own.bytes()) return std::nullopt;
   const auto offset = static_cast<std::uint64_t>(data - own.base());
   if (bytes > own.bytes() - offset) return std::nullopt;
@@ -48,33 +66,33 @@ std::optional<std::uint64_t> LocalTransport::offset_of(const std::byte* data, st
 }
 
 std::byte* LocalTransport::peer_pointer(RankId peer, std::uint64_t offset, std::size_t bytes) const {
-  const Segment& theirs = segment(peer);
-  if (offset < Control::bytes(size()) || offset > theirs.bytes() || bytes > theirs.bytes() - offset)
-    fail_because_of(name(peer), "rank {}: rank {} announced {} bytes at offset {}, outside its pool", name(rank_),
-                    name(peer), bytes, offset);
+  const Segment& theirs = segment(place(peer));
+  if (offset < control_bytes() || offset > theirs.bytes() || bytes > theirs.bytes() - offset)
+    fail_because_of(peer, "rank {}: rank {} announced {} bytes at offset {}, outside its pool", rank_, peer, bytes,
+                    offset);
   return theirs.base() + offset;
 }
 
 Post LocalTransport::post(RankId peer, std::span<const std::byte> message) {
-  Control& theirs = control(peer);
-  const Post result = theirs.mailboxes()[rank_.index()].post(message);
+  Control& theirs = control(place(peer));
+  const Post result = theirs.mailboxes()[self_].post(message);
   if (result == Post::posted) theirs.bell.ring();
   return result;
 }
 
 bool LocalTransport::poll(Message& message) {
-  const auto num_ranks = static_cast<std::size_t>(size());
-  Mailbox* mailboxes = control(rank_).mailboxes();
-  for (std::size_t i = 0; i < num_ranks; ++i) {
-    message.from = RankId(next_mailbox_);
-    next_mailbox_ = (next_mailbox_ + 1) % num_ranks;
-    switch (mailboxes[message.from.index()].poll(message)) {
+  Mailbox* mailboxes = control(self_).mailboxes();
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    const std::size_t sender = next_mailbox_;
+    message.from = members_[sender];
+    next_mailbox_ = (next_mailbox_ + 1) % members_.size();
+    switch (mailboxes[sender].poll(message)) {
       case Mailbox::Poll::empty: break;
       case Mailbox::Poll::message: return true;
-      case Mailbox::Poll::message_made_room: control(message.from).bell.ring(); return true;
+      case Mailbox::Poll::message_made_room: control(sender).bell.ring(); return true;
       case Mailbox::Poll::damaged:
-        report(ErrorCode::mismatch, name(message.from),
-               fmt::format("rank {}: the mailbox of rank {} is damaged", name(rank_), name(message.from)));
+        report(ErrorCode::mismatch, message.from,
+               fmt::format("rank {}: the mailbox of rank {} is damaged", rank_, message.from));
         return false;
     }
   }
@@ -83,9 +101,9 @@ bool LocalTransport::poll(Message& message) {
 
 void LocalTransport::report(ErrorCode code, RankId culprit, const std::string& text) {
   const std::lock_guard lock(report_mutex_);
-  std::atomic<std::uint64_t>& cell = control(RankId(0)).world_fault;
+  std::atomic<std::uint64_t>& cell = control(0).world_fault;
   if (cell.load(std::memory_order_acquire) != 0) return;
-  auto& own_text = control(rank_).fault_text;
+  auto& own_text = control(self_).fault_text;
   const std::size_t length = std::min(text.size(), own_text.size() - 1);
   std::memcpy(own_text.data(), text.data(), length);
   own_text[length] = '\0';
@@ -94,7 +112,7 @@ void LocalTransport::report(ErrorCode code, RankId culprit, const std::string& t
   const bool is_first =
       cell.compare_exchange_strong(none, FaultWord{code, culprit, rank_}.pack(), std::memory_order_acq_rel);
   ring_all();
-  if (is_first && fault_listener_) fault_listener_({code, culprit, name(rank_), text});
+  if (is_first && fault_listener_) fault_listener_({code, culprit, rank_, text});
 }
 
 void LocalTransport::set_fault_listener(std::function<void(const Fault&)> listener) {
@@ -104,39 +122,40 @@ void LocalTransport::set_fault_listener(std::function<void(const Fault&)> listen
 }
 
 std::optional<Fault> LocalTransport::fault() const {
-  const std::uint64_t word = control(RankId(0)).world_fault.load(std::memory_order_acquire);
+  const std::uint64_t word = control(0).world_fault.load(std::memory_order_acquire);
   if (word == 0) return std::nullopt;
   const FaultWord fault = FaultWord::unpack(word);
-  if (fault.reporter.value >= size() || (names_.empty() && fault.culprit.value >= size()))
-    return Fault{ErrorCode::internal, name(rank_), name(rank_), "the world's fault record is damaged"};
-  const auto& text = control(fault.reporter).fault_text;
-  return Fault{fault.code, fault.culprit, name(fault.reporter),
-               std::string(text.data(), strnlen(text.data(), text.size()))};
+  if (!std::ranges::binary_search(members_, fault.reporter) || fault.culprit.value >= size())
+    return Fault{ErrorCode::internal, rank_, rank_, "the world's fault record is damaged"};
+  const auto& text = control(place(fault.reporter)).fault_text;
+  return Fault{fault.code, fault.culprit, fault.reporter, std::string(text.data(), strnlen(text.data(), text.size()))};
 }
 
 void LocalTransport::suspect(RankId peer) {
-  if (liveness_) liveness_->suspect(peer);
+  if (heartbeat_) heartbeat_->suspect(place(peer));
 }
 
 bool LocalTransport::has_left(RankId peer) const {
   // Acquire: partner of the release in leave(); all that the peer sent can be polled after this.
-  return control(peer).left.load(std::memory_order_acquire) != 0;
+  return control(place(peer)).left.load(std::memory_order_acquire) != 0;
 }
 
-bool LocalTransport::is_gone(RankId peer) const { return has_left(peer) || (liveness_ && liveness_->is_gone(peer)); }
+bool LocalTransport::is_gone(RankId peer) const {
+  return has_left(peer) || (heartbeat_ && heartbeat_->is_gone(place(peer)));
+}
 
 void LocalTransport::leave() {
-  if (control(rank_).left.exchange(1, std::memory_order_release) == 0) ring_all();
+  if (control(self_).left.exchange(1, std::memory_order_release) == 0) ring_all();
 }
 
 std::vector<std::shared_ptr<Bell>> LocalTransport::bells() const {
   std::vector<std::shared_ptr<Bell>> bells;
-  for (std::int32_t rank = 0; rank < size(); ++rank) bells.emplace_back(home_, &control(RankId(rank)).bell);
+  for (std::size_t each = 0; each < members_.size(); ++each) bells.emplace_back(home_, &control(each).bell);
   return bells;
 }
 
 void LocalTransport::ring_all() const {
-  for (std::int32_t rank = 0; rank < size(); ++rank) control(RankId(rank)).bell.ring();
+  for (std::size_t each = 0; each < members_.size(); ++each) control(each).bell.ring();
 }
 
 }  // namespace shunt

@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 
+#include "transport/free_ranges.hpp"
 #include "transport/local/segment.hpp"
 #include "transport/transport.hpp"
 
@@ -30,19 +31,7 @@ class Pool {
   bool trim();
 
  private:
-  struct FreeRange {
-    std::size_t bytes;
-    bool warm;  // pages are committed
-  };
-  using FreeRanges = std::map<std::uint64_t, FreeRange>;
-
-  /// The best free range of that warmth with so many bytes at least.
-  template <class Better>
-  FreeRanges::iterator find(bool warm, std::size_t min_bytes, Better is_better);
-  std::uint64_t take_warm(std::size_t bytes);
   std::uint64_t take_cold(std::size_t bytes);
-  std::uint64_t take(FreeRanges::iterator range, std::size_t bytes);
-  void insert_free(std::uint64_t offset, FreeRange range);
   void cool_until(std::size_t most_warm);
   void note_live_bytes();
   [[nodiscard]] std::size_t most_warm_bytes(std::size_t live_bytes) const;
@@ -50,10 +39,10 @@ class Pool {
   mutable std::mutex mutex_;
   Segment& segment_;
   std::size_t control_bytes_;
-  FreeRanges free_;                            // neighbours of equal warmth are merged
+  FreeRanges warm_;                            // pages are committed
+  FreeRanges cold_;                            // they are not
   std::map<std::uint64_t, std::size_t> live_;  // offset → bytes
   std::size_t live_bytes_ = 0;
-  std::size_t warm_bytes_ = 0;
   std::size_t peak_ = 0;           // of live bytes, in the current second
   std::size_t previous_peak_ = 0;  // in the second before
   std::chrono::steady_clock::time_point second_begin_;

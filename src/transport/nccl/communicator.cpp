@@ -10,31 +10,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kPause{1};
 
-/// All calls of this thread until its end are one group. An open group would also collect later calls.
-class Group {
- public:
-  explicit Group(const Library& library) : library_(library) {}
-  ~Group() {
-    if (is_open_) (void)library_.GroupEnd();
-  }
-  Group(const Group&) = delete;
-  Group& operator=(const Group&) = delete;
-
-  [[nodiscard]] int begin() {
-    const int result = library_.GroupStart();
-    is_open_ = result == kSuccess;
-    return result;
-  }
-  [[nodiscard]] int end() {
-    is_open_ = false;
-    return library_.GroupEnd();
-  }
-
- private:
-  const Library& library_;
-  bool is_open_ = false;
-};
-
 }  // namespace
 
 Communicator::Communicator(const Library& library, const Place& place, const std::function<void()>& may_wait)
@@ -51,13 +26,17 @@ Communicator::Communicator(const Library& library, const Place& place, const std
 }
 
 void Communicator::exchange(std::span<const Transfer> sends, std::span<const Transfer> receives, cudaStream_t stream) {
-  Group group(library_);
-  check(group.begin(), "begin a group");
-  for (const Transfer& send : sends)
-    check(library_.Send(send.memory, send.bytes, kBytes, send.peer.value, comm_, stream), "send");
-  for (const Transfer& receive : receives)
-    check(library_.Recv(receive.memory, receive.bytes, kBytes, receive.peer.value, comm_, stream), "receive");
-  check(group.end(), "end a group");
+  check(library_.GroupStart(), "begin a group");
+  try {
+    for (const Transfer& send : sends)
+      check(library_.Send(send.memory, send.bytes, kBytes, send.peer.value, comm_, stream), "send");
+    for (const Transfer& receive : receives)
+      check(library_.Recv(receive.memory, receive.bytes, kBytes, receive.peer.value, comm_, stream), "receive");
+  } catch (...) {
+    (void)library_.GroupEnd();  // an open group would also collect later calls of this thread
+    throw;
+  }
+  check(library_.GroupEnd(), "end a group");
 }
 
 bool Communicator::is_idle() const {

@@ -170,29 +170,6 @@ Descriptor try_to_listen(const Address& address, bool also_v4, int backlog) {
   return listener;
 }
 
-std::vector<Descriptor> listen_at(const Endpoint& endpoint, int backlog) {
-  std::vector<Descriptor> listeners;
-  bool is_taken = false;
-  const auto listen_on = [&](const Address& address, bool also_v4) {
-    Descriptor listener = try_to_listen(address.with_port(endpoint.port), also_v4, backlog);
-    is_taken = is_taken || (!listener.valid() && errno == EADDRINUSE);
-    if (listener.valid()) listeners.push_back(std::move(listener));
-    return !listeners.empty();
-  };
-  const auto any = [](const char* number) { return resolve(number, AI_NUMERICHOST).addresses.front(); };
-  if (endpoint.address.starts_with('@'))
-    listen_on(Address::local(endpoint.address.substr(1)), false);
-  else if (endpoint.interface.empty())
-    (void)(listen_on(any("::"), true) || is_taken || listen_on(any("0.0.0.0"), false));
-  else
-    for (const Address& address : addresses_of_interface(endpoint.interface)) listen_on(address, false);
-  if (is_taken) return {};
-  if (listeners.empty())
-    fail(ErrorCode::invalid_argument, "can't listen at '{}': this machine has no such interface or address",
-         endpoint.interface);
-  return listeners;
-}
-
 bool is_of_this_user(const Descriptor& socket) {
   ucred peer{};
   socklen_t length = sizeof(peer);
@@ -246,7 +223,28 @@ std::string describe(const Endpoint& endpoint) {
 
 std::uint16_t port_of(int socket) { return end_of(socket, getsockname).value_or(Address()).port(); }
 
-std::vector<Descriptor> listen_at(const Endpoint& endpoint) { return listen_at(endpoint, SOMAXCONN); }
+std::vector<Descriptor> listen_at(const Endpoint& endpoint, int backlog) {
+  std::vector<Descriptor> listeners;
+  bool is_taken = false;
+  const auto listen_on = [&](const Address& address, bool also_v4) {
+    Descriptor listener = try_to_listen(address.with_port(endpoint.port), also_v4, backlog);
+    is_taken = is_taken || (!listener.valid() && errno == EADDRINUSE);
+    if (listener.valid()) listeners.push_back(std::move(listener));
+    return !listeners.empty();
+  };
+  const auto any = [](const char* number) { return resolve(number, AI_NUMERICHOST).addresses.front(); };
+  if (endpoint.address.starts_with('@'))
+    listen_on(Address::local(endpoint.address.substr(1)), false);
+  else if (endpoint.interface.empty())
+    (void)(listen_on(any("::"), true) || is_taken || listen_on(any("0.0.0.0"), false));
+  else
+    for (const Address& address : addresses_of_interface(endpoint.interface)) listen_on(address, false);
+  if (is_taken) return {};
+  if (listeners.empty())
+    fail(ErrorCode::invalid_argument, "can't listen at '{}': this machine has no such interface or address",
+         endpoint.interface);
+  return listeners;
+}
 
 Accepted accept_from(const Descriptor& listener) {
   Descriptor socket(accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));

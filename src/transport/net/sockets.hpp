@@ -2,12 +2,15 @@
 // socket without a file, for processes of the same user only.
 #pragma once
 
+#include <sys/socket.h>
+
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "shunt/ids.hpp"
 #include "transport/net/bytes.hpp"
 #include "transport/wait_ready.hpp"
 
@@ -26,12 +29,21 @@ struct Endpoint {
 /// As in messages: "name:port" or "[number]:port".
 std::string describe(const Endpoint& endpoint);
 
+/// How a rank reaches another one of its world.
+struct Contact {
+  RankId rank;
+  Bytes address{};         ///< far::Carrier::address() of a far rank
+  std::string known_as{};  ///< where a near rank listens; a far one's network address, where its carrier gives none
+  std::uint64_t session_there = 0;  ///< carried by what is sent to it
+  std::uint64_t session_here = 0;   ///< carried by what it sends; all else is dropped unread
+};
+
 /// Where the socket is bound; 0 for one that is not, or that has no ports.
 std::uint16_t port_of(int socket);
 
 /// One listener per address of the endpoint's interface, or one for all addresses of this machine; empty where the port
 /// is taken. Throws Error(invalid_argument) for an interface or address that this machine does not have, Error(system).
-std::vector<Descriptor> listen_at(const Endpoint& endpoint);
+std::vector<Descriptor> listen_at(const Endpoint& endpoint, int backlog = SOMAXCONN);
 
 /// True for loopback addresses, which differ per machine.
 [[nodiscard]] bool is_loopback(const std::string& address);

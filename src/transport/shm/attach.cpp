@@ -1,13 +1,15 @@
 #include "transport/shm/attach.hpp"
 
+#include <sys/socket.h>
+
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <list>
 
 #include "core/fail.hpp"
 #include "transport/bootstrap/authentication.hpp"
 #include "transport/bootstrap/rendezvous.hpp"
-#include "transport/shm/heartbeat.hpp"
-#include "transport/shm/hello.hpp"
 
 namespace shunt::shm {
 namespace {
@@ -22,33 +24,32 @@ constexpr std::chrono::milliseconds kProbe{500};
 constexpr std::size_t kMaxUnidentified = 256;
 constexpr int kMaxAccepted = 64;
 
-[[noreturn]] void fail_lost(const NearPeer& peer) {
+[[noreturn]] void fail_lost(const net::Contact& peer) {
   fail(ErrorCode::peer_lost, "rank {} ended while the ranks were joining", peer.rank);
 }
 
-/// The connection to one peer, by the steps that it takes.
+/// The connection to one peer.
 struct Link {
-  enum class Step { connect, send_hello, await_hello, done };
-
-  const NearPeer* peer;
+  const net::Contact* peer;
   bool is_initiator;  // of two ranks the higher connects, and sends its hello first
-  Step step;
   Descriptor socket{};
-  Descriptor segment{};
+  Descriptor segment{};  // the peer's; comes with its hello
+  bool has_sent_hello = false;
+
+  [[nodiscard]] bool is_done() const { return has_sent_hello && segment.valid(); }
 };
 
 class Attachment {
  public:
-  Attachment(const AttachOptions& options, const net::Listener& listener, int own_segment)
-      : options_(options),
+  Attachment(RankId self, const std::vector<net::Contact>& ranks, std::chrono::milliseconds limit,
+             const net::Listener& listener, int own_segment)
+      : self_(self),
+        limit_(limit),
         listener_(listener.socket),
         own_segment_(own_segment),
-        deadline_(Clock::now() + options.limit) {
-    for (const NearPeer& peer : options.ranks) {
-      if (peer.rank == options.self) continue;
-      const bool is_initiator = peer.rank < options.self;
-      links_.push_back({&peer, is_initiator, is_initiator ? Link::Step::connect : Link::Step::await_hello});
-    }
+        deadline_(Clock::now() + limit) {
+    for (const net::Contact& peer : ranks)
+      if (peer.rank != self) links_.push_back({&peer, peer.rank < self});
   }
 
   /// One per peer, by rank.
@@ -62,41 +63,31 @@ class Attachment {
   }
 
  private:
-  [[nodiscard]] bool is_done() const {
-    return std::ranges::all_of(links_, [](const Link& link) { return link.step == Link::Step::done; });
-  }
+  [[nodiscard]] bool is_done() const { return std::ranges::all_of(links_, &Link::is_done); }
 
   /// Takes the steps that need no other rank; true where the system had no room.
   bool advance() {
     bool has_to_retry = false;
     for (Link& link : links_) {
-      if (link.step == Link::Step::connect) {
-        link.socket = connect_to(*link.peer);
-        if (!link.socket.valid()) {
-          has_to_retry = true;
-          continue;
-        }
-        link.step = Link::Step::send_hello;
-      }
-      if (link.step == Link::Step::send_hello) has_to_retry |= !send_own_hello(link);
+      if (link.is_initiator && !link.socket.valid()) link.socket = connect_to(*link.peer);
+      if (link.has_sent_hello || (!link.is_initiator && !link.segment.valid())) continue;
+      if (link.socket.valid()) send_own_hello(link);
+      has_to_retry |= !link.has_sent_hello;
     }
     return has_to_retry;
   }
 
   /// None where the peer's listener is busy.
-  static Descriptor connect_to(const NearPeer& peer) {
-    net::Connected connected = net::begin_to_connect({.address = peer.address}, "");
+  static Descriptor connect_to(const net::Contact& peer) {
+    net::Connected connected = net::begin_to_connect({.address = peer.known_as}, "");
     if (!connected.socket.valid() && !connected.is_busy) fail_lost(peer);
     return std::move(connected.socket);
   }
 
-  bool send_own_hello(Link& link) {
-    switch (send_hello(link.socket, {link.peer->session_there, options_.self.value}, own_segment_)) {
-      case Sent::again: return false;
-      case Sent::gone: fail_lost(*link.peer);
-      case Sent::done: link.step = link.is_initiator ? Link::Step::await_hello : Link::Step::done;
-    }
-    return true;
+  void send_own_hello(Link& link) {
+    const Sent sent = send_hello(link.socket, {link.peer->session_there, self_.value}, own_segment_);
+    if (sent == Sent::gone) fail_lost(*link.peer);
+    link.has_sent_hello = sent == Sent::done;
   }
 
   void wait(bool has_to_retry) {
@@ -118,7 +109,7 @@ class Attachment {
     for (int i = 0; i < kMaxAccepted; ++i) {
       net::Accepted accepted = net::accept_from(listener_);
       if (accepted.out_of_room)
-        fail(ErrorCode::system, "rank {} can't open another descriptor for the ranks of its machine", options_.self);
+        fail(ErrorCode::system, "rank {} can't open another descriptor for the ranks of its machine", self_);
       if (accepted.socket.valid()) unidentified_.push_back(std::move(accepted.socket));
     }
     while (unidentified_.size() > std::max(kMaxUnidentified, links_.size())) unidentified_.pop_front();
@@ -127,10 +118,9 @@ class Attachment {
   /// On an identified connection nothing but the answer to an initiator's hello may arrive.
   void receive_answer(Link& link) {
     auto received =
-        link.is_initiator && link.step == Link::Step::await_hello ? receive_hello(link.socket) : std::nullopt;
+        link.is_initiator && link.has_sent_hello && !link.segment.valid() ? receive_hello(link.socket) : std::nullopt;
     if (!received || received->hello.session != link.peer->session_here) fail_lost(*link.peer);
     link.segment = std::move(received->descriptor);
-    link.step = Link::Step::done;
   }
 
   /// Takes the connection if it is an awaited peer's; true in any case, as it leaves the unidentified ones.
@@ -138,34 +128,32 @@ class Attachment {
     auto received = receive_hello(connection);
     if (!received) return true;
     const auto link = std::ranges::find_if(links_, [&](const Link& each) {
-      return !each.is_initiator && each.step == Link::Step::await_hello &&
-             each.peer->rank.value == received->hello.rank && each.peer->session_here == received->hello.session;
+      return !each.is_initiator && !each.segment.valid() && each.peer->rank.value == received->hello.rank &&
+             each.peer->session_here == received->hello.session;
     });
     if (link == links_.end()) return true;
     link->socket = std::move(connection);
     link->segment = std::move(received->descriptor);
-    link->step = Link::Step::send_hello;
     return true;
   }
 
   /// A rank's listener ends with its process.
   void expect_all_to_live() {
     next_probe_ = Clock::now() + kProbe;
-    for (const Link& link : links_) {
-      if (link.is_initiator || link.step != Link::Step::await_hello) continue;
-      (void)connect_to(*link.peer);
-    }
+    for (const Link& link : links_)
+      if (!link.is_initiator && !link.segment.valid()) (void)connect_to(*link.peer);
   }
 
   [[noreturn]] void fail_waiting() const {
     std::vector<std::int32_t> missing;
     for (const Link& link : links_)
-      if (link.step != Link::Step::done) missing.push_back(link.peer->rank.value);
+      if (!link.is_done()) missing.push_back(link.peer->rank.value);
     fail(ErrorCode::deadline, "rank {} waited {} ms in vain for these ranks of its machine to share their memory: {}",
-         options_.self, options_.limit.count(), bootstrap::list_some(missing));
+         self_, limit_.count(), bootstrap::list_some(missing));
   }
 
-  const AttachOptions& options_;
+  RankId self_;
+  std::chrono::milliseconds limit_;
   const Descriptor& listener_;
   int own_segment_;
   Deadline deadline_;
@@ -178,7 +166,7 @@ class Attachment {
 Segment map_segment(Link& link, std::size_t num_ranks) {
   try {
     Segment segment = Segment::attach(std::move(link.segment));
-    if (segment.bytes() >= Control::bytes(static_cast<std::int32_t>(num_ranks))) return segment;
+    if (segment.bytes() >= Control::bytes(num_ranks)) return segment;
     fail(ErrorCode::mismatch, "it has {} bytes only", segment.bytes());
   } catch (const Error& error) {
     fail(error.code(), "can't map the segment of rank {}: {}", link.peer->rank, error.what());
@@ -193,31 +181,61 @@ net::Listener open_near_listener() {
   return listener;
 }
 
-std::shared_ptr<LocalTransport> attach(const AttachOptions& options, const net::Listener& listener) {
-  const std::size_t num_ranks = options.ranks.size();
+Attached attach(RankId self, const std::vector<net::Contact>& ranks, std::chrono::milliseconds limit,
+                const net::Listener& listener) {
+  const std::size_t num_ranks = ranks.size();
   Segment own = Segment::shareable(Segment::default_bytes(static_cast<std::int32_t>(num_ranks)),
-                                   fmt::format("shunt-rank-{}", options.self));
-  std::vector<Link> links = Attachment(options, listener, own.fd()).run();
+                                   fmt::format("shunt-rank-{}", self));
+  std::vector<Link> links = Attachment(self, ranks, limit, listener, own.fd()).run();
 
-  RankId local;
-  std::vector<RankId> names;
-  auto segments = std::make_shared<std::vector<Segment>>();
-  std::vector<Descriptor> sockets;
-  auto link = links.begin();
-  for (const NearPeer& peer : options.ranks) {
-    names.push_back(peer.rank);
-    if (peer.rank == options.self) {
-      local = RankId(segments->size());
-      segments->push_back(std::move(own));
-      sockets.emplace_back();
-    } else {
-      segments->push_back(map_segment(*link, num_ranks));
-      sockets.push_back(std::move(link++->socket));
-    }
+  Attached attached{std::make_shared<std::vector<Segment>>(), {}};
+  for (Link& link : links) {
+    attached.segments->push_back(map_segment(link, num_ranks));
+    attached.sockets.push_back(std::move(link.socket));
   }
-  auto transport = std::make_shared<LocalTransport>(local, std::move(segments), std::move(names));
-  transport->watch_with(start_heartbeat(*transport, std::move(sockets), options.liveness));
-  return transport;
+  const auto place = std::ranges::find(ranks, self, &net::Contact::rank) - ranks.begin();
+  attached.segments->insert(attached.segments->begin() + place, std::move(own));
+  attached.sockets.emplace(attached.sockets.begin() + place);
+  return attached;
+}
+
+Sent send_hello(const Descriptor& socket, const Hello& hello, int fd) {
+  iovec body = {const_cast<Hello*>(&hello), sizeof(hello)};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(fd))> ancillary{};
+  msghdr message{};
+  message.msg_iov = &body;
+  message.msg_iovlen = 1;
+  message.msg_control = ancillary.data();
+  message.msg_controllen = ancillary.size();
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(fd));
+  std::memcpy(CMSG_DATA(header), &fd, sizeof(fd));
+  if (sendmsg(socket.get(), &message, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof(hello))) return Sent::done;
+  if (errno == ETOOMANYREFS || errno == EAGAIN || errno == EINTR) return Sent::again;
+  if (errno != EPIPE && errno != ECONNRESET) fail_errno("can't send a descriptor");
+  return Sent::gone;
+}
+
+std::optional<ReceivedHello> receive_hello(const Descriptor& socket) {
+  ReceivedHello received;
+  iovec body = {&received.hello, sizeof(received.hello)};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> ancillary{};
+  msghdr message{};
+  message.msg_iov = &body;
+  message.msg_iovlen = 1;
+  message.msg_control = ancillary.data();
+  message.msg_controllen = CMSG_LEN(sizeof(int));  // the system closes further descriptors
+  const ssize_t bytes = recvmsg(socket.get(), &message, MSG_CMSG_CLOEXEC);
+  if (const cmsghdr* header = CMSG_FIRSTHDR(&message);
+      bytes >= 0 && header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
+    int fd = -1;
+    std::memcpy(&fd, CMSG_DATA(header), sizeof(fd));
+    received.descriptor = Descriptor(fd);
+  }
+  if (bytes != static_cast<ssize_t>(sizeof(received.hello)) || !received.descriptor.valid()) return std::nullopt;
+  return received;
 }
 
 }  // namespace shunt::shm

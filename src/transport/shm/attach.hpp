@@ -11,19 +11,10 @@
 
 namespace shunt::shm {
 
-/// A rank of this machine.
-struct NearPeer {
-  RankId rank;                      ///< of the world; in messages and faults too
-  std::string address;              ///< where it listens
-  std::uint64_t session_there = 0;  ///< from this rank to it
-  std::uint64_t session_here = 0;   ///< from it to this rank
-};
-
-struct AttachOptions {
-  RankId self;                  ///< of the world
-  std::vector<NearPeer> ranks;  ///< all of this machine, ascending, this rank included
-  std::chrono::milliseconds limit{60'000};
-  std::chrono::milliseconds liveness{5'000};
+/// By rank, of the ranks of this machine.
+struct Attached {
+  LocalTransport::Segments segments;
+  std::vector<Descriptor> sockets;  ///< for LocalTransport::watch
 };
 
 /// Listens for near peers, at a random address.
@@ -33,6 +24,27 @@ net::Listener open_near_listener();
 /// whose end means the end of the other process. Only processes of the same user that know the session are accepted,
 /// and others delay no rank. Throws Error(deadline) that names the ranks that did not come, Error(peer_lost) for a rank
 /// that ended meanwhile, Error(system).
-std::shared_ptr<LocalTransport> attach(const AttachOptions& options, const net::Listener& listener);
+/// `ranks`: all of this machine, ascending, `self` included.
+Attached attach(RankId self, const std::vector<net::Contact>& ranks, std::chrono::milliseconds limit,
+                const net::Listener& listener);
+
+/// The first message between two processes, over a local socket; travels with the descriptor of the sender's segment.
+struct Hello {
+  std::uint64_t session = 0;  ///< from this rank to that one
+  std::int32_t rank = -1;     ///< of the world
+  std::int32_t unused = 0;
+};
+
+/// `again`: too many descriptors of this user are in flight. `gone`: the other side has hung up.
+enum class Sent { done, again, gone };
+/// Never waits. Throws Error(system) when the machine refuses.
+Sent send_hello(const Descriptor& socket, const Hello& hello, int fd);
+
+struct ReceivedHello {
+  Hello hello;
+  Descriptor descriptor;
+};
+/// Call once the socket is readable. Empty when the other side has hung up, or sent something else.
+std::optional<ReceivedHello> receive_hello(const Descriptor& socket);
 
 }  // namespace shunt::shm

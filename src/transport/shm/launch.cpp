@@ -151,14 +151,6 @@ class Child {
 
 using Children = std::vector<Child>;
 
-bool any_running(const Children& children) {
-  return std::any_of(children.begin(), children.end(), [](const Child& child) { return child.running(); });
-}
-
-bool all_handled(const std::vector<Failure>& failures) {
-  return std::all_of(failures.begin(), failures.end(), [](const Failure& failure) { return failure.is_handled; });
-}
-
 /// Waits until some child has ended and appends its failure, if any; false: the deadline has passed.
 bool await_end(Children& children, Deadline deadline, std::vector<Failure>& failures) {
   std::vector<pollfd> entries;
@@ -180,8 +172,9 @@ std::vector<Failure> launch(std::int32_t num_ranks, const RankBody& body, std::c
   for (std::int32_t rank = 0; rank < num_ranks; ++rank) children.push_back(Child::start(body, RankId(rank), job));
 
   const auto after_grace = [&] { return std::chrono::steady_clock::now() + grace; };
+  const auto any_running = [&] { return std::ranges::any_of(children, &Child::running); };
   std::vector<Failure> failures;
-  while (any_running(children) && all_handled(failures)) {
+  while (any_running() && std::ranges::all_of(failures, &Failure::is_handled)) {
     const bool all_run = std::ranges::all_of(children, &Child::running);
     if (await_end(children, all_run ? Deadline::max() : after_grace(), failures)) continue;
     for (Child& child : children)
@@ -192,13 +185,13 @@ std::vector<Failure> launch(std::int32_t num_ranks, const RankBody& body, std::c
   for (Child& child : children)
     if (child.running() && !child.has_joined()) child.kill();
   const Deadline deadline = after_grace();
-  while (any_running(children) && await_end(children, deadline, failures)) {
+  while (any_running() && await_end(children, deadline, failures)) {
   }
 
   for (Child& child : children)
     if (child.running()) child.kill();
-  while (any_running(children)) await_end(children, Deadline::max(), failures);
-  if (all_handled(failures)) failures.clear();
+  while (any_running()) await_end(children, Deadline::max(), failures);
+  if (std::ranges::all_of(failures, &Failure::is_handled)) failures.clear();
   return failures;
 }
 

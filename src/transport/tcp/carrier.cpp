@@ -10,6 +10,7 @@
 #include <deque>
 #include <list>
 #include <map>
+#include <optional>
 #include <unordered_map>
 
 #include "core/comma_list.hpp"
@@ -41,29 +42,25 @@ struct Channel {
   Peer* peer;
   std::int32_t index;  // 0 is for messages, the others are rails
   State state = State::awaited;
-  bool is_blocked = false;  // the system takes no more bytes yet
-  PendingConnection pending{};
-  std::unique_ptr<Connection> connection{};  // once it is open
+  bool is_blocked = false;                 // the system takes no more bytes yet
+  std::optional<Connection> connection{};  // none while it is awaited
 
   [[nodiscard]] bool is_for_messages() const { return index == 0; }
-  [[nodiscard]] int fd() const { return connection ? connection->fd() : pending.fd(); }
+  [[nodiscard]] bool was_opened() const { return state == State::open || state == State::ended; }
 };
 
 struct Peer {
-  far::Contact contact;
-  std::vector<net::Endpoint> endpoints;
+  far::Contact contact{};
+  std::vector<net::Endpoint> endpoints{};
   std::vector<Channel> channels{};
   std::size_t next_rail = 0;
   std::deque<std::unique_ptr<far::Packet>> messages{};
   std::deque<std::unique_ptr<far::Packet>> slices{};
   bool is_lost = false;
-  bool is_loss_handled = false;  // connections are closed and the receiver was called
   std::string why_lost{};
 
   /// All channels are, or were, open.
-  [[nodiscard]] bool is_connected() const {
-    return !is_lost && std::ranges::all_of(channels, [](const Channel& each) { return each.connection != nullptr; });
-  }
+  [[nodiscard]] bool is_connected() const { return !is_lost && std::ranges::all_of(channels, &Channel::was_opened); }
   /// The peer has closed every channel that was open, and this side is connecting no other.
   [[nodiscard]] bool has_hung_up() const {
     return std::ranges::all_of(channels, [](const Channel& each) {
@@ -85,20 +82,20 @@ void make_room_for(std::size_t num_connections, RankId self) {
 
 class Carrier final : public far::Carrier {
  public:
-  explicit Carrier(const Options& options) : options_(options), events_(epoll_create1(EPOLL_CLOEXEC)) {
+  explicit Carrier(const Environment::Network& options) : options_(options), events_(epoll_create1(EPOLL_CLOEXEC)) {
     if (!events_.valid()) fail_errno("can't watch connections");
-    for (const std::string& name : items_of(options_.interfaces))
+    for (const std::string& name : items_of(options_.devices))
       listeners_.push_back(net::open_listener(name, options_.port_range));
     if (listeners_.empty()) listeners_.push_back(net::open_listener("", options_.port_range));
     if (listeners_.size() > kMaxRails)
-      fail(ErrorCode::invalid_argument, "SHUNT_NET_DEVICES='{}': expected at most {} interfaces", options_.interfaces,
+      fail(ErrorCode::invalid_argument, "SHUNT_NET_DEVICES='{}': expected at most {} interfaces", options_.devices,
            kMaxRails);
     for (const net::Listener& listener : listeners_) {
       net::accept_many(listener);
       endpoints_.push_back(listener.endpoint);
     }
   }
-  ~Carrier() override { Carrier::close({}); }
+  ~Carrier() override { Carrier::close(); }
 
   [[nodiscard]] std::vector<std::byte> address() const override {
     net::Bytes bytes;
@@ -115,8 +112,8 @@ class Carrier final : public far::Carrier {
     for (const net::Listener& listener : listeners_) watch(listener.socket.get(), EPOLLIN, true);
     for (far::Contact& contact : contacts) add_peer(std::move(contact));
     make_room_for(num_unopened_, self_);
-    for (const auto& [rank, peer] : peers_)
-      for (Channel& channel : peer->channels)
+    for (auto& [rank, peer] : peers_)
+      for (Channel& channel : peer.channels)
         if (is_initiator(channel)) begin_to_connect(channel);
     if (num_unopened_ == 0) stop_listening();
   }
@@ -125,7 +122,7 @@ class Carrier final : public far::Carrier {
   void stop_accepting() override {}
 
   void send(std::unique_ptr<far::Packet> packet) override {
-    Peer& peer = *peers_.at(packet->to);
+    Peer& peer = peers_.at(packet->to);
     if (peer.is_lost) return;
     const bool is_slice = packet->header.kind == far::Kind::slice;
     (is_slice ? peer.slices : peer.messages).push_back(std::move(packet));
@@ -137,8 +134,9 @@ class Carrier final : public far::Carrier {
   }
 
   void drop(RankId rank) override {
-    Peer& peer = *peers_.at(rank);
-    peer.is_lost = peer.is_loss_handled = true;
+    Peer& peer = peers_.at(rank);
+    peer.is_lost = true;
+    std::erase(lost_, &peer);
     hang_up(peer);
   }
 
@@ -148,14 +146,14 @@ class Carrier final : public far::Carrier {
   [[nodiscard]] std::int64_t num_unsent() override {
     std::size_t count = 0;
     for (const auto& [rank, peer] : peers_) {
-      if (!peer->is_connected()) continue;
-      count += peer->messages.size() + peer->slices.size();
-      for (const Channel& channel : peer->channels) count += channel.connection->is_sending() ? 1 : 0;
+      if (!peer.is_connected()) continue;
+      count += peer.messages.size() + peer.slices.size();
+      for (const Channel& channel : peer.channels) count += channel.connection->is_sending() ? 1 : 0;
     }
     return static_cast<std::int64_t>(count);
   }
 
-  void close(std::chrono::milliseconds) override {
+  void close() override {
     stop_listening();
     for (const auto& [rank, peer] : peers_) drop(rank);
   }
@@ -167,13 +165,13 @@ class Carrier final : public far::Carrier {
   }
 
   void add_peer(far::Contact contact) {
-    auto& peer = peers_[contact.rank];
-    auto endpoints = endpoints_of(contact);
-    const std::size_t num_rails = std::max(endpoints.size(), endpoints_.size());
-    peer = std::make_unique<Peer>(Peer{std::move(contact), std::move(endpoints)});
+    Peer& peer = peers_[contact.rank];
+    peer.endpoints = endpoints_of(contact);
+    peer.contact = std::move(contact);
+    const std::size_t num_rails = std::max(peer.endpoints.size(), endpoints_.size());
     for (std::size_t i = 0; i <= num_rails; ++i)
-      peer->channels.push_back({.peer = peer.get(), .index = static_cast<std::int32_t>(i)});
-    num_unopened_ += peer->channels.size();
+      peer.channels.push_back({.peer = &peer, .index = static_cast<std::int32_t>(i)});
+    num_unopened_ += peer.channels.size();
   }
 
   void begin_to_connect(Channel& channel) {
@@ -183,28 +181,28 @@ class Carrier final : public far::Carrier {
     net::Connected connected = net::begin_to_connect(to, endpoints_[rail % endpoints_.size()].address);
     if (!connected.socket.valid())
       fail(ErrorCode::system, "rank {} can't connect to rank {} at {}", self_, peer.contact.rank, connected.why_not);
-    channel.pending = PendingConnection(std::move(connected.socket));
+    channel.connection.emplace(std::move(connected.socket));
     channel.state = Channel::State::connecting;
-    channels_.emplace(channel.fd(), &channel);
-    watch(channel.fd(), EPOLLOUT, true);
+    channels_.emplace(channel.connection->fd(), &channel);
+    watch(channel.connection->fd(), EPOLLOUT, true);
   }
 
   void send_greeting(Channel& channel) {
     Peer& peer = *channel.peer;
-    const std::string why_not = net::why_not_connected(channel.pending.socket());
+    const std::string why_not = net::why_not_connected(channel.connection->socket());
     if (!why_not.empty()) return lose(peer, "can't connect: " + why_not);
-    if (!channel.pending.send_greeting({peer.contact.session_there, self_.value, channel.index}))
+    if (!channel.connection->send_greeting({peer.contact.session_there, self_.value, channel.index}))
       return lose(peer, "it closed the connection");
     channel.state = Channel::State::greeting;
-    watch(channel.fd(), EPOLLIN, false);
+    watch(channel.connection->fd(), EPOLLIN, false);
   }
 
   void receive_greeting(Channel& channel) {
     Peer& peer = *channel.peer;
-    const auto status = channel.pending.receive_greeting();
+    const auto status = channel.connection->receive_greeting();
     if (status == IoStatus::blocked) return;
     if (status != IoStatus::done) return lose(peer, "it closed the connection");
-    if (channel.pending.greeting() != Greeting{peer.contact.session_here, peer.contact.rank.value, channel.index})
+    if (channel.connection->greeting() != Greeting{peer.contact.session_here, peer.contact.rank.value, channel.index})
       return lose(peer, "another process listens at its endpoint");
     open(channel);
   }
@@ -219,20 +217,20 @@ class Carrier final : public far::Carrier {
     watch(unidentified_.back().fd(), EPOLLIN, true);
   }
 
-  void identify(std::list<PendingConnection>::iterator entry) {
+  void identify(std::list<Connection>::iterator entry) {
     const auto status = entry->receive_greeting();
     if (status == IoStatus::blocked) return;
-    PendingConnection identified = std::move(*entry);
+    Connection identified = std::move(*entry);
     unidentified_.erase(entry);
-    if (status == IoStatus::done) admit(identified);
+    if (status == IoStatus::done) admit(std::move(identified));
   }
 
   /// Closes the connection unless one of this session, peer and channel is awaited.
-  void admit(PendingConnection& connection) {
+  void admit(Connection connection) {
     const Greeting& greeting = connection.greeting();
     const auto found = peers_.find(RankId(greeting.from));
-    if (found == peers_.end() || found->second->is_lost) return;
-    Peer& peer = *found->second;
+    if (found == peers_.end() || found->second.is_lost) return;
+    Peer& peer = found->second;
     if (greeting.session != peer.contact.session_here || greeting.channel < 0 ||
         static_cast<std::size_t>(greeting.channel) >= peer.channels.size())
       return;
@@ -240,18 +238,16 @@ class Carrier final : public far::Carrier {
     if (is_initiator(channel) || channel.state != Channel::State::awaited) return;
     if (!connection.send_greeting({peer.contact.session_there, self_.value, channel.index}))
       return lose(peer, "it closed the connection");
-    channel.pending = std::move(connection);
-    channels_.emplace(channel.fd(), &channel);
+    channel.connection = std::move(connection);
+    channels_.emplace(channel.connection->fd(), &channel);
     open(channel);
   }
 
   void open(Channel& channel) {
     Peer& peer = *channel.peer;
     channel.state = Channel::State::open;
-    channel.connection =
-        std::make_unique<Connection>(channel.pending.take_socket(), peer.contact.session_here, peer.contact.rank);
     if (!channel.is_for_messages() && options_.send_buffer_bytes > 0)
-      (void)setsockopt(channel.fd(), SOL_SOCKET, SO_SNDBUF, &options_.send_buffer_bytes,
+      (void)setsockopt(channel.connection->fd(), SOL_SOCKET, SO_SNDBUF, &options_.send_buffer_bytes,
                        sizeof(options_.send_buffer_bytes));
     if (peer.is_connected())
       for (Channel& each : peer.channels) push(each);
@@ -259,7 +255,7 @@ class Carrier final : public far::Carrier {
   }
 
   void stop_listening() {
-    for (const PendingConnection& each : unidentified_) unwatch(each.fd());
+    for (const Connection& each : unidentified_) unwatch(each.fd());
     for (const net::Listener& listener : listeners_) unwatch(listener.socket.get());
     unidentified_.clear();
     listeners_.clear();
@@ -282,8 +278,7 @@ class Carrier final : public far::Carrier {
     // A connection that was closed meanwhile is in none of the three.
     if (const auto channel = channels_.find(fd); channel != channels_.end()) {
       if (!channel->second->peer->is_lost) advance(*channel->second, events);
-    } else if (const auto entry = std::ranges::find(unidentified_, fd, &PendingConnection::fd);
-               entry != unidentified_.end()) {
+    } else if (const auto entry = std::ranges::find(unidentified_, fd, &Connection::fd); entry != unidentified_.end()) {
       identify(entry);
     } else {
       for (const net::Listener& listener : listeners_)
@@ -302,7 +297,7 @@ class Carrier final : public far::Carrier {
     if ((events & EPOLLOUT) != 0 && channel.is_blocked) {
       channel.is_blocked = false;
       push(channel);
-      if (!channel.is_blocked && !channel.peer->is_lost) watch(channel.fd(), EPOLLIN, false);
+      if (!channel.is_blocked && !channel.peer->is_lost) watch(channel.connection->fd(), EPOLLIN, false);
     }
     // Also for errors, which reading reports.
     if ((events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0) pull(channel);
@@ -341,8 +336,8 @@ class Carrier final : public far::Carrier {
   void end(Channel& channel) {
     Peer& peer = *channel.peer;
     channel.state = Channel::State::ended;
-    channels_.erase(channel.fd());
-    unwatch(channel.fd());
+    channels_.erase(channel.connection->fd());
+    unwatch(channel.connection->fd());
     if (peer.has_hung_up()) lose(peer, "it closed the connection");
   }
 
@@ -350,18 +345,17 @@ class Carrier final : public far::Carrier {
   void lose(Peer& peer, std::string why) {
     if (std::exchange(peer.is_lost, true)) return;
     peer.why_lost = std::move(why);
-    has_unhandled_loss_ = true;
+    lost_.push_back(&peer);
   }
 
   bool handle_losses() {
-    if (!std::exchange(has_unhandled_loss_, false)) return false;
-    for (const auto& [rank, peer] : peers_) {
-      if (!peer->is_lost || std::exchange(peer->is_loss_handled, true)) continue;
+    const std::vector<Peer*> lost = std::exchange(lost_, {});
+    for (Peer* const peer : lost) {
       receive_last_messages(*peer);
       hang_up(*peer);
-      receiver_->on_lost(rank, peer->why_lost);
+      receiver_->on_lost(peer->contact.rank, peer->why_lost);
     }
-    return true;
+    return !lost.empty();
   }
 
   // They may include the fault because of which the peer has left.
@@ -374,11 +368,11 @@ class Carrier final : public far::Carrier {
   // Shuts connections down, as a child that this process has forked may hold the same sockets open.
   void hang_up(Peer& peer) {
     for (Channel& channel : peer.channels) {
-      channels_.erase(channel.fd());
-      if (channel.state != Channel::State::ended) unwatch(channel.fd());
-      (void)shutdown(channel.fd(), SHUT_RDWR);
+      if (!channel.connection) continue;
+      channels_.erase(channel.connection->fd());
+      if (channel.state != Channel::State::ended) unwatch(channel.connection->fd());
+      (void)shutdown(channel.connection->fd(), SHUT_RDWR);
       channel.connection.reset();
-      channel.pending = {};
     }
     peer.messages.clear();
     peer.slices.clear();
@@ -394,18 +388,18 @@ class Carrier final : public far::Carrier {
 
   void unwatch(int fd) { (void)epoll_ctl(events_.get(), EPOLL_CTL_DEL, fd, nullptr); }
 
-  Options options_;
+  Environment::Network options_;
   std::vector<net::Listener> listeners_;  // one per rail; none once all peers are connected
   std::vector<net::Endpoint> endpoints_;
   Descriptor events_;
   RankId self_;
   far::Receiver* receiver_ = nullptr;
   std::shared_ptr<Wake> wake_;
-  std::map<RankId, std::unique_ptr<Peer>> peers_;
+  std::map<RankId, Peer> peers_;
   std::unordered_map<int, Channel*> channels_;  // by descriptor
-  std::list<PendingConnection> unidentified_;   // accepted, without a greeting yet; the oldest first
+  std::list<Connection> unidentified_;          // accepted, without a greeting yet; the oldest first
   std::size_t num_unopened_ = 0;                // channels that were never open
-  bool has_unhandled_loss_ = false;
+  std::vector<Peer*> lost_;                     // whose loss is not handled yet
 };
 
 }  // namespace
@@ -425,6 +419,8 @@ std::vector<net::Endpoint> endpoints_of(const far::Contact& contact) {
   return endpoints;
 }
 
-std::unique_ptr<far::Carrier> make_carrier(const Options& options) { return std::make_unique<Carrier>(options); }
+std::unique_ptr<far::Carrier> make_carrier(const Environment::Network& options) {
+  return std::make_unique<Carrier>(options);
+}
 
 }  // namespace shunt::tcp

@@ -10,7 +10,7 @@
 
 namespace shunt::tcp {
 
-bool PendingConnection::send_greeting(const Greeting& greeting) const {
+bool Connection::send_greeting(const Greeting& greeting) const {
   return ::send(fd(), &greeting, sizeof(greeting), MSG_NOSIGNAL) == sizeof(greeting);
 }
 
@@ -45,7 +45,7 @@ IoStatus Connection::pull(far::Receiver& receiver) {
   if (num_header_received_ < sizeof(header_)) {
     const IoStatus status = fill(std::as_writable_bytes(std::span(&header_, 1)), num_header_received_);
     if (status != IoStatus::done) return status;
-    if (header_.packet.session != session_ || header_.packet.from != peer_.value)
+    if (header_.packet.session != greeting_.session || header_.packet.from != greeting_.from)
       return lose("a packet of another session or rank arrived");
     num_body_received_ = 0;
     if (receiver.wants(header_.packet, header_.bytes))

@@ -1,4 +1,4 @@
-// TCP connections between two ranks: before and after they have identified each other. None of this waits.
+// A TCP connection between two ranks. None of this waits.
 #pragma once
 
 #include <cstdint>
@@ -23,38 +23,22 @@ struct Greeting {
   bool operator==(const Greeting&) const = default;
 };
 
-/// A connection whose other end has not identified itself yet.
-class PendingConnection {
+/// Begins with a greeting in either direction; then carries one packet at a time in either direction.
+class Connection {
  public:
-  PendingConnection() = default;
-  explicit PendingConnection(Descriptor socket) : socket_(std::move(socket)) {}
+  explicit Connection(Descriptor socket) : socket_(std::move(socket)) {}
 
   [[nodiscard]] int fd() const { return socket_.get(); }
   [[nodiscard]] const Descriptor& socket() const { return socket_; }
-  Descriptor take_socket() { return std::move(socket_); }
 
   /// False where the other end has gone. A greeting always fits into an empty connection.
   [[nodiscard]] bool send_greeting(const Greeting& greeting) const;
   IoStatus receive_greeting() {
-    return net::receive(fd(), std::as_writable_bytes(std::span(&greeting_, 1)), num_received_);
+    return net::receive(fd(), std::as_writable_bytes(std::span(&greeting_, 1)), num_greeting_received_);
   }
-  /// The other end's, once receive_greeting() is done.
+  /// The other end's, once receive_greeting() is done. All packets must carry its session and rank.
   [[nodiscard]] const Greeting& greeting() const { return greeting_; }
 
- private:
-  Descriptor socket_;
-  Greeting greeting_;
-  std::size_t num_received_ = 0;
-};
-
-/// Carries one packet at a time in either direction.
-class Connection {
- public:
-  /// Everything received must carry this session and this rank.
-  Connection(Descriptor socket, std::uint64_t session, RankId peer)
-      : socket_(std::move(socket)), session_(session), peer_(peer) {}
-
-  [[nodiscard]] int fd() const { return socket_.get(); }
   /// After a result `lost`.
   [[nodiscard]] const std::string& why_lost() const { return why_lost_; }
 
@@ -79,8 +63,8 @@ class Connection {
   IoStatus lose(std::string why);
 
   Descriptor socket_;
-  std::uint64_t session_;
-  RankId peer_;
+  Greeting greeting_;
+  std::size_t num_greeting_received_ = 0;
   std::string why_lost_;
 
   std::unique_ptr<far::Packet> packet_;

@@ -1,16 +1,24 @@
 // Packets over UCX's active messages.
+#include <linux/filter.h>
 #include <poll.h>
+#include <sys/socket.h>
+#include <ucp/api/ucp.h>
 
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <filesystem>
+#include <memory>
 #include <mutex>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "core/build.hpp"
+#include "core/fail.hpp"
+#include "transport/net/ports.hpp"
 #include "transport/ucx/make_carrier.hpp"
-#include "transport/ucx/worker.hpp"
 
 namespace shunt::ucx {
 namespace {
@@ -18,6 +26,17 @@ namespace {
 constexpr unsigned kActiveMessage = 0;
 constexpr int kProgressAtATime = 64;
 constexpr std::chrono::milliseconds kCloseLimit{2000};
+
+/// Throws Error(system) that names the failed step.
+void check(ucs_status_t status, const char* what) {
+  if (status != UCS_OK) fail(ErrorCode::system, "UCX can't {}: {}", what, ucs_status_string(status));
+}
+
+bool is_listening(int socket) {
+  int listens = 0;
+  socklen_t length = sizeof(listens);
+  return getsockopt(socket, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) == 0 && listens != 0;
+}
 
 bool is_in_progress(ucs_status_ptr_t request) {
   return UCS_PTR_IS_PTR(request) && ucp_request_check_status(request) == UCS_INPROGRESS;
@@ -62,11 +81,42 @@ class Releases {
 
 class Carrier final : public far::Carrier {
  public:
-  explicit Carrier(const WorkerOptions& options) : worker_(options) {}
-  ~Carrier() override { Carrier::close(kCloseLimit); }
+  explicit Carrier(const Environment::Network& options) {
+    net::listen_at_free_port(options.port_range, [&](std::uint16_t port) {
+      port_ = port;
+      start(options);
+    });
+  }
+  ~Carrier() override {
+    Carrier::close();
+    ucp_worker_destroy(worker_);
+    ucp_cleanup(context_);
+  }
 
-  [[nodiscard]] std::vector<std::byte> address() const override { return worker_.address(); }
-  void stop_accepting() override { worker_.stop_accepting(); }
+  [[nodiscard]] std::vector<std::byte> address() const override {
+    ucp_address_t* address = nullptr;
+    std::size_t length = 0;
+    check(ucp_worker_get_address(worker_, &address, &length), "give its address");
+    const auto* begin = reinterpret_cast<const std::byte*>(address);
+    std::vector<std::byte> bytes(begin, begin + length);
+    ucp_worker_release_address(worker_, address);
+    return bytes;
+  }
+
+  // UCX trusts what arrives at its ports, so an unauthenticated connection could otherwise end this process.
+  void stop_accepting() override {
+    // UCX offers no way to end its listening. A filter that lets no packet through does; connections have sockets of
+    // their own.
+    sock_filter drop{BPF_RET | BPF_K, 0, 0, 0};
+    const sock_fprog filter{1, &drop};
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+      const int fd = std::atoi(entry.path().filename().c_str());
+      if (is_listening(fd) && net::port_of(fd) == port_ &&
+          setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof(filter)) != 0)
+        fail_errno("can't stop accepting at port {}", port_);
+    }
+  }
+
   // Packets that are being sent come back when the connection is closed.
   void drop(RankId rank) override { peer(rank).is_lost = true; }
 
@@ -82,7 +132,7 @@ class Carrier final : public far::Carrier {
     handler.cb = on_active_message;
     handler.arg = this;
     handler.flags = UCP_AM_FLAG_WHOLE_MSG;
-    check(ucp_worker_set_am_recv_handler(worker_.get(), &handler), "take active messages");
+    check(ucp_worker_set_am_recv_handler(worker_, &handler), "take active messages");
     for (const far::Contact& contact : contacts) {
       if (peers_.size() <= contact.rank.index()) peers_.resize(contact.rank.index() + 1);
       auto& peer = peers_[contact.rank.index()];
@@ -93,7 +143,7 @@ class Carrier final : public far::Carrier {
       params.address = reinterpret_cast<const ucp_address_t*>(contact.address.data());
       params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
       params.err_handler = {on_error, peer.get()};
-      const ucs_status_t status = ucp_ep_create(worker_.get(), &params, &peer->endpoint);
+      const ucs_status_t status = ucp_ep_create(worker_, &params, &peer->endpoint);
       // The peer may have ended since its address was gathered.
       if (is_of_peer(status))
         lose(contact.rank, status);
@@ -120,28 +170,30 @@ class Carrier final : public far::Carrier {
   }
 
   bool progress() override {
-    for (void* data : releases_->take()) ucp_am_data_release(worker_.get(), data);
+    for (void* data : releases_->take()) ucp_am_data_release(worker_, data);
     // Bounded, so that busy peers can't keep this rank from sending or from leaving.
     int num_moves = 0;
-    while (num_moves < kProgressAtATime && ucp_worker_progress(worker_.get()) != 0) ++num_moves;
+    while (num_moves < kProgressAtATime && ucp_worker_progress(worker_) != 0) ++num_moves;
     if (thrown_) std::rethrow_exception(std::exchange(thrown_, nullptr));
     return num_moves > 0;
   }
 
   void sleep() override {
-    if (!worker_.arm()) return;
-    std::array<pollfd, 2> entries = {{{worker_.event_fd(), POLLIN, 0}, {wake_->fd(), POLLIN, 0}}};
+    const ucs_status_t status = ucp_worker_arm(worker_);
+    if (status == UCS_ERR_BUSY) return;  // there is something to progress already
+    check(status, "arm its events");
+    std::array<pollfd, 2> entries = {{{event_fd_, POLLIN, 0}, {wake_->fd(), POLLIN, 0}}};
     ::poll(entries.data(), entries.size(), -1);
     if (entries[1].revents != 0) wake_->clear();
   }
 
   [[nodiscard]] std::int64_t num_unsent() override {
     const ucp_request_param_t none{};
-    if (!flush_) flush_ = ucp_worker_flush_nbx(worker_.get(), &none);
+    if (!flush_) flush_ = ucp_worker_flush_nbx(worker_, &none);
     return num_sending_ + (is_in_progress(flush_) ? 1 : 0);
   }
 
-  void close(std::chrono::milliseconds limit) override {
+  void close() override {
     std::vector<ucs_status_ptr_t> closing;
     if (UCS_PTR_IS_PTR(flush_)) closing.push_back(std::exchange(flush_, nullptr));
     for (const auto& peer : peers_) {
@@ -153,16 +205,16 @@ class Carrier final : public far::Carrier {
       const ucs_status_ptr_t request = ucp_ep_close_nbx(std::exchange(peer->endpoint, nullptr), &param);
       if (UCS_PTR_IS_PTR(request)) closing.push_back(request);
     }
-    const auto deadline = std::chrono::steady_clock::now() + limit;
+    const auto deadline = std::chrono::steady_clock::now() + kCloseLimit;
     const auto is_in_time = [&] { return std::chrono::steady_clock::now() < deadline; };
     for (const ucs_status_ptr_t request : closing) {
-      while (is_in_progress(request) && is_in_time()) ucp_worker_progress(worker_.get());
+      while (is_in_progress(request) && is_in_time()) ucp_worker_progress(worker_);
       ucp_request_free(request);
     }
     // What was cancelled comes back through its callback.
-    while (num_sending_ > 0 && is_in_time()) ucp_worker_progress(worker_.get());
+    while (num_sending_ > 0 && is_in_time()) ucp_worker_progress(worker_);
     if (!releases_) return;
-    for (void* data : releases_->take()) ucp_am_data_release(worker_.get(), data);
+    for (void* data : releases_->take()) ucp_am_data_release(worker_, data);
   }
 
  private:
@@ -185,6 +237,38 @@ class Carrier final : public far::Carrier {
     far::Header header;
     std::shared_ptr<std::vector<std::byte>> buffer;
   };
+
+  void start(const Environment::Network& options) {
+    ucp_config_t* read = nullptr;
+    check(ucp_config_read(nullptr, nullptr, &read), "read the configuration");
+    const std::unique_ptr<ucp_config_t, decltype(&ucp_config_release)> config(read, &ucp_config_release);
+    const auto set = [&](const char* name, const std::string& value) {
+      const ucs_status_t status = ucp_config_modify(config.get(), name, value.c_str());
+      if (status != UCS_OK)
+        fail(ErrorCode::invalid_argument, "UCX does not take {}={}: {}", name, value, ucs_status_string(status));
+    };
+    // shunt decides which ranks share memory, so UCX's own shared memory is off.
+    if (!options.has_ucx_transports) set("TLS", "^sm");
+    if (!options.devices.empty()) set("NET_DEVICES", options.devices);
+    // UCX up to 1.13 reads the first name, later versions the second.
+    for (const char* name : {"PORT_RANGE", "TCP_PORT_RANGE"}) set(name, fmt::format("{}-{}", port_, port_));
+
+    ucp_params_t params{};
+    params.field_mask = UCP_PARAM_FIELD_FEATURES;
+    params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+    check(ucp_init(&params, config.get(), &context_), "start");
+    ucp_worker_params_t worker_params{};
+    worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+    worker_params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+    try {
+      check(ucp_worker_create(context_, &worker_params, &worker_), "make a worker");
+      check(ucp_worker_get_efd(worker_, &event_fd_), "give an event descriptor");
+    } catch (...) {
+      if (worker_) ucp_worker_destroy(std::exchange(worker_, nullptr));
+      ucp_cleanup(context_);
+      throw;
+    }
+  }
 
   [[nodiscard]] Peer& peer(RankId rank) { return *peers_[rank.index()]; }
 
@@ -233,7 +317,7 @@ class Carrier final : public far::Carrier {
     param.cb.recv_am = on_received;
     param.user_data = receiving.get();
     std::vector<std::byte>& buffer = *receiving->buffer;
-    const ucs_status_ptr_t request = ucp_am_recv_data_nbx(worker_.get(), data, buffer.data(), buffer.size(), &param);
+    const ucs_status_ptr_t request = ucp_am_recv_data_nbx(worker_, data, buffer.data(), buffer.size(), &param);
     if (UCS_PTR_IS_ERR(request)) return lose(RankId(header.from), UCS_PTR_STATUS(request));
     if (!request) return receiver_->receive(header, buffer, receiving->buffer);
     (void)receiving.release();
@@ -267,7 +351,10 @@ class Carrier final : public far::Carrier {
     if (!std::exchange(peer(rank).is_lost, true)) receiver_->on_lost(rank, ucs_status_string(status));
   }
 
-  Worker worker_;
+  ucp_context_h context_ = nullptr;
+  ucp_worker_h worker_ = nullptr;
+  int event_fd_ = -1;
+  std::uint16_t port_ = 0;  // where UCX listens for TCP connections, on whatever addresses
   far::Receiver* receiver_ = nullptr;
   std::shared_ptr<Wake> wake_;
   std::shared_ptr<Releases> releases_;
@@ -282,7 +369,7 @@ class Carrier final : public far::Carrier {
 
 extern "C" [[gnu::visibility("default")]] shunt::Backend shunt_backend() {
   static constexpr shunt::ucx::Functions functions{
-      .make_carrier = [](const shunt::ucx::WorkerOptions& options) -> std::unique_ptr<shunt::far::Carrier> {
+      .make_carrier = [](const shunt::Environment::Network& options) -> std::unique_ptr<shunt::far::Carrier> {
         return std::make_unique<shunt::ucx::Carrier>(options);
       }};
   return {shunt::build_id().data(), &functions};
