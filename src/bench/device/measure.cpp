@@ -181,7 +181,8 @@ class DeviceBenchmark {
     const auto add = [&](const std::string& name, int times, const std::function<void()>& work) {
       graphs_[name] = std::make_unique<device::CapturedGraph>(stream(), [&] { repeat(times, work); });
     };
-    for (const auto& [name, work] : operations_of(system)) add(name, times(system), work);
+    if (!system.alternates())  // else dispatch and combine must be in the same graph
+      for (const auto& [name, work] : operations_of(system)) add(name, times(system), work);
     add(kPairs, config_.graph, [&] {
       system.plan();
       system.dispatch();
