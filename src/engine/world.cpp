@@ -35,6 +35,17 @@ Block CommContext::allocate(std::size_t bytes) {
   return block;
 }
 
+void CommContext::retire(std::shared_ptr<void> heap) {
+  const std::lock_guard lock(retired_mutex_);
+  retired_.push_back(std::move(heap));
+}
+
+void CommContext::free_retired() {
+  std::vector<std::shared_ptr<void>> freed;
+  const std::lock_guard lock(retired_mutex_);
+  freed.swap(retired_);
+}
+
 std::shared_ptr<World::Impl> make_world(Joined joined, const Environment& environment) {
   auto& [transport, topology, rebuilder] = joined;
   auto group = std::make_shared<Group>();

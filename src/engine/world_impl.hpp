@@ -3,6 +3,8 @@
 
 #include <map>
 #include <memory>
+#include <mutex>
+#include <vector>
 
 #include "core/fail.hpp"
 #include "engine/operation.hpp"
@@ -35,9 +37,23 @@ class CommContext {
   /// As Transport::allocate; freed memory is returned to the system after a while.
   Block allocate(std::size_t bytes);
 
+  /// Keeps the device memory of a part of the world that has ended, as freeing it would wait for kernels of all ranks
+  /// of the process. It is freed after this rank has left, or by free_retired().
+  void retire(std::shared_ptr<void> heap);
+  void free_retired();
+
  private:
+  /// Other owners of the transport may be left, such as the function that runs a spawned rank.
+  struct Leaving {
+    Transport& transport;
+    ~Leaving() { transport.leave(); }
+  };
+
   Environment environment_;
+  std::mutex retired_mutex_;
+  std::vector<std::shared_ptr<void>> retired_;
   std::shared_ptr<Transport> transport_;
+  Leaving leaving_{*transport_};
   Progress progress_;
 };
 

@@ -38,6 +38,20 @@ TEST_F(DeviceHeap, IsThatOfTheFirstEngine) {
   });
 }
 
+TEST_F(DeviceHeap, WithoutRoomOnOneRankForAnEngineIsAnErrorOnAllAndTheCallCanBeRepeated) {
+  on_ranks(2, [](World& world) {
+    SmallShuffle first(world, kDeviceThreads);
+    {
+      const bool is_full = world.rank().value == 1;
+      const auto all = is_full ? take_all_memory(first.engine()) : std::vector<Tensor>();
+      require_error([&] { SmallShuffle(world, kDeviceThreads); }, ErrorCode::system,
+                    is_full ? "no room for" : "rank 1 has no room");
+    }
+    SmallShuffle(world, kDeviceThreads).round_trip();
+    first.round_trip();
+  });
+}
+
 // Each stream that waits needs a connection of its own, or what comes later on another would stand behind it.
 TEST(DeviceConnections, AreAsManyAsTheStreamsOfAProcessAtLeast) {
   SHUNT_NEEDS(kDeviceThreads);

@@ -188,8 +188,10 @@ TEST_P(ShuffleAt, WorksOnPartsOfAWorldAtTheSameTime) {
   }
   const auto run_parts = [&](World& world) {
     const bool is_odd = world.rank().value % 2 == 1;
-    World part = world.split(is_odd);
-    for (const ShuffleCase& each : is_odd ? of_odd : of_even) run_case(part, place(), each);
+    {  // parts end while others go on
+      World part = world.split(is_odd);
+      for (const ShuffleCase& each : is_odd ? of_odd : of_even) run_case(part, place(), each);
+    }
     for (const ShuffleCase& each : of_whole) run_case(world, place(), each);
     world.barrier();
   };

@@ -58,6 +58,14 @@ class LostRank : public LeavesNoTrace {
   SpawnRecorder recorder_;
 };
 
+TEST_F(LostRank, ThatOnlyComputesForLongIsNotLost) {
+  const auto end = run([](World& world) {
+    std::this_thread::sleep_for(1200ms);  // four times the liveness limit
+    world.barrier();
+  });
+  EXPECT_FALSE(end.threw) << end.text;
+}
+
 TEST_F(LostRank, ThatThrowsIsNamedWithItsText) {
   expect_named([](World&) { throw std::runtime_error("out of luck"); }, ErrorCode::peer_failed,
                "rank 2 failed: out of luck", {"out of luck"});

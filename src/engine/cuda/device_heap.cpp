@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <optional>
 
@@ -29,7 +30,8 @@ PinnedMemory::PinnedMemory(std::int32_t num_ranks)
     : pages(pin<HostPage>(kMostPages)),
       watchdog_words(pin<std::uint32_t>(kMostPages * device::WatchdogWords::num_words(num_ranks))) {}
 
-std::shared_ptr<std::byte> PinnedMemory::take_buffer(std::size_t bytes) {
+std::shared_ptr<std::byte> PinnedMemory::take_buffer(std::size_t wanted) {
+  const std::size_t bytes = std::bit_ceil(wanted);  // so that engines with other options find buffers, too
   const std::lock_guard lock(mutex_);
   auto found = free_buffers_.find(bytes);
   if (found == free_buffers_.end()) found = free_buffers_.emplace(bytes, pin<std::byte>(bytes));
@@ -40,11 +42,10 @@ std::shared_ptr<std::byte> PinnedMemory::take_buffer(std::size_t bytes) {
           }};
 }
 
-DeviceHeap::DeviceHeap(World& world, std::size_t bytes, std::int32_t device)
-    : pinned(std::make_shared<PinnedMemory>(world.size())),
-      memory(
-          bytes, device, world.rank().value, [&](std::span<const std::byte> mine) { return world.all_gather(mine); },
-          pinned),
+DeviceHeap::DeviceHeap(World& world, std::size_t bytes, std::int32_t device, OwnMemory own)
+    : pinned(std::move(own.pinned)),
+      memory(bytes, device, world.rank().value, own.heap,
+             [&](std::span<const std::byte> mine) { return world.all_gather(mine); }),
       num_ranks(world.size()),
       members(world.impl()->group->members),
       most_tile_bytes(device::most_tile_bytes()),
@@ -95,9 +96,30 @@ std::shared_ptr<DeviceHeap> DeviceHeap::of(World& world, const EngineOptions& op
           group.self, mine.bytes, device, heap->memory.bytes());
     return heap;
   }
+  // All ranks have come, so no kernel waits for one that is yet to be launched.
+  OwnMemory own;
+  std::exception_ptr failure;
+  try {
+    impl.comm->free_retired();
+    own.pinned = std::make_shared<PinnedMemory>(static_cast<std::int32_t>(group.num_near()));
+    own.heap = device::SymmetricHeap::allocate(mine.bytes, device, own.pinned);
+  } catch (const Error&) {
+    failure = std::current_exception();
+  }
+  const bool has_memory = !failure;
+  const auto have_memory = world.all_gather(std::as_bytes(std::span(&has_memory, 1)));
+  if (failure) std::rethrow_exception(failure);
+  for (std::size_t rank = 0; rank < have_memory.size(); ++rank)
+    if (!gathered<bool>(have_memory[rank], rank))
+      fail(ErrorCode::system, "engine: rank {} has no memory for its device heap", rank);
   std::optional<World> here;
   if (group.has_far()) here = world.split(group.wiring.hosts[group.self.index()].value);
-  heap = std::make_shared<DeviceHeap>(here ? *here : world, mine.bytes, device);
+  // Outlives this world where others on its transport go on.
+  heap = {new DeviceHeap(here ? *here : world, mine.bytes, device, std::move(own)),
+          [comm = std::weak_ptr(impl.comm)](DeviceHeap* ended) {
+            std::shared_ptr<DeviceHeap> last(ended);
+            if (const auto others = comm.lock()) others->retire(std::move(last));
+          }};
   world.barrier();  // all kernels are loaded, so kernels may wait for other ranks from here on
   return heap;
 }

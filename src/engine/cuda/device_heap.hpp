@@ -31,7 +31,7 @@ struct PinnedMemory : std::enable_shared_from_this<PinnedMemory> {
   explicit PinnedMemory(std::int32_t num_ranks);
 
   /// A buffer. Released ones are kept for later calls.
-  [[nodiscard]] std::shared_ptr<std::byte> take_buffer(std::size_t bytes);
+  [[nodiscard]] std::shared_ptr<std::byte> take_buffer(std::size_t wanted);
 
   static constexpr std::size_t kMostPages = 1024;
   std::shared_ptr<HostPage> pages;
@@ -56,8 +56,13 @@ T gathered(std::span<const std::byte> bytes, std::size_t rank) {
 /// Allocated once, as CUDA must not allocate while ranks wait for each other. A rank's memory is freed when the last
 /// rank of its process has released it: a rank may end while others still use its memory.
 struct DeviceHeap : std::enable_shared_from_this<DeviceHeap> {
+  struct OwnMemory {
+    std::shared_ptr<PinnedMemory> pinned = nullptr;
+    device::SharedMemory heap = nullptr;
+  };
+
   /// Collective over the ranks of a node. Waits for an idle device, so no rank may have operations in progress.
-  DeviceHeap(World& world, std::size_t bytes, std::int32_t device);
+  DeviceHeap(World& world, std::size_t bytes, std::int32_t device, OwnMemory own);
 
   /// The device of this rank; for −1, chosen by its place among the ranks of its machine. Throws
   /// Error(invalid_argument) if there is none.

@@ -98,6 +98,7 @@ void NodeEngine::exchange_control_blocks(World& engine_world) {
     std::uint64_t agreement;
     std::uint64_t control_offset;
     std::uint64_t elsewhere_offset;
+    bool has_room;
   };
   const auto count = static_cast<std::size_t>(num_ranks());
   control_.self = rank().value;
@@ -114,21 +115,27 @@ void NodeEngine::exchange_control_blocks(World& engine_world) {
   constexpr std::size_t kTables = 7;
   const std::size_t own_bytes =
       kTables * count * sizeof(void*) + 2 * sizeof(device::KernelState) + sizeof(unsigned long long);
-  control_block_ = heap->allocate(control_.shape.bytes());
-  elsewhere_block_ = heap->allocate(elsewhere_.shape.bytes());
-  own_block_ = heap->allocate(own_bytes);
-  for (const auto& [block, bytes] :
-       {std::pair(control_block_.get(), control_.shape.bytes()),
-        std::pair(elsewhere_block_.get(), elsewhere_.shape.bytes()), std::pair(own_block_.get(), own_bytes)})
-    device::check(cudaMemsetAsync(block, 0, bytes, cuda_stream), "clear signals");
-  device::check(cudaStreamSynchronize(cuda_stream), "clear signals");
+  std::exception_ptr failure;
+  try {
+    control_block_ = heap->allocate(control_.shape.bytes());
+    elsewhere_block_ = heap->allocate(elsewhere_.shape.bytes());
+    own_block_ = heap->allocate(own_bytes);
+    for (const auto& [block, bytes] :
+         {std::pair(control_block_.get(), control_.shape.bytes()),
+          std::pair(elsewhere_block_.get(), elsewhere_.shape.bytes()), std::pair(own_block_.get(), own_bytes)})
+      device::check(cudaMemsetAsync(block, 0, bytes, cuda_stream), "clear signals");
+    device::check(cudaStreamSynchronize(cuda_stream), "clear signals");
+  } catch (const Error&) {
+    failure = std::current_exception();
+  }
 
+  const auto offset_of = [&](const auto& block) { return block ? heap->memory.offset_of(block.get()) : 0; };
   const PeerInfo mine{
       Hasher()
           .add(options.hidden, options.dtype, *options.expert_dtype, *options.result_dtype, *options.wire_dtype,
                options.reduction, options.device->max_tokens, options.device->max_experts)
           .value(),
-      heap->memory.offset_of(control_block_.get()), heap->memory.offset_of(elsewhere_block_.get())};
+      offset_of(control_block_), offset_of(elsewhere_block_), failure == nullptr};
   const auto all = engine_world.all_gather(std::as_bytes(std::span(&mine, 1)));
   std::vector<std::byte*> pointers(3 * count);
   for (std::size_t peer = 0; peer < count; ++peer) {
@@ -136,10 +143,13 @@ void NodeEngine::exchange_control_blocks(World& engine_world) {
     if (theirs.agreement != mine.agreement)
       fail(ErrorCode::mismatch, "{}: ranks {} and {} make engines with different options", title("engine"), rank(),
            peer);
+    if (!failure && !theirs.has_room)
+      fail(ErrorCode::system, "{}: rank {} has no room for it in its device heap", title("engine"), peer);
     pointers[peer] = heap->memory.base_of(peer);
     pointers[count + peer] = pointers[peer] + theirs.control_offset;
     pointers[2 * count + peer] = pointers[peer] + theirs.elsewhere_offset;
   }
+  if (failure) std::rethrow_exception(failure);
   auto** const words = reinterpret_cast<std::byte**>(own_block_.get());
   copy_when_idle(words, pointers.data(), pointers.size() * sizeof(void*), "upload the addresses of peers");
   auto* const states = reinterpret_cast<device::KernelState*>(words + kTables * count);

@@ -23,16 +23,6 @@ struct Address {
   cudaError_t why_no_handle;   // not every platform gives one
 };
 
-SharedMemory allocate_zeroed(std::size_t bytes, std::shared_ptr<const void> companion) {
-  void* data = nullptr;
-  check(cudaMalloc(&data, bytes), "allocate a heap");
-  SharedMemory memory(static_cast<std::byte*>(data),
-                      [companion = std::move(companion)](std::byte* freed) { (void)cudaFree(freed); });
-  check(cudaMemset(data, 0, bytes), "clear a heap");
-  check(cudaDeviceSynchronize(), "clear a heap");
-  return memory;
-}
-
 void reach_device(std::int32_t from, std::int32_t to, std::size_t rank) {
   if (from == to) return;
   int reaches = 0;
@@ -69,12 +59,23 @@ std::size_t align_up(std::size_t bytes) {
 
 }  // namespace
 
-SymmetricHeap::SymmetricHeap(std::size_t bytes, std::int32_t device, std::int32_t self, const AllGather& all_gather,
-                             std::shared_ptr<const void> companion)
+SharedMemory SymmetricHeap::allocate(std::size_t bytes, std::int32_t device, std::shared_ptr<const void> companion) {
+  const std::size_t all_bytes = kAlignment + align_up(bytes);
+  check(cudaSetDevice(device), "choose the device");
+  void* data = nullptr;
+  check(cudaMalloc(&data, all_bytes), "allocate a heap");
+  SharedMemory memory(static_cast<std::byte*>(data),
+                      [companion = std::move(companion)](std::byte* freed) { (void)cudaFree(freed); });
+  check(cudaMemset(data, 0, all_bytes), "clear a heap");
+  check(cudaDeviceSynchronize(), "clear a heap");
+  return memory;
+}
+
+SymmetricHeap::SymmetricHeap(std::size_t bytes, std::int32_t device, std::int32_t self, const SharedMemory& mine,
+                             const AllGather& all_gather)
     : bytes_(kAlignment + align_up(bytes)), device_(device), self_(self) {
   free_.insert(kAlignment, align_up(bytes));
   check(cudaSetDevice(device), "choose the device");
-  const SharedMemory mine = allocate_zeroed(bytes_, std::move(companion));
   Address address{ProcessId::own(), device, bytes_, &mine, {}, cudaSuccess};
   address.why_no_handle = cudaIpcGetMemHandle(&address.handle, mine.get());
   (void)cudaGetLastError();
@@ -83,6 +84,8 @@ SymmetricHeap::SymmetricHeap(std::size_t bytes, std::int32_t device, std::int32_
   try {
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
       Address peer;
+      if (all[rank].size() != sizeof(peer))
+        fail(ErrorCode::mismatch, "rank {} sent {} bytes as the address of its heap", rank, all[rank].size());
       std::memcpy(&peer, all[rank].data(), sizeof(peer));
       if (peer.bytes != bytes_)
         fail(ErrorCode::mismatch, "rank {}'s heap has {} bytes, rank {}'s {}", self, bytes_, rank, peer.bytes);

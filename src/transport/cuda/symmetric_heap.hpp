@@ -17,17 +17,20 @@ namespace shunt::device {
 /// Collective: every rank's bytes, by rank.
 using AllGather = std::function<std::vector<std::vector<std::byte>>(std::span<const std::byte> mine)>;
 
-/// Device memory that is freed when the last rank that maps it in this process has let go of it: freeing waits for the
-/// device, where others may wait for whoever frees.
+/// Device memory that is freed when the last rank of this process that maps it has released it: freeing waits for the
+/// device, where kernels of other ranks may wait for this one's.
 using SharedMemory = std::shared_ptr<std::byte>;
 
 class SymmetricHeap {
  public:
-  /// Collective; every rank brings the same size. Ranks may be threads or processes and use the same device or others.
-  /// Memory is zero at first. The companion ends with this rank's memory. Throws Error(system) or Error(unsupported)
-  /// with what CUDA refuses.
-  SymmetricHeap(std::size_t bytes, std::int32_t device, std::int32_t self, const AllGather& all_gather,
-                std::shared_ptr<const void> companion);
+  /// A rank's memory, zeroed, for a heap of this size. Not collective, so that a rank without memory can tell the
+  /// others before they make the heap. The companion ends with the memory. Throws Error(system) with what CUDA refuses.
+  static SharedMemory allocate(std::size_t bytes, std::int32_t device, std::shared_ptr<const void> companion);
+
+  /// Collective; every rank passes the same size, and its own memory, from allocate(). Ranks may be threads or
+  /// processes and use the same device or others. Throws Error(system) or Error(unsupported) with what CUDA refuses.
+  SymmetricHeap(std::size_t bytes, std::int32_t device, std::int32_t self, const SharedMemory& mine,
+                const AllGather& all_gather);
 
   [[nodiscard]] std::int32_t device() const { return device_; }
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
@@ -38,11 +41,11 @@ class SymmetricHeap {
   [[nodiscard]] std::uint64_t offset_of(const void* address) const;
   [[nodiscard]] bool contains(const void* address, std::size_t bytes) const;
 
-  /// Not collective, and no CUDA call: streams may be captured meanwhile. Whoever frees a block and takes it again
-  /// orders the two uses by streams. Aligned to kAlignment. Throws Error(system) when there is no room.
+  /// Not collective, and no CUDA call: streams may be captured meanwhile. The caller orders the uses of a block before
+  /// and after its release by streams. Aligned to kAlignment. Throws Error(system) when there is no room.
   [[nodiscard]] std::byte* allocate(std::size_t bytes);
   void release(const std::byte* block) noexcept;
-  /// The block at this offset is handed out to nobody else, whoever releases it. Nothing happens if there is none.
+  /// Withholds the block at this offset from reuse, even once released. Does nothing if there is none.
   void keep(std::uint64_t offset) noexcept;
 
   static constexpr std::size_t kAlignment = 256;

@@ -8,7 +8,9 @@
 #include <optional>
 #include <thread>
 
+#include "core/cuda/captured_graph.hpp"
 #include "core/cuda/check.hpp"
+#include "core/cuda/memory.hpp"
 #include "core/cuda/stream.hpp"
 #include "engine/rank_of_case.hpp"
 #include "engine/small_shuffle.hpp"
@@ -137,7 +139,7 @@ TEST_P(Cluster, AnErrorIsThrownWhenTheDeviceUsesNoneOfTheCallersMemoryAnyMore) {
   on_ranks([&](World& world, SmallShuffle& shuffle) {
     if (world.rank().value == 1) {
       EXPECT_THROW((void)shuffle.combine().wait(), Error);
-      return is_over.wait();  // to end is to free device memory, which waits for rank 0's stream
+      return is_over.wait();  // a node's last rank frees device memory, which waits for rank 0's stream
     }
     Engine& engine = shuffle.engine();
     UntilItFails earlier{engine};
@@ -166,6 +168,61 @@ TEST_P(Cluster, ACallThatFailsCanBeRepeated) {
     shuffle.round_trip();
     world.barrier();
   });
+}
+
+TEST_P(Cluster, RefusesACaptureAndLeavesItIntact) {
+  on_ranks([](World& world, SmallShuffle& shuffle) {
+    const auto stream = device::make_stream();
+    const Engine& engine = shuffle.engine();
+    ConstTensor with_gaps = shuffle.x();
+    with_gaps.cols /= 2;
+    with_gaps.row_stride = shuffle.x().cols;
+    const auto graph = device::capture(stream.get(), [&] {
+      require_error([&] { shuffle.plan({.stream = stream.get()}); }, ErrorCode::invalid_argument, "captured");
+      require_error(
+          [&] { (void)shuffle.engine().dispatch(shuffle.current_plan(), shuffle.x(), {.stream = stream.get()}); },
+          ErrorCode::invalid_argument, "captured");
+    });
+    EXPECT_NE(graph, nullptr);
+    const Tensor copied = engine.allocate(with_gaps.dtype, with_gaps.rows, with_gaps.cols);
+    engine.copy(with_gaps, copied);
+    shuffle.round_trip();
+    world.barrier();
+  });
+}
+
+/// Device memory beyond the heaps: after the constructor there is room for one heap of that size, not for two.
+class AllButOneHeap {
+ public:
+  explicit AllButOneHeap(std::size_t heap_bytes) {
+    std::size_t free = 0, total = 0;
+    device::check(cudaMemGetInfo(&free, &total), "ask for free memory");
+    memory_ = device::allocate(free - heap_bytes * 3 / 2);
+  }
+
+ private:
+  std::shared_ptr<std::byte> memory_;
+};
+
+TEST(DeviceMemory, ForTheHeapsOfSomeRanksOnlyIsAnErrorOnAllAndTheCallCanBeRepeated) {
+  SHUNT_NEEDS(kDeviceThreads);
+  constexpr std::size_t kHeapBytes = std::size_t{256} << 20;
+  std::latch is_full(2), has_failed(2), is_free(2);
+  const auto run = [&](World& world) {
+    std::optional<AllButOneHeap> taken;
+    if (world.rank().value == 0) taken.emplace(kHeapBytes);
+    is_full.arrive_and_wait();
+    DeviceOptions device = small_device();
+    device.heap_bytes = kHeapBytes;
+    require_error([&] { const Engine engine(world, kDeviceThreads.options({.hidden = 8}, device)); }, ErrorCode::system,
+                  "");
+    has_failed.arrive_and_wait();
+    taken.reset();
+    is_free.arrive_and_wait();
+    SmallShuffle(world, kDeviceThreads).round_trip();
+    world.barrier();
+  };
+  ASSERT_NO_THROW(kDeviceThreads.run(2, run));
 }
 
 class DeviceNcclOfThreads : public ::testing::Test {

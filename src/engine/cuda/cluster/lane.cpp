@@ -9,6 +9,16 @@
 #include "kernels/cuda/copy_bytes.hpp"
 
 namespace shunt::device {
+namespace {
+
+void require_no_capture(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(stream, &status), "ask whether a stream is captured");
+  if (status != cudaStreamCaptureStatusNone)
+    fail(ErrorCode::invalid_argument, "engine: the host takes part, so nothing can be captured");
+}
+
+}  // namespace
 
 Lane::Lane(Transport& transport, const Group& group, std::shared_ptr<DeviceHeap> heap, const BufferLimits& limits)
     : members_(group.members),
@@ -18,6 +28,7 @@ Lane::Lane(Transport& transport, const Group& group, std::shared_ptr<DeviceHeap>
       landing_(heap_->allocate(buffer_bytes_)),
       zero_(heap_->allocate(sizeof(std::uint32_t))) {
   const auto num_each_way = static_cast<std::size_t>(std::max(limits.num_each_way, 1));
+  const LaneScope scope(device());
   pinned_ = heap_->pinned->take_buffer(2 * num_each_way * buffer_bytes_);
   for (std::size_t i = 0; i < 2 * num_each_way; ++i) {
     auto& free = free_[i % 2];
@@ -27,11 +38,10 @@ Lane::Lane(Transport& transport, const Group& group, std::shared_ptr<DeviceHeap>
   for (std::size_t rank = 0; rank < group.members.size(); ++rank) {
     const auto found = std::ranges::find(heap_->members, group.members[rank]);
     if (group.is_near(rank) && found == heap_->members.end())
-      fail(ErrorCode::invalid_argument, "rank {}: engine: rank {} is on this host, but not in the heap", group.self,
+      fail(ErrorCode::invalid_argument, "rank {}: engine: rank {} is on this machine, but not in the heap", group.self,
            rank);
     heap_rank_.push_back(group.is_near(rank) ? found - heap_->members.begin() : -1);
   }
-  const LaneScope scope(device());
   for (auto* stream : {&work_, &copies_, &wakes_}) *stream = make_stream();
   const std::uint32_t zero = 0;
   copy(zero_.get(), &zero, sizeof(zero));
@@ -121,10 +131,7 @@ Lane::Mark Lane::mark() {
 Lane::Mark Lane::mark(Stream stream) {
   if (!stream) return [] { return true; };
   const LaneScope scope(device());
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  check(cudaStreamIsCapturing(stream, &status), "ask whether a stream is captured");
-  if (status != cudaStreamCaptureStatusNone)
-    fail(ErrorCode::invalid_argument, "engine: the host takes part, so nothing can be captured");
+  require_no_capture(stream);
   Mark mark = passed(events_->record(stream));
   // On the caller's stream itself, as streams are scarce: the caller's next kernel waits for the callback.
   if (!mark()) wake_after(stream);
@@ -134,6 +141,7 @@ Lane::Mark Lane::mark(Stream stream) {
 void Lane::wait_for(Stream stream) {
   if (!stream) return;
   const LaneScope scope(device());
+  require_no_capture(stream);
   check(cudaStreamSynchronize(stream), "wait for a stream");
 }
 
