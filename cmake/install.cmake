@@ -19,8 +19,8 @@ install(DIRECTORY include/ DESTINATION include)
 install(EXPORT shunt NAMESPACE shunt:: DESTINATION ${package_dir} FILE shunt-targets.cmake)
 
 write_basic_package_version_file(shunt-config-version.cmake COMPATIBILITY SameMajorVersion)
-configure_file(cmake/shunt-config.cmake.in shunt-config.cmake @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/shunt-config.cmake ${PROJECT_BINARY_DIR}/shunt-config-version.cmake
+configure_file(cmake/shunt-config.cmake.in package/shunt-config.cmake @ONLY)  # not where find_package looks in a build tree
+install(FILES ${PROJECT_BINARY_DIR}/package/shunt-config.cmake ${PROJECT_BINARY_DIR}/shunt-config-version.cmake
   DESTINATION ${package_dir})
 file(RELATIVE_PATH shunt_prefix_from_pkgconfig /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
 configure_file(cmake/shunt.pc.in shunt.pc @ONLY)

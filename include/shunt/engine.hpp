@@ -142,8 +142,8 @@ struct CombineOptions {
 /// thrown before anything is sent, and the call may be repeated. An engine is light: one per layer is fine. Between
 /// nodes of devices one per shape is better, as each engine pins its batches.
 ///
-/// **Inputs** may be in any memory and have any row stride. Those that are not in the engine's kind of memory, or can't
-/// be read in place, are copied first. Memory from Engine::allocate saves copies.
+/// **Inputs** may have any row stride. Those of engines on devices may be in any memory, those of engines on host
+/// memory are in host memory. What can't be read in place is copied first. Memory from Engine::allocate saves copies.
 ///
 /// **Devices of one node.** Operations are put on the engine's stream. The host waits only
 /// - in exact plans, and in plans whose map is new to the engine,

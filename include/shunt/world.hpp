@@ -50,7 +50,8 @@ class World {
   struct Impl;
 
   /// Joins the ranks of a bootstrap, which is not used afterwards. Collective; blocks until all ranks have joined or
-  /// SHUNT_JOIN_MS have passed. An error on one rank is thrown on all.
+  /// SHUNT_JOIN_MS have passed. If a step fails on one rank, all throw its Error; if the all-gather
+  /// itself fails on one, the others throw Error(deadline), or Error(peer_lost) where the bootstrap reports ends.
   static World create(Bootstrap& bootstrap, const WorldOptions& options = {});
 
   /// Joins the job that the launcher describes (Environment::Launch); without a launcher, a world of one rank.

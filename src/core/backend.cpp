@@ -35,18 +35,27 @@ LoadedBackend load(const std::string& name) {
   const std::string file = "libshunt_" + name + ".so";
   const KeptSignals kept;
   std::string why_not;
-  for (const std::string& place : places_of(file)) {
+  const std::vector<std::string> places = places_of(file);
+  for (const std::string& place : places) {
     void* const handle = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (!handle) {
-      if (why_not.empty()) why_not = dlerror();
+      const bool is_found = place != file;
+      if (why_not.empty() && is_found)
+        why_not = fmt::format("can't load {}: {}; install what it needs", place, dlerror());
       continue;
     }
     const auto entry = reinterpret_cast<Backend (*)()>(dlsym(handle, kBackendEntry));
     const Backend backend = entry ? entry() : Backend{"none", nullptr};
     if (std::string_view(backend.build) == build_id()) return {backend.functions, ""};
-    why_not = fmt::format("{} is of build {}, this is build {}", place, backend.build, build_id());
+    why_not = fmt::format("can't use {}: it is of build {}, this is build {}; install both from one build", place,
+                          backend.build, build_id());
   }
-  return {nullptr, fmt::format("can't load {}: {}; install what it needs, or build shunt with it", file, why_not)};
+  if (why_not.empty())
+    why_not = fmt::format(
+        "can't find {}, neither beside the program or libshunt nor on the search path; it comes with "
+        "builds of shunt that found {}",
+        file, name);
+  return {nullptr, why_not};
 }
 
 }  // namespace

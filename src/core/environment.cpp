@@ -69,7 +69,7 @@ std::string job_of(const Convention& convention) {
     const char* value = text(name);
     if (!value)
       fail(ErrorCode::invalid_argument,
-           "{} and {} are set, but {} is not: it must name the job, so that ranks of two jobs don't meet",
+           "{} and {} are set, but {} is not: it must name the job, so that ranks of two jobs don't join each other",
            convention.rank, convention.size, name);
     job += std::string(job.empty() ? "" : ":") + value;
   }

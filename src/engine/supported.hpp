@@ -86,8 +86,7 @@ inline constexpr const FeatureSupport& support_of(Feature feature) {
 inline void require(EngineKind kind, Feature feature, RankId rank, std::string_view operation) {
   const FeatureSupport& support = support_of(feature);
   if (!support.of(kind))
-    fail(ErrorCode::unsupported, "rank {}: {}: {} is not supported on {}", rank, operation, support.name,
-         name_of(kind));
+    fail(ErrorCode::unsupported, "rank {}: {}: not supported on {}: {}", rank, operation, name_of(kind), support.name);
 }
 
 }  // namespace shunt

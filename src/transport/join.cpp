@@ -290,7 +290,7 @@ class Joining {
     return mine;
   }
 
-  /// Of the ranks of this machine, or of all others.
+  /// Contacts of this machine's ranks, or of all others.
   [[nodiscard]] std::vector<net::Contact> contacts_of(bool are_near) const {
     std::vector<net::Contact> chosen;
     for (std::size_t r = 0; r < contacts_.size(); ++r)

@@ -273,7 +273,7 @@ TEST_P(BadInput, OfAnEngineIsRefused) {
   refuse_device([](auto& device) { device.max_experts = 0; }, "device.max_experts is 0");
   refuse_device([](auto& device) { device.num_batches = 0; }, "device.num_batches is 0");
   refuse_device([](auto& device) { device.sms = -1; }, "device.sms is -1");
-  refuse_device([](auto& device) { device.index = 1000; }, "there is no device 1000");
+  refuse_device([](auto& device) { device.index = 1000; }, "device.index is 1000, but this machine has");
   place().run(2, [&](World& world) {
     for (const auto& [options, cause] : refused)
       if (world.rank() == RankId(1))

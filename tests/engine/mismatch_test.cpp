@@ -70,7 +70,7 @@ class MismatchAt : public AtPlace {
 INSTANTIATE_TEST_SUITE_P(At, MismatchAt, kThreadPlaces, kNameOfPlace);
 
 constexpr const char* kEngines = "make engines with different options";
-constexpr const char* kPlans = "with other options, or of another plan";
+constexpr const char* kPlans = "with another map or other options";
 
 TEST_P(MismatchAt, OfEngineOptionsIsNoticed) {
   const auto expect = [&](const EngineOptions& options, const char* cause) {

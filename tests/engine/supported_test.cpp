@@ -150,7 +150,7 @@ TEST_P(SupportedTableAt, EveryFeatureThatAKindLacksIsRefused) {
     const Feature refused = named(support.feature, kind);
     const std::string text = refused == Feature::counts_on_host
                                  ? "read() copies them"
-                                 : fmt::format("{} is not supported on {}", support_of(refused).name, name_of(kind));
+                                 : fmt::format("not supported on {}: {}", name_of(kind), support_of(refused).name);
     const auto run = [&](World& world) {
       Asking asking(world, place());
       require_error([&] { asking.ask(support.feature); }, ErrorCode::unsupported, text);

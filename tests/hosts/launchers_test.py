@@ -28,7 +28,7 @@ class Launchers(Hosts):
     def test_launchers_that_pass_no_variables_give_an_error_that_names_them(self):
         printed, status = self.finish(self.start_by_srun("unset MASTER_ADDR MASTER_PORT SHUNT_JOB_TOKEN; "))
         self.assertEqual(status, 3, printed)
-        errors = re.findall("invalid_argument: srun started 2 of 4 ranks on this host: set MASTER_ADDR and MASTER_PORT .* SHUNT_JOB_TOKEN", printed)
+        errors = re.findall("invalid_argument: srun started 2 of 4 ranks on this machine: set MASTER_ADDR and MASTER_PORT .* SHUNT_JOB_TOKEN", printed)
         self.assertEqual(len(errors), 4, printed)
 
 

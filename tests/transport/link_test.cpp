@@ -93,7 +93,7 @@ TEST_P(LinkWithPeer, RefusesPacketsThatBreakTheProtocol) {
       {static_cast<RawPeer::Kind>(99), {}, "a message of an unknown kind, 99"},
       {RawPeer::Kind::fault, fault_of_no_rank, "a fault that makes no sense (8 bytes)"},
       {RawPeer::Kind::fault, net::Bytes(7), "a fault that makes no sense (7 bytes)"},
-      {RawPeer::Kind::left, net::Bytes(7), "word that it leaves in 7 bytes"},
+      {RawPeer::Kind::left, net::Bytes(7), "a `left` of 7 bytes"},
       {RawPeer::Kind::slice, net::Bytes(8), "slice #0 of 8 bytes, for which it was granted no room"}};
   for (const auto& [kind, bytes, text] : packets) {
     if (end_->fault()) {

@@ -49,8 +49,8 @@ std::vector<std::int32_t> requested_devices(const std::string& words, const BusF
     if (!index || std::to_string(*index) != item)
       fail(ErrorCode::invalid_argument, "--devices {}: expected none, first, all, or indices such as 0,2", words);
     if (*index < 0 || *index >= count)
-      fail(ErrorCode::invalid_argument, "--devices {}: there is no GPU {}, only {}{}{}", words, *index, count,
-           bus.why_no_gpus.empty() ? "" : ": ", bus.why_no_gpus);
+      fail(ErrorCode::invalid_argument, "--devices {}: there is no GPU {}, this machine has {}{}{}", words, *index,
+           count, bus.why_no_gpus.empty() ? "" : ": ", bus.why_no_gpus);
     if (std::ranges::find(chosen, *index) == chosen.end()) chosen.push_back(*index);
   }
   if (chosen.empty())

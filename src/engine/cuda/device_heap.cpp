@@ -57,9 +57,15 @@ DeviceHeap::DeviceHeap(World& world, std::size_t bytes, std::int32_t device, Own
 std::int32_t DeviceHeap::device_of(const World& world, std::int32_t wanted) {
   const Group& group = *world.impl()->group;
   int count = 0;
-  device::check(cudaGetDeviceCount(&count), "find a device");
+  try {
+    device::check(cudaGetDeviceCount(&count), "find a device");
+  } catch (const Error& error) {
+    fail(error.code(), "rank {}: engine: {}; leave EngineOptions::device empty for rows in host memory", group.self,
+         error.what());
+  }
   if (wanted >= count)
-    fail(ErrorCode::invalid_argument, "rank {}: engine: there is no device {}, only {}", group.self, wanted, count);
+    fail(ErrorCode::invalid_argument, "rank {}: engine: device.index is {}, but this machine has {} device{}",
+         group.self, wanted, count, count == 1 ? ": 0" : "s");
   if (wanted >= 0) return wanted;
   std::int32_t place = 0;
   for (std::int32_t rank = 0; rank < group.self.value; ++rank) place += group.is_near(RankId(rank).index());

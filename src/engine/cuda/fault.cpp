@@ -38,9 +38,10 @@ void throw_if_faulty(const FaultRecord& record, const Watchdog::Watch& watch, Ra
         fail(ErrorCode::peer_failed, "rank {}: {}: rank {} failed: {}", self, operation, record.peer,
              describe(BadEntry::unpack(record.expected)));
       fail(ErrorCode::mismatch, "rank {} called {}, rank {} {}{}", self, operation, record.peer, to_string(other.kind),
-           other.kind != tag.kind             ? ""
-           : other.plan_hash != tag.plan_hash ? " with other options, or of another plan"
-                                              : " in a graph that does not hold the same operations");
+           other.kind != tag.kind ? ""
+           : other.plan_hash != tag.plan_hash
+               ? tag.kind == OpKind::plan ? " with another map or other options" : " with another plan"
+               : " in a graph that does not hold the same operations");
     }
     case FaultRecord::left_out:
       fail(ErrorCode::unsupported, "rank {}: {}: rank {} was left out, so only padded plans go on", self, operation,

@@ -53,7 +53,7 @@ void expect_pmix(const Environment::Launch& launch) {
   const LoadedBackend* const pmix = launch.has_pmix ? &load_backend("pmix") : nullptr;
   if (pmix && pmix->functions) return;
   fail(ErrorCode::invalid_argument,
-       "{} started {} of {} ranks on this host: set MASTER_ADDR and MASTER_PORT to where rank 0 can be met, and "
+       "{} started {} of {} ranks on this machine: set MASTER_ADDR and MASTER_PORT to rank 0's address, and "
        "SHUNT_JOB_TOKEN to a secret, the same for all ranks ({})",
        launch.convention, launch.local_size, launch.size,
        pmix ? pmix->why_not : "the launcher does not offer PMIx, which would pass them on");

@@ -60,7 +60,7 @@ void Link::connect_all(std::chrono::milliseconds limit) {
     if (gone != pending.end())
       fail(ErrorCode::peer_lost, "rank {} left while rank {} was connecting to it", (*gone)->contact.rank, self_);
     if (Clock::now() >= deadline)
-      fail(ErrorCode::deadline, "rank {} has met rank {}, but can't {} over the network", self_,
+      fail(ErrorCode::deadline, "rank {} has joined with rank {}, but can't {} over the network", self_,
            pending.front()->contact.rank, pending.front()->has_answered ? "be reached by it" : "reach it");
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }

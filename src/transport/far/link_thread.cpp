@@ -97,9 +97,8 @@ void Link::receive_small(Peer& peer, Kind kind, std::span<const std::byte> bytes
 
 void Link::receive_left(Peer& peer, std::span<const std::byte> bytes) {
   std::uint64_t num_slices = 0;
-  if (peer.has_left) return report_violation(peer, "word that it leaves twice");
-  if (!net::unpack(bytes, num_slices))
-    return report_violation(peer, fmt::format("word that it leaves in {} bytes", bytes.size()));
+  if (peer.has_left) return report_violation(peer, "a second `left`");
+  if (!net::unpack(bytes, num_slices)) return report_violation(peer, fmt::format("a `left` of {} bytes", bytes.size()));
   peer.num_slices_until_left = num_slices;
   peer.has_left = true;
   ack_leave(peer);

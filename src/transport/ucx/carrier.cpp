@@ -250,8 +250,10 @@ class Carrier final : public far::Carrier {
     // shunt decides which ranks share memory, so UCX's own shared memory is off.
     if (!options.has_ucx_transports) set("TLS", "^sm");
     if (!options.devices.empty()) set("NET_DEVICES", options.devices);
-    // UCX up to 1.13 reads the first name, later versions the second.
-    for (const char* name : {"PORT_RANGE", "TCP_PORT_RANGE"}) set(name, fmt::format("{}-{}", port_, port_));
+    unsigned major = 0, minor = 0, release = 0;
+    ucp_get_version(&major, &minor, &release);
+    const bool is_old = std::pair(major, minor) <= std::pair(1u, 13u);  // UCX warns of names that it does not know
+    set(is_old ? "PORT_RANGE" : "TCP_PORT_RANGE", fmt::format("{}-{}", port_, port_));
 
     ucp_params_t params{};
     params.field_mask = UCP_PARAM_FIELD_FEATURES;
