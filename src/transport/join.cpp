@@ -115,18 +115,18 @@ struct Identity {
 };
 
 /// Where a rank can be reached.
-struct Contacts {
+struct Endpoints {
   std::string near;         // by ranks of its machine
   std::string address;      // by ranks of other machines
   net::Endpoint survivors;  // where it listens after a fault
   Bytes carrier;            // its carrier's address
 
   [[nodiscard]] Bytes bytes() const { return net::pack(near, address, survivors.port, survivors.address, carrier); }
-  Contacts(const Bytes& bytes, RankId rank) {
+  Endpoints(const Bytes& bytes, RankId rank) {
     if (!net::unpack(bytes, near, address, survivors.port, survivors.address, carrier))
       fail(ErrorCode::mismatch, "rank {} published malformed endpoints ({} bytes)", rank, bytes.size());
   }
-  Contacts() = default;
+  Endpoints() = default;
 };
 
 /// The number of an identity, in the order of their first ranks.
@@ -220,7 +220,7 @@ class Joining {
 
     deadline_ = Clock::now() + environment_.join;
     const auto contacts = gather(bootstrap_, deadline_, [&] { return open_for_others().bytes(); });
-    for (std::size_t rank = 0; rank < contacts.size(); ++rank) contacts_.emplace_back(contacts[rank], RankId(rank));
+    for (std::size_t rank = 0; rank < contacts.size(); ++rank) endpoints_.emplace_back(contacts[rank], RankId(rank));
 
     std::shared_ptr<Transport> transport;
     (void)gather(bootstrap_, deadline_, [&] {
@@ -274,8 +274,8 @@ class Joining {
     return addresses.empty() ? "127.0.0.1" : addresses.front();
   }
 
-  Contacts open_for_others() {
-    Contacts mine;
+  Endpoints open_for_others() {
+    Endpoints mine;
     if (has_other_processes()) mine.near = near_.emplace(shm::open_near_listener()).endpoint.address;
     if (has_far()) {
       mine.address = own_address();
@@ -290,12 +290,12 @@ class Joining {
     return mine;
   }
 
-  /// Contacts of this machine's ranks, or of all others.
+  /// Endpoints of this machine's ranks, or of all others.
   [[nodiscard]] std::vector<net::Contact> contacts_of(bool are_near) const {
     std::vector<net::Contact> chosen;
-    for (std::size_t r = 0; r < contacts_.size(); ++r)
+    for (std::size_t r = 0; r < endpoints_.size(); ++r)
       if (const RankId rank(r); is_near(r) == are_near)
-        chosen.push_back({rank, contacts_[r].carrier, are_near ? contacts_[r].near : contacts_[r].address,
+        chosen.push_back({rank, endpoints_[r].carrier, are_near ? endpoints_[r].near : endpoints_[r].address,
                           key_->session(self_, rank), key_->session(rank, self_)});
     return chosen;
   }
@@ -323,7 +323,7 @@ class Joining {
     if (!survivors_.socket.valid()) return nullptr;
     bootstrap::SurvivorContacts kept{
         .rank = self_, .own = std::move(survivors_), .endpoints = {}, .token = key_->token()};
-    for (const Contacts& each : contacts_) kept.endpoints.push_back(each.survivors);
+    for (const Endpoints& each : endpoints_) kept.endpoints.push_back(each.survivors);
     return std::make_unique<Rebuilder>(environment_, std::move(kept));
   }
 
@@ -338,7 +338,7 @@ class Joining {
   std::optional<net::Listener> near_;      // none where no other process is near
   std::unique_ptr<far::Carrier> carrier_;  // none where no rank is far
   net::Listener survivors_;
-  std::vector<Contacts> contacts_;  // by rank
+  std::vector<Endpoints> endpoints_;  // by rank
 };
 
 }  // namespace

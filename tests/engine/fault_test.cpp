@@ -229,8 +229,8 @@ TEST_F(DeviceFault, RowsThatOnlySomeRanksGiveToTheirPlanAreNamed) {
     const bool is_first = world.rank().value == 0;
     shuffle.plan({.max_rows = 16, .rows = is_first ? rows : Tensor()});
     require_error([&] { (void)shuffle.current_plan().read(); }, ErrorCode::mismatch,
-                  is_first ? "rank 0 called plan, rank 1 plan with other options"
-                           : "rank 1 called plan, rank 0 plan with other options");
+                  is_first ? "rank 0 called plan, rank 1 plan with another map or other options"
+                           : "rank 1 called plan, rank 0 plan with another map or other options");
   });
 }
 

@@ -26,6 +26,11 @@ class Library(unittest.TestCase):
     def test_needs_no_other_libraries(self):
         self.assertLessEqual(needed(self.folder / "libshunt.so"), ALLOWED)
 
+    def test_exports_nothing_of_header_only_libraries(self):
+        printed = subprocess.run(["nm", "-DC", "--defined-only", self.folder / "libshunt.so"], check=True, capture_output=True, text=True).stdout
+        self.assertIn("shunt::Engine::dispatch", printed)
+        self.assertEqual([line for line in printed.splitlines() if re.search("fmt::v|nlohmann::", line)], [])
+
     def test_has_backends_that_export_only_their_entry_point(self):
         for backend in self.folder.glob("libshunt_*.so"):
             printed = subprocess.run(["nm", "-D", "--defined-only", backend], check=True, capture_output=True, text=True).stdout

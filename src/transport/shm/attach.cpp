@@ -29,8 +29,8 @@ constexpr int kMaxAccepted = 64;
 }
 
 /// The connection to one peer.
-struct Link {
-  const net::Contact* peer;
+struct PeerSocket {
+  const net::Contact* contact;
   bool is_initiator;  // of two ranks the higher connects, and sends its hello first
   Descriptor socket{};
   Descriptor segment{};  // the peer's; comes with its hello
@@ -49,30 +49,30 @@ class Attachment {
         own_segment_(own_segment),
         deadline_(Clock::now() + limit) {
     for (const net::Contact& peer : ranks)
-      if (peer.rank != self) links_.push_back({&peer, peer.rank < self});
+      if (peer.rank != self) peers_.push_back({&peer, peer.rank < self});
   }
 
   /// One per peer, by rank.
-  std::vector<Link> run() {
+  std::vector<PeerSocket> run() {
     while (!is_done()) {
       const bool has_to_retry = advance();
       if (is_done()) break;
       wait(has_to_retry);
     }
-    return std::move(links_);
+    return std::move(peers_);
   }
 
  private:
-  [[nodiscard]] bool is_done() const { return std::ranges::all_of(links_, &Link::is_done); }
+  [[nodiscard]] bool is_done() const { return std::ranges::all_of(peers_, &PeerSocket::is_done); }
 
   /// Takes the steps that need no other rank; true where the system had no room.
   bool advance() {
     bool has_to_retry = false;
-    for (Link& link : links_) {
-      if (link.is_initiator && !link.socket.valid()) link.socket = connect_to(*link.peer);
-      if (link.has_sent_hello || (!link.is_initiator && !link.segment.valid())) continue;
-      if (link.socket.valid()) send_own_hello(link);
-      has_to_retry |= !link.has_sent_hello;
+    for (PeerSocket& peer : peers_) {
+      if (peer.is_initiator && !peer.socket.valid()) peer.socket = connect_to(*peer.contact);
+      if (peer.has_sent_hello || (!peer.is_initiator && !peer.segment.valid())) continue;
+      if (peer.socket.valid()) send_own_hello(peer);
+      has_to_retry |= !peer.has_sent_hello;
     }
     return has_to_retry;
   }
@@ -84,25 +84,25 @@ class Attachment {
     return std::move(connected.socket);
   }
 
-  void send_own_hello(Link& link) {
-    const Sent sent = send_hello(link.socket, {link.peer->session_there, self_.value}, own_segment_);
-    if (sent == Sent::gone) fail_lost(*link.peer);
-    link.has_sent_hello = sent == Sent::done;
+  void send_own_hello(PeerSocket& peer) {
+    const Sent sent = send_hello(peer.socket, {peer.contact->session_there, self_.value}, own_segment_);
+    if (sent == Sent::gone) fail_lost(*peer.contact);
+    peer.has_sent_hello = sent == Sent::done;
   }
 
   void wait(bool has_to_retry) {
     std::vector<pollfd> entries = {{listener_.get(), POLLIN, 0}};
     for (const Descriptor& each : unidentified_) entries.push_back({each.get(), POLLIN, 0});
     const std::size_t num_unidentified = unidentified_.size();
-    for (const Link& link : links_) entries.push_back({link.socket.get(), POLLIN, 0});  // −1 is skipped by poll
+    for (const PeerSocket& peer : peers_) entries.push_back({peer.socket.get(), POLLIN, 0});  // −1 is skipped by poll
     const bool is_any_ready =
         wait_ready(entries, std::min({deadline_, next_probe_, has_to_retry ? Clock::now() + kPause : deadline_}));
     // Checked in any case, as a stream of unidentified connections must not hide that ranks are missing.
     if (Clock::now() >= deadline_) fail_waiting();
     if (Clock::now() >= next_probe_) expect_all_to_live();
     if (!is_any_ready) return;
-    for (std::size_t i = 0; i < links_.size(); ++i)
-      if (entries[1 + num_unidentified + i].revents != 0) receive_answer(links_[i]);
+    for (std::size_t i = 0; i < peers_.size(); ++i)
+      if (entries[1 + num_unidentified + i].revents != 0) receive_answer(peers_[i]);
     auto entry = entries.begin() + 1;
     std::erase_if(unidentified_, [&](Descriptor& each) { return entry++->revents != 0 && identify(each); });
     if (entries.front().revents == 0) return;
@@ -112,42 +112,42 @@ class Attachment {
         fail(ErrorCode::system, "rank {} can't open another descriptor for the ranks of its machine", self_);
       if (accepted.socket.valid()) unidentified_.push_back(std::move(accepted.socket));
     }
-    while (unidentified_.size() > std::max(kMaxUnidentified, links_.size())) unidentified_.pop_front();
+    while (unidentified_.size() > std::max(kMaxUnidentified, peers_.size())) unidentified_.pop_front();
   }
 
   /// On an identified connection nothing but the answer to an initiator's hello may arrive.
-  void receive_answer(Link& link) {
+  void receive_answer(PeerSocket& peer) {
     auto received =
-        link.is_initiator && link.has_sent_hello && !link.segment.valid() ? receive_hello(link.socket) : std::nullopt;
-    if (!received || received->hello.session != link.peer->session_here) fail_lost(*link.peer);
-    link.segment = std::move(received->descriptor);
+        peer.is_initiator && peer.has_sent_hello && !peer.segment.valid() ? receive_hello(peer.socket) : std::nullopt;
+    if (!received || received->hello.session != peer.contact->session_here) fail_lost(*peer.contact);
+    peer.segment = std::move(received->descriptor);
   }
 
   /// Takes the connection if it is an awaited peer's; true in any case, as it leaves the unidentified ones.
   bool identify(Descriptor& connection) {
     auto received = receive_hello(connection);
     if (!received) return true;
-    const auto link = std::ranges::find_if(links_, [&](const Link& each) {
-      return !each.is_initiator && !each.segment.valid() && each.peer->rank.value == received->hello.rank &&
-             each.peer->session_here == received->hello.session;
+    const auto peer = std::ranges::find_if(peers_, [&](const PeerSocket& each) {
+      return !each.is_initiator && !each.segment.valid() && each.contact->rank.value == received->hello.rank &&
+             each.contact->session_here == received->hello.session;
     });
-    if (link == links_.end()) return true;
-    link->socket = std::move(connection);
-    link->segment = std::move(received->descriptor);
+    if (peer == peers_.end()) return true;
+    peer->socket = std::move(connection);
+    peer->segment = std::move(received->descriptor);
     return true;
   }
 
   /// A rank's listener ends with its process.
   void expect_all_to_live() {
     next_probe_ = Clock::now() + kProbe;
-    for (const Link& link : links_)
-      if (!link.is_initiator && !link.segment.valid()) (void)connect_to(*link.peer);
+    for (const PeerSocket& peer : peers_)
+      if (!peer.is_initiator && !peer.segment.valid()) (void)connect_to(*peer.contact);
   }
 
   [[noreturn]] void fail_waiting() const {
     std::vector<std::int32_t> missing;
-    for (const Link& link : links_)
-      if (!link.is_done()) missing.push_back(link.peer->rank.value);
+    for (const PeerSocket& peer : peers_)
+      if (!peer.is_done()) missing.push_back(peer.contact->rank.value);
     fail(ErrorCode::deadline, "rank {} waited {} ms in vain for these ranks of its machine to share their memory: {}",
          self_, limit_.count(), bootstrap::list_some(missing));
   }
@@ -158,18 +158,18 @@ class Attachment {
   int own_segment_;
   Deadline deadline_;
   Deadline next_probe_ = Clock::now() + kProbe;
-  std::vector<Link> links_;             // to each peer
+  std::vector<PeerSocket> peers_;       // to each peer
   std::list<Descriptor> unidentified_;  // accepted, without a hello yet; the oldest first
 };
 
 /// A peer's segment must have room for what this rank will read and write there.
-Segment map_segment(Link& link, std::size_t num_ranks) {
+Segment map_segment(PeerSocket& peer, std::size_t num_ranks) {
   try {
-    Segment segment = Segment::attach(std::move(link.segment));
+    Segment segment = Segment::attach(std::move(peer.segment));
     if (segment.bytes() >= Control::bytes(num_ranks)) return segment;
     fail(ErrorCode::mismatch, "it has {} bytes only", segment.bytes());
   } catch (const Error& error) {
-    fail(error.code(), "can't map the segment of rank {}: {}", link.peer->rank, error.what());
+    fail(error.code(), "can't map the segment of rank {}: {}", peer.contact->rank, error.what());
   }
 }
 
@@ -186,12 +186,12 @@ Attached attach(RankId self, const std::vector<net::Contact>& ranks, std::chrono
   const std::size_t num_ranks = ranks.size();
   Segment own = Segment::shareable(Segment::default_bytes(static_cast<std::int32_t>(num_ranks)),
                                    fmt::format("shunt-rank-{}", self));
-  std::vector<Link> links = Attachment(self, ranks, limit, listener, own.fd()).run();
+  std::vector<PeerSocket> peers = Attachment(self, ranks, limit, listener, own.fd()).run();
 
   Attached attached{std::make_shared<std::vector<Segment>>(), {}};
-  for (Link& link : links) {
-    attached.segments->push_back(map_segment(link, num_ranks));
-    attached.sockets.push_back(std::move(link.socket));
+  for (PeerSocket& peer : peers) {
+    attached.segments->push_back(map_segment(peer, num_ranks));
+    attached.sockets.push_back(std::move(peer.socket));
   }
   const auto place = std::ranges::find(ranks, self, &net::Contact::rank) - ranks.begin();
   attached.segments->insert(attached.segments->begin() + place, std::move(own));
@@ -199,8 +199,8 @@ Attached attach(RankId self, const std::vector<net::Contact>& ranks, std::chrono
   return attached;
 }
 
-Sent send_hello(const Descriptor& socket, const Hello& hello, int fd) {
-  iovec body = {const_cast<Hello*>(&hello), sizeof(hello)};
+Sent send_hello(const Descriptor& socket, const SegmentHello& hello, int fd) {
+  iovec body = {const_cast<SegmentHello*>(&hello), sizeof(hello)};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(fd))> ancillary{};
   msghdr message{};
   message.msg_iov = &body;

@@ -29,7 +29,7 @@ Attached attach(RankId self, const std::vector<net::Contact>& ranks, std::chrono
                 const net::Listener& listener);
 
 /// The first message between two processes, over a local socket; travels with the descriptor of the sender's segment.
-struct Hello {
+struct SegmentHello {
   std::uint64_t session = 0;  ///< from this rank to that one
   std::int32_t rank = -1;     ///< of the world
   std::int32_t unused = 0;
@@ -38,10 +38,10 @@ struct Hello {
 /// `again`: too many descriptors of this user are in flight. `gone`: the other side has hung up.
 enum class Sent { done, again, gone };
 /// Never waits. Throws Error(system) when the machine refuses.
-Sent send_hello(const Descriptor& socket, const Hello& hello, int fd);
+Sent send_hello(const Descriptor& socket, const SegmentHello& hello, int fd);
 
 struct ReceivedHello {
-  Hello hello;
+  SegmentHello hello;
   Descriptor descriptor;
 };
 /// Call once the socket is readable. Empty when the other side has hung up, or sent something else.
