@@ -111,7 +111,7 @@ struct Planner::State {
     made->traffic = sums->traffic();
     fill_rows(*made);
     if (agreement.flat != 0) sort_by_logical_expert(*made, routing);
-    close_sums(*made, agreement.flat != 0);
+    if (agreement.flat != 0 || topology.num_nodes() > 1) close_sums(*made, agreement.flat != 0);
     if (wiring.is_one_host()) return;
     const auto tokens = tokens_of_far_nodes(*made);
     if (options.layout != Layout::padded) {

@@ -70,16 +70,31 @@ void fill_expert_targets(PlanData& plan, const Demand& demand, const Routing& ro
   const auto topk = static_cast<std::size_t>(routing.topk);
   std::vector<std::int32_t> next_slot(first_slot.begin(), first_slot.end());
   plan.first_target = demand.first_entry;
-  plan.targets.resize(demand.entries.size());
+  plan.targets.assign(demand.entries.size(), {});  // faster than resize(), which writes member by member
+  // In locals: stores to targets might change members, for all that the compiler knows.
   Target* target = plan.targets.data();
-  for (std::size_t token = 0; token < demand.num_tokens(); ++token)
-    for (const DemandEntry entry : demand.entries_of(token))
-      *target++ = {.rank = map.rank(entry.expert),
-                   .slot = Slot(next_slot[entry.expert.index()]++),
-                   .choice = static_cast<std::int16_t>(entry.choice),
-                   .closes = Closes::nothing,
-                   .weight = routing.weight(token * topk + static_cast<std::size_t>(entry.choice))};
+  std::int32_t* const slots = next_slot.data();
+  const bool has_weights = !routing.weights.empty();
+  const float* weights = routing.weights.data();
+  for (std::size_t token = 0; token < demand.num_tokens(); ++token, weights += has_weights ? topk : 0) {
+    const auto entries = demand.entries_of(token);
+    if (entries.empty()) continue;
+    RankId rank = map.rank(entries.front().expert);
+    for (std::size_t i = 0; i < entries.size(); ++i, ++target) {
+      const bool is_last = i + 1 == entries.size();
+      const RankId next = map.rank(entries[is_last ? i : i + 1].expert);
+      const auto choice = static_cast<std::size_t>(entries[i].choice);
+      // Whether the rank changes is random, so a branch would be mispredicted.
+      *target = {.rank = rank,
+                 .slot = Slot(slots[entries[i].expert.index()]++),
+                 .choice = static_cast<std::int16_t>(choice),
+                 .closes = is_last ? Closes::node : static_cast<Closes>(next != rank),
+                 .weight = has_weights ? weights[choice] : 1.0f};
+      rank = next;
+    }
+  }
 }
+static_assert(Closes(false) == Closes::nothing && Closes(true) == Closes::rank);
 
 void fill_unique_targets(PlanData& plan, const Demand& demand, const ExpertMap& map,
                          std::span<const std::int32_t> first_slot) {
@@ -97,9 +112,10 @@ void fill_unique_targets(PlanData& plan, const Demand& demand, const ExpertMap& 
       auto& next = next_slot[rank.index()];
       next += is_new;
       plan.targets[end - 1] = {
-          .rank = rank, .slot = Slot(next - 1), .choice = -1, .closes = Closes::nothing, .weight = 1.0f};
+          .rank = rank, .slot = Slot(next - 1), .choice = -1, .closes = Closes::rank, .weight = 1.0f};
       last_rank = rank;
     }
+    if (end > plan.first_target[token]) plan.targets[end - 1].closes = Closes::node;
     plan.first_target[token + 1] = static_cast<std::uint32_t>(end);
   }
   plan.targets.resize(end);
@@ -117,17 +133,14 @@ void sort_by_logical_expert(PlanData& plan, const Routing& routing) {
 }
 
 void close_sums(PlanData& plan, bool is_flat) {
-  const bool has_nodes = plan.topology.num_nodes() > 1;
   const NodeId home = plan.topology.node(plan.self);
   for (std::size_t token = 0; token + 1 < plan.first_target.size(); ++token) {
     const std::size_t end = plan.first_target[token + 1];
     for (std::size_t i = plan.first_target[token]; i < end; ++i) {
       Target& target = plan.targets[i];
       const bool is_last = i + 1 == end;
-      if (is_flat || !has_nodes) {
-        target.closes = is_last                                               ? Closes::node
-                        : !is_flat && plan.targets[i + 1].rank != target.rank ? Closes::rank
-                                                                              : Closes::nothing;
+      if (is_flat) {
+        target.closes = is_last ? Closes::node : Closes::nothing;
         continue;
       }
       const NodeId node = plan.topology.node(target.rank);

@@ -36,6 +36,8 @@ struct UniqueRows {
 /// Throws as expert_rows does.
 UniqueRows unique_rows(const CountSums& sums, RankId self);
 
+// Both set Target::closes as for one node.
+
 /// One target per entry of the demand. first_slot: [physical experts], the slot of this rank's first row.
 void fill_expert_targets(PlanData& plan, const Demand& demand, const Routing& routing, const ExpertMap& map,
                          std::span<const std::int32_t> first_slot);
@@ -44,8 +46,8 @@ void fill_expert_targets(PlanData& plan, const Demand& demand, const Routing& ro
 void fill_unique_targets(PlanData& plan, const Demand& demand, const ExpertMap& map,
                          std::span<const std::int32_t> first_slot);
 
-/// Sets Target::closes: close_sums for all lists of this rank as the tokens' owner, close_in_node for one token's list
-/// that a forwarder sums on its node.
+/// Set Target::closes: close_sums for all lists of this rank as the tokens' owner, with several nodes or for `flat`;
+/// close_in_node for one token's list that a forwarder sums on its node.
 void close_sums(PlanData& plan, bool is_flat);
 void close_in_node(std::span<Target> targets);
 
