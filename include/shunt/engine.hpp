@@ -48,7 +48,8 @@ struct DeviceOptions {
   /// own device if there are enough.
   std::int32_t index = -1;
   /// Bytes of each rank's heap, which holds plans, outputs and Engine::allocate's tensors; the same on all ranks. The
-  /// world's first engine on a device allocates it, and the world keeps it. A later engine can't ask for more.
+  /// world's first engine on a device allocates it, and the world keeps it. A later engine can't ask for more. Making
+  /// that first engine may wait for the device, so other worlds of this process have no operations in progress there.
   std::size_t heap_bytes = std::size_t{1} << 30;
   /// Largest number of tokens of a rank in a plan.
   std::int64_t max_tokens = 4096;

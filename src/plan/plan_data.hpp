@@ -26,6 +26,18 @@ struct Target {
   float weight;                     ///< 1 in `token_unique`
 };
 
+/// resize() leaves new elements uninitialised, so that targets are written once.
+template <class T>
+struct Uninitialised : std::allocator<T> {
+  template <class U>
+  struct rebind {
+    using other = Uninitialised<U>;
+  };
+  template <class U>
+  void construct(U*) noexcept {}
+};
+using Targets = std::vector<Target, Uninitialised<Target>>;
+
 /// The quantities of Plan::traffic(), in rows; empty for `padded`.
 struct TrafficCounts {
   std::vector<std::uint64_t> sent_rows;  ///< [ranks]: rows that this rank writes into each rank's output
@@ -52,7 +64,7 @@ struct InFlow {
   RankId source;
   std::vector<std::uint32_t> tokens;        ///< indices on the source, ascending
   std::vector<std::uint32_t> first_target;  ///< [tokens + 1]
-  std::vector<Target> targets;              ///< in the token's order; `choice` is −1
+  Targets targets;                          ///< in the token's order; `choice` is −1
   /// `padded`: rows from the source for each physical expert of this node; empty if another rank publishes them.
   std::vector<std::int32_t> source_counts;
 
@@ -111,7 +123,7 @@ struct PlanData {
 
   // This rank as a source.
   std::vector<std::uint32_t> first_target;  ///< [tokens + 1]
-  std::vector<Target> targets;
+  Targets targets;
 
   // This rank as a receiver.
   std::vector<std::int64_t> rows_of_rank;  ///< [ranks]: num_rows() of every rank, to locate a peer's companions

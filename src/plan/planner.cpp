@@ -110,8 +110,12 @@ struct Planner::State {
     made->hash = Hasher().add(hash_of(agreement), sums->hash()).value();
     made->traffic = sums->traffic();
     fill_rows(*made);
-    if (agreement.flat != 0) sort_by_logical_expert(*made, routing);
-    if (agreement.flat != 0 || topology.num_nodes() > 1) close_sums(*made, agreement.flat != 0);
+    if (agreement.flat != 0) {
+      sort_by_logical_expert(*made, routing);
+      close_flat_sums(*made);
+    } else if (topology.num_nodes() > 1) {
+      close_sums_of_nodes(*made);
+    }
     if (wiring.is_one_host()) return;
     const auto tokens = tokens_of_far_nodes(*made);
     if (options.layout != Layout::padded) {

@@ -70,7 +70,7 @@ void fill_expert_targets(PlanData& plan, const Demand& demand, const Routing& ro
   const auto topk = static_cast<std::size_t>(routing.topk);
   std::vector<std::int32_t> next_slot(first_slot.begin(), first_slot.end());
   plan.first_target = demand.first_entry;
-  plan.targets.assign(demand.entries.size(), {});  // faster than resize(), which writes member by member
+  plan.targets.resize(demand.entries.size());
   // In locals: stores to targets might change members, for all that the compiler knows.
   Target* target = plan.targets.data();
   std::int32_t* const slots = next_slot.data();
@@ -79,19 +79,21 @@ void fill_expert_targets(PlanData& plan, const Demand& demand, const Routing& ro
   for (std::size_t token = 0; token < demand.num_tokens(); ++token, weights += has_weights ? topk : 0) {
     const auto entries = demand.entries_of(token);
     if (entries.empty()) continue;
+    const auto make = [&](const DemandEntry& entry, RankId rank, Closes closes) -> Target {
+      return {.rank = rank,
+              .slot = Slot(slots[entry.expert.index()]++),
+              .choice = static_cast<std::int16_t>(entry.choice),
+              .closes = closes,
+              .weight = has_weights ? weights[entry.choice] : 1.0f};
+    };
     RankId rank = map.rank(entries.front().expert);
-    for (std::size_t i = 0; i < entries.size(); ++i, ++target) {
-      const bool is_last = i + 1 == entries.size();
-      const RankId next = map.rank(entries[is_last ? i : i + 1].expert);
-      const auto choice = static_cast<std::size_t>(entries[i].choice);
+    for (std::size_t i = 0; i + 1 < entries.size(); ++i) {
+      const RankId next = map.rank(entries[i + 1].expert);
       // Whether the rank changes is random, so a branch would be mispredicted.
-      *target = {.rank = rank,
-                 .slot = Slot(slots[entries[i].expert.index()]++),
-                 .choice = static_cast<std::int16_t>(choice),
-                 .closes = is_last ? Closes::node : static_cast<Closes>(next != rank),
-                 .weight = has_weights ? weights[choice] : 1.0f};
+      *target++ = make(entries[i], rank, static_cast<Closes>(next != rank));
       rank = next;
     }
+    *target++ = make(entries.back(), rank, Closes::node);
   }
 }
 static_assert(Closes(false) == Closes::nothing && Closes(true) == Closes::rank);
@@ -132,22 +134,25 @@ void sort_by_logical_expert(PlanData& plan, const Routing& routing) {
   }
 }
 
-void close_sums(PlanData& plan, bool is_flat) {
-  const NodeId home = plan.topology.node(plan.self);
+void close_flat_sums(PlanData& plan) {
+  for (std::size_t token = 0; token + 1 < plan.first_target.size(); ++token)
+    for (std::size_t i = plan.first_target[token], end = plan.first_target[token + 1]; i < end; ++i)
+      plan.targets[i].closes = i + 1 == end ? Closes::node : Closes::nothing;
+}
+
+void close_sums_of_nodes(PlanData& plan) {
+  std::vector<NodeId> nodes;
+  for (std::int32_t rank = 0; rank < plan.topology.num_ranks(); ++rank)
+    nodes.push_back(plan.topology.node(RankId(rank)));
+  const NodeId home = nodes[plan.self.index()];
   for (std::size_t token = 0; token + 1 < plan.first_target.size(); ++token) {
-    const std::size_t end = plan.first_target[token + 1];
-    for (std::size_t i = plan.first_target[token]; i < end; ++i) {
+    NodeId following;
+    for (std::size_t i = plan.first_target[token + 1]; i-- > plan.first_target[token];) {
       Target& target = plan.targets[i];
-      const bool is_last = i + 1 == end;
-      if (is_flat) {
-        target.closes = is_last ? Closes::node : Closes::nothing;
-        continue;
-      }
-      const NodeId node = plan.topology.node(target.rank);
-      if (is_last || plan.topology.node(plan.targets[i + 1].rank) != node)
-        target.closes = node == home ? Closes::node : Closes::remote_node;
-      else
-        target.closes = plan.targets[i + 1].rank != target.rank ? Closes::rank : Closes::nothing;
+      const NodeId node = nodes[target.rank.index()];
+      const Closes closes_node = node == home ? Closes::node : Closes::remote_node;
+      target.closes = node != following ? closes_node : target.closes;
+      following = node;
     }
   }
 }

@@ -46,9 +46,10 @@ void fill_expert_targets(PlanData& plan, const Demand& demand, const Routing& ro
 void fill_unique_targets(PlanData& plan, const Demand& demand, const ExpertMap& map,
                          std::span<const std::int32_t> first_slot);
 
-/// Set Target::closes: close_sums for all lists of this rank as the tokens' owner, with several nodes or for `flat`;
-/// close_in_node for one token's list that a forwarder sums on its node.
-void close_sums(PlanData& plan, bool is_flat);
+/// Set Target::closes: of all lists of this rank as the tokens' owner, for `flat` and for several nodes; of one token's
+/// list that a forwarder sums on its node.
+void close_flat_sums(PlanData& plan);
+void close_sums_of_nodes(PlanData& plan);
 void close_in_node(std::span<Target> targets);
 
 /// For `reduction = flat`: sorts each token's targets, which the functions above leave in tree order.
