@@ -35,13 +35,13 @@ LoadedBackend load(const std::string& name) {
   const std::string file = "libshunt_" + name + ".so";
   const KeptSignals kept;
   std::string why_not;
-  const std::vector<std::string> places = places_of(file);
-  for (const std::string& place : places) {
+  for (const std::string& place : places_of(file)) {
     void* const handle = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (!handle) {
-      const bool is_found = place != file;
-      if (why_not.empty() && is_found)
-        why_not = fmt::format("can't load {}: {}; install what it needs", place, dlerror());
+      const std::string error = dlerror();
+      const bool is_missing = error.starts_with(file + ": cannot open shared object file: No such file");
+      if (why_not.empty() && !is_missing)
+        why_not = fmt::format("can't load {}: {}; install what it needs", place, error);
       continue;
     }
     const auto entry = reinterpret_cast<Backend (*)()>(dlsym(handle, kBackendEntry));

@@ -12,6 +12,13 @@ std::string describe(const BadEntry& entry) {
   return fmt::format("token {}: expert {} is out of range or named twice", entry.token, entry.expert);
 }
 
+/// How a peer's call differs from this rank's; continues after the name of the peer's.
+std::string_view difference(const Tag& ours, const Tag& theirs) {
+  if (theirs.kind != ours.kind) return "";
+  if (theirs.plan_hash == ours.plan_hash) return " in a graph that does not hold the same operations";
+  return ours.kind == OpKind::plan ? " with another map or other options" : " with another plan";
+}
+
 }  // namespace
 
 FaultRecord::Cause cause_of(const FaultRecord& record) {
@@ -38,10 +45,7 @@ void throw_if_faulty(const FaultRecord& record, const Watchdog::Watch& watch, Ra
         fail(ErrorCode::peer_failed, "rank {}: {}: rank {} failed: {}", self, operation, record.peer,
              describe(BadEntry::unpack(record.expected)));
       fail(ErrorCode::mismatch, "rank {} called {}, rank {} {}{}", self, operation, record.peer, to_string(other.kind),
-           other.kind != tag.kind ? ""
-           : other.plan_hash != tag.plan_hash
-               ? tag.kind == OpKind::plan ? " with another map or other options" : " with another plan"
-               : " in a graph that does not hold the same operations");
+           difference(tag, other));
     }
     case FaultRecord::left_out:
       fail(ErrorCode::unsupported, "rank {}: {}: rank {} was left out, so only padded plans go on", self, operation,
