@@ -2,6 +2,7 @@
 #pragma once
 
 #include <limits>
+#include <string_view>
 #include <vector>
 
 #include "core/fail.hpp"
@@ -9,11 +10,32 @@
 
 namespace shunt {
 
+/// Begins the text of an error about a routing: the call, and its rank if there are several. It becomes text only when
+/// an error is thrown, because a plan of few tokens takes no longer than text does.
+struct Caller {
+  std::string_view call;
+  RankId rank = {};
+};
+
+}  // namespace shunt
+
+template <>
+struct fmt::formatter<shunt::Caller> {
+  constexpr auto parse(const fmt::format_parse_context& context) const { return context.begin(); }
+  template <class Context>
+  auto format(const shunt::Caller& caller, Context& context) const {
+    return caller.rank.valid() ? fmt::format_to(context.out(), "{}: rank {}", caller.call, caller.rank)
+                               : fmt::format_to(context.out(), "{}", caller.call);
+  }
+};
+
+namespace shunt {
+
 /// The routing itself, or a copy of a routing with 64-bit experts. In host memory.
 class NarrowRouting {
  public:
-  /// Throws Error(invalid_argument) for an expert beyond 32 bits. caller: begins the message.
-  NarrowRouting(const Routing& routing, std::string_view caller) : routing_(routing) {
+  /// Throws Error(invalid_argument) for an expert beyond 32 bits.
+  NarrowRouting(const Routing& routing, const Caller& caller) : routing_(routing) {
     if (!routing.memory.is_host())
       fail(ErrorCode::invalid_argument, "{}: the routing lies on device {}, expected host memory", caller,
            routing.memory.device);

@@ -218,7 +218,7 @@ TraceWriter& TraceWriter::operator=(TraceWriter&&) noexcept = default;
 
 void TraceWriter::append(std::int32_t layer, const Routing& given, std::span<const float> scores, RankId source) {
   Impl& writer = *impl_;
-  const NarrowRouting narrow(given, writer.path);
+  const NarrowRouting narrow(given, {writer.path});
   const Routing& routing = narrow.get();
   writer.demand_open();
   writer.check(layer, routing, scores, source);

@@ -80,7 +80,7 @@ EngineShape shape_of(const EngineOptions& options) {
 
 std::shared_ptr<PlanData> HostDrivenEngine::make_plan(const Routing& routing, const ExpertMap& map,
                                                       const PlanOptions& plan_options) {
-  const NarrowRouting narrow(routing, fmt::format("plan: rank {}", rank()));
+  const NarrowRouting narrow(routing, {"plan", rank()});
   const ExchangePlace place{*world->comm,   world->group,      world->topology, key,
                             next_sequence_, *options.deadline, options.name};
   Planner planner(narrow.get(), map, world->topology, rank(), plan_options, shape_of(options), world->group->wiring);

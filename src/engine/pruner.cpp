@@ -21,7 +21,7 @@ void Pruner::prune(const Routing& routing, const float* scores, std::int32_t* ex
     if (!holds) fail(code, "prune: {}", what);
   };
   demand(!routing.experts.is_wide(), "experts are of 64 bits, expected 32", ErrorCode::unsupported);
-  check_routing(routing, "prune");
+  check_routing(routing, {"prune"});
   const auto num_tokens = static_cast<std::int64_t>(routing.num_tokens());
   demand(num_tokens <= impl_->max_tokens, fmt::format("{} tokens, max_tokens is {}", num_tokens, impl_->max_tokens));
   if (num_tokens > 0) {

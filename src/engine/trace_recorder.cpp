@@ -64,7 +64,7 @@ void TraceRecorder::Impl::append(std::int32_t layer, const Routing& routing, Ran
 }
 
 void TraceRecorder::record(std::int32_t layer, const Routing& given, RankId source) {
-  const NarrowRouting narrow(given, "trace");
+  const NarrowRouting narrow(given, {"trace"});
   const Routing& routing = narrow.get();
   const std::lock_guard lock(impl_->mutex);
   const auto tokens = static_cast<std::int64_t>(routing.num_tokens());

@@ -12,7 +12,7 @@
 namespace shunt {
 
 void ConventionalExchange::plan(const Routing& routing, const ExpertMap& map) {
-  check_routing(routing, fmt::format("plan: rank {}", rank_));
+  check_routing(routing, {"plan", rank_});
   order_by_expert(routing, map);
   all_counts_ = all_to_all_->all_gather(counts_);
   place_received(map);

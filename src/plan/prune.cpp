@@ -94,7 +94,7 @@ void check_pruning(const Routing& routing, std::size_t num_scores, const ExpertM
   if (map.num_ranks() != topology.num_ranks())
     fail(ErrorCode::invalid_argument, "prune: the expert map is for {} ranks, the topology for {}", map.num_ranks(),
          topology.num_ranks());
-  check_routing(routing, "prune");
+  check_routing(routing, {"prune"});
   const std::size_t num_tokens = routing.num_tokens();
   if (num_scores != 0 && num_scores != num_tokens * static_cast<std::size_t>(map.num_experts()))
     fail(ErrorCode::invalid_argument, "prune: {} scores, expected {} tokens x {} experts, or none", num_scores,
@@ -139,7 +139,7 @@ PruneReport report_on(std::span<const PrunedToken> tokens) {
 
 PrunedRouting prune(const Routing& given, std::span<const float> scores, const ExpertMap& map, const Topology& topology,
                     const PruneOptions& options) {
-  const NarrowRouting narrow(given, "prune");
+  const NarrowRouting narrow(given, {"prune"});
   const Routing& routing = narrow.get();
   check_pruning(routing, scores.size(), map, topology, options);
   const PlaceWords places(map, topology, options.level);

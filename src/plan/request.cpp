@@ -34,7 +34,7 @@ void check_padded(const Routing& routing, const ExpertMap& map, RankId self, con
 
 }  // namespace
 
-void check_routing(const Routing& routing, std::string_view caller) {
+void check_routing(const Routing& routing, const Caller& caller) {
   if (routing.topk < 1 || routing.topk > Routing::kMaxTopK)
     fail(ErrorCode::invalid_argument, "{}: topk is {}, expected 1 to {}", caller, routing.topk, Routing::kMaxTopK);
   if (routing.experts.size() % static_cast<std::size_t>(routing.topk) != 0)
@@ -57,7 +57,7 @@ void check_request(const Routing& routing, const ExpertMap& map, const Topology&
   if (map.num_physical() > TreeOrder::kMaxPhysical)
     fail(ErrorCode::invalid_argument, "plan: rank {}: the expert map has {} copies of experts, expected at most {}",
          self, map.num_physical(), TreeOrder::kMaxPhysical);
-  check_routing(routing, fmt::format("plan: rank {}", self));
+  check_routing(routing, {"plan", self});
   if (options.layout > Layout::padded)
     fail(ErrorCode::invalid_argument,
          "plan: rank {}: layout {} does not exist, expected expert_major, token_unique or padded", self,

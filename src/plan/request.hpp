@@ -1,8 +1,7 @@
 // Checks of a plan request, before the routing's entries are read.
 #pragma once
 
-#include <string_view>
-
+#include "core/narrow_routing.hpp"
 #include "shunt/expert_map.hpp"
 #include "shunt/plan.hpp"
 #include "shunt/routing.hpp"
@@ -14,7 +13,7 @@ namespace shunt {
 void check_request(const Routing& routing, const ExpertMap& map, const Topology& topology, RankId self,
                    const PlanOptions& options);
 
-/// Checks the sizes of a routing and its topk only. `caller` begins the message: "plan: rank 3".
-void check_routing(const Routing& routing, std::string_view caller);
+/// Checks the sizes of a routing and its topk only.
+void check_routing(const Routing& routing, const Caller& caller);
 
 }  // namespace shunt

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <array>
 
-#include "core/cuda/check.hpp"
+#include "core/cuda/early_launch.cuh"
 #include "kernels/cuda/access.cuh"
 #include "kernels/cuda/element_types.hpp"
 #include "kernels/cuda/elements.cuh"
@@ -53,6 +53,7 @@ __global__ void __launch_bounds__(kMostThreads, kBlocks<kRows * kTokens>) reduce
   using Output = Elements<Out, kCount>;
   constexpr int kSums = kSumsAtOnce<kCount>;
   __shared__ Summand<In, kCount> summands[kTokens][kRows];
+  wait_for_stream();
   const std::uint32_t stop = *reduce.stop;
   const std::int64_t first_token = std::int64_t{blockIdx.x} * kTokens;
   if (const int i = threadIdx.x; i < kTokens * kRows)
@@ -97,6 +98,7 @@ __global__ void __launch_bounds__(kMostThreads, kBlocks<kRowsAtOnce>) reduce_man
   using Output = Elements<Out, kCount>;
   constexpr int kSums = kSumsAtOnce<kCount>;
   __shared__ Summand<In, kCount> summands[Routing::kMaxTopK];
+  wait_for_stream();
   const std::uint32_t stop = *reduce.stop;
   const std::int64_t token = blockIdx.x;
   for (std::int32_t i = threadIdx.x; i < reduce.topk; i += blockDim.x) summands[i].read(reduce, token, i, stop);
@@ -165,7 +167,7 @@ void launch(const ReduceRows& reduce, cudaStream_t stream) {
       const auto has_room = [&](const Variant& variant) { return reduce.topk <= variant.rows; };
       const Variant chosen = is_wide ? *std::ranges::find_if(kVariants<In, Out>, has_room) : kNarrow<In, Out>;
       const auto blocks = static_cast<unsigned>((reduce.num_tokens + chosen.tokens - 1) / chosen.tokens);
-      chosen.kernel<<<blocks, threads, 0, stream>>>(reduce);
+      launch_early(chosen.kernel, blocks, threads, 0, stream, reduce);
     });
   });
   check(cudaGetLastError(), "start the sum of rows");

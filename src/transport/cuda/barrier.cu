@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/cuda/check.hpp"
+#include "core/cuda/early_launch.cuh"
 #include "transport/cuda/barrier.cuh"
 
 namespace shunt::device {
@@ -26,7 +26,9 @@ __device__ void fill(const Region& region, std::uint32_t word) {
 template <BarrierPart kPart>
 __global__ void barrier_kernel(const __grid_constant__ Control control, const __grid_constant__ BarrierRecord record,
                                const __grid_constant__ Poison poison) {
-  if (pass_barrier<kPart>(control, record)) return;
+  wait_for_stream();
+  if constexpr (kPart == BarrierPart::arrive) let_next_start();
+  if (pass_barrier<kPart>(control, record)) return let_next_start();
   for (const Region& output : poison.outputs) fill(output, ~0u);
   fill(poison.counts, 0);
 }
@@ -44,7 +46,7 @@ constexpr auto kernel_of(BarrierPart part) {
 void launch_barrier(const Control& control, const BarrierRecord& record, cudaStream_t stream, BarrierPart part,
                     const Poison& poison) {
   const int threads = std::clamp(control.shape.num_ranks, kFewestThreads, 1024);
-  kernel_of(part)<<<1, threads, 0, stream>>>(control, record, poison);
+  launch_early(kernel_of(part), 1, threads, 0, stream, control, record, poison);
   check(cudaGetLastError(), "start a barrier");
 }
 
