@@ -46,7 +46,7 @@ struct Planner::State {
   std::uint32_t num_rounds;
   std::vector<std::uint32_t> proposal{};
   GlobalCounts counts{};                          // of the last round, if there is a capacity limit
-  std::optional<CountSums> sums{};                // of the rows that are kept
+  std::optional<CountSums> sums{};                // of the rows that are kept; none for `padded` on one machine
   std::vector<std::optional<TokenList>> lists{};  // by source; `token_unique` only
   std::shared_ptr<PlanData> made{};               // set after the last round
   std::optional<FlowShares> shares{};             // of all ranks; none for `padded`
@@ -106,9 +106,10 @@ struct Planner::State {
     made->first_physical.push_back(map.num_physical());
     made->num_tokens = static_cast<std::int64_t>(demand.num_tokens());
     made->num_dropped = num_dropped;
-    if (!sums) sums.emplace(map, topology, wiring, self, options.layout);
-    made->hash = Hasher().add(hash_of(agreement), sums->hash()).value();
-    made->traffic = sums->traffic();
+    // For `padded` nothing is counted; between machines, sums of nothing stand for it.
+    if (!sums && !wiring.is_one_host()) sums.emplace(map, topology, wiring, self, options.layout);
+    made->hash = sums ? Hasher().add(hash_of(agreement), sums->hash()).value() : hash_of(agreement);
+    if (sums) made->traffic = sums->traffic();
     fill_rows(*made);
     if (agreement.flat != 0) {
       sort_by_logical_expert(*made, routing);
