@@ -72,9 +72,8 @@ Ticket<Rows> HostEngine::dispatch(const Plan& plan, const ConstTensor& x, const 
 
 Block HostEngine::publish_packed(const PlanData& plan, const ConstTensor& tensor) const {
   const std::span counts = plan.arrived_counts->get();
-  if (counts.empty() && plan.num_rows() > 0)
-    fail(ErrorCode::invalid_argument, "rank {}: {}: packed rows need a dispatch with the plan to be complete before",
-         rank(), title("combine"));
+  call("combine").demand(!counts.empty() || plan.num_rows() == 0,
+                         "packed rows need a dispatch with the plan to be complete before");
   const Tensor padded = allocate(tensor.dtype, tensor.rows, tensor.cols);
   unpack(packed_runs(counts, num_ranks(), plan.options.max_tokens), tensor, padded);
   return {padded.data, padded.bytes(), padded.owner};

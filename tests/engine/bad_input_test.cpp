@@ -54,10 +54,10 @@ struct RankSetting {
   HostRows grad_out{f32, 3, kHidden};
 };
 
-using Call = std::function<void(RankSetting&)>;
+using Misuse = std::function<void(RankSetting&)>;
 
 // Spoils the routing or the map of a rank, then plans.
-Call plan_after(const Call& spoil) {
+Misuse plan_after(const Misuse& spoil) {
   return [=](RankSetting& rank) {
     spoil(rank);
     (void)rank.make_plan();
@@ -76,7 +76,7 @@ void expect_refusal(const std::function<void()>& call, const std::string& cause)
 
 struct BadCall {
   const char* cause;
-  Call call;
+  Misuse call;
 };
 
 class BadInput : public AtPlace {
@@ -130,24 +130,24 @@ void combine_backward(RankSetting& rank, const ConstTensor& grad_out, const Cons
 }
 
 // Calls with rows of that dtype and shape.
-Call dispatch_of(DType dtype, std::int64_t rows, std::int64_t cols = kHidden) {
+Misuse dispatch_of(DType dtype, std::int64_t rows, std::int64_t cols = kHidden) {
   return [=](RankSetting& r) { dispatch(r, HostRows(dtype, rows, cols).tensor()); };
 }
-Call combine_of(DType dtype, std::int64_t rows) {
+Misuse combine_of(DType dtype, std::int64_t rows) {
   return [=](RankSetting& r) { combine(r, HostRows(dtype, rows, kHidden).tensor()); };
 }
-Call dispatch_into(DType dtype, std::int64_t rows) {
+Misuse dispatch_into(DType dtype, std::int64_t rows) {
   return [=](RankSetting& r) { dispatch(r, r.x.tensor(), {.out = HostRows(dtype, rows, kHidden).tensor()}); };
 }
-Call combine_into(DType dtype, std::int64_t cols) {
+Misuse combine_into(DType dtype, std::int64_t cols) {
   return [=](RankSetting& r) { combine(r, r.expert_out.tensor(), {.out = HostRows(dtype, 3, cols).tensor()}); };
 }
-Call dispatch_with_scales(DType dtype, std::int64_t rows, std::int64_t cols, DType x = fp8_e4m3) {
+Misuse dispatch_with_scales(DType dtype, std::int64_t rows, std::int64_t cols, DType x = fp8_e4m3) {
   return [=](RankSetting& r) {
     dispatch(r, HostRows(x, 3, kHidden).tensor(), {.scales = HostRows(dtype, rows, cols).tensor()});
   };
 }
-Call dispatch_into_scales(std::int64_t cols) {
+Misuse dispatch_into_scales(std::int64_t cols) {
   return [out = HostRows(f32, 6, cols)](RankSetting& r) mutable {
     dispatch(r, r.x.tensor(), {.out_scales = out.tensor()});
   };
@@ -310,14 +310,15 @@ TEST(TensorChecks, AcceptMisalignedElementsOnHostsOnly) {
   alignas(16) std::array<std::byte, 2048> memory{};
   const auto misaligned = [&](std::int64_t cols) { return borrow(memory.data() + 2, f32, 3, cols); };
   const ConstTensor x = borrow(static_cast<const void*>(memory.data()), fp8_e4m3, 3, kHidden);
-  for (const bool is_device : {false, true}) {
-    const TensorChecks checks{RankId(1), fp8_e4m3, kHidden, is_device};
+  for (const EngineKind kind : {EngineKind::host, EngineKind::node}) {
+    const TensorChecks checks{fp8_e4m3, kHidden};
+    const Call combine{RankId(1), kind, "combine", ""}, dispatch{RankId(1), kind, "dispatch", ""};
     const std::vector<std::pair<std::string, std::function<void()>>> calls = {
         {"combine: out is not aligned to its elements",
-         [&] { checks.tensor("combine", "out", misaligned(kHidden), f32, 3, kHidden); }},
+         [&] { checks.tensor(combine, "out", misaligned(kHidden), f32, 3, kHidden); }},
         {"needs f32 scales [3, 2], got misaligned f32 [3, 2]",
-         [&] { checks.dispatch_input("dispatch", 3, x, misaligned(2)); }}};
-    for (const auto& [cause, call] : calls) is_device ? expect_refusal(call, cause) : call();
+         [&] { checks.dispatch_input(dispatch, 3, x, misaligned(2)); }}};
+    for (const auto& [cause, call] : calls) kind == EngineKind::host ? call() : expect_refusal(call, cause);
   }
 }
 

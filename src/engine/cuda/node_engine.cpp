@@ -174,14 +174,15 @@ void NodeEngine::check_connections(World& engine_world) const {
   for (std::size_t peer = all.size(); peer-- > 0;)
     if (all[peer][0] == std::byte{0}) crowded = RankId(static_cast<std::int32_t>(peer));
   if (!is_fine)
-    fail(ErrorCode::unsupported,
-         "rank {}: {}: operations of this process would run on {} streams of device {}, which has {} connections, and "
-         "could wait for each other forever; set CUDA_DEVICE_MAX_CONNECTIONS to {} or more, at most {}, before CUDA "
-         "starts, or let engines share streams",
-         rank(), title("engine"), streams, memory().device, connections, streams, Environment::kMostDeviceConnections);
+    call("engine").fail(
+        ErrorCode::unsupported,
+        "operations of this process would run on {} streams of device {}, which has {} connections, and could wait for "
+        "each other forever; set CUDA_DEVICE_MAX_CONNECTIONS to {} or more, at most {}, before CUDA starts, or let "
+        "engines share streams",
+        streams, memory().device, connections, streams, Environment::kMostDeviceConnections);
   if (crowded)
-    fail(ErrorCode::unsupported, "rank {}: {}: rank {}'s process has more streams than its device has connections",
-         rank(), title("engine"), *crowded);
+    call("engine").fail(ErrorCode::unsupported, "rank {}'s process has more streams than its device has connections",
+                        *crowded);
 }
 
 std::vector<std::vector<std::byte>> NodeEngine::gather(std::span<const std::byte> mine) {
@@ -232,9 +233,9 @@ std::optional<RankId> NodeEngine::missing() const {
 void NodeEngine::leave_out(std::span<const RankId> ranks) {
   require_no_capture("leave_out");
   for (const RankId left : ranks)
-    if (left.value < 0 || left.value >= num_ranks() || left == rank())
-      fail(ErrorCode::invalid_argument, "rank {}: {}: rank {} is not one of the {} others", rank(), title("leave_out"),
-           left, num_ranks() - 1);
+    call("leave_out")
+        .demand(left.value >= 0 && left.value < num_ranks() && left != rank(), "rank {} is not one of the {} others",
+                left, num_ranks() - 1);
   for (const RankId left : ranks) is_left_out_[left.index()] = true;
   const device::OnDevice scope(memory().device);
   std::vector<std::byte* const*> tables{control_.blocks, elsewhere_.blocks};
@@ -284,19 +285,15 @@ std::optional<std::uint64_t> NodeEngine::capture_id(Stream callers) const {
 }
 
 void NodeEngine::require_no_capture(std::string_view operation) const {
-  if (is_capturing())
-    fail(ErrorCode::invalid_argument, "rank {}: {}: the host can't wait for what is being captured", rank(),
-         title(operation));
+  call(operation).demand(!is_capturing(), "the host can't wait for what is being captured");
 }
 
 void NodeEngine::start_after(Stream after) {
   if (const auto half = half_done_.lock()) complete(*half, after);
   throw_if_faulty();
-  if (std::exchange(has_lost_half_, false))
-    fail(ErrorCode::invalid_argument,
-         "rank {}: {}: a ticket of padded rows was dropped when the capture that holds its call was over: its graph "
-         "does not wait for the others; wait for it, or drop it, while it is captured",
-         rank(), title("engine"));
+  call("engine").demand(!std::exchange(has_lost_half_, false),
+                        "a ticket of padded rows was dropped when the capture that holds its call was over: its graph "
+                        "does not wait for the others; wait for it, or drop it, while it is captured");
   work_ = deferred_->begin_work();
   if (after && after != cuda_stream)
     device::check(
@@ -320,9 +317,7 @@ std::shared_ptr<Pending> NodeEngine::submit(Stream callers, std::initializer_lis
 }
 
 void NodeEngine::require_all_ranks(std::string_view operation) const {
-  if (has_left_out())
-    fail(ErrorCode::unsupported, "rank {}: {}: ranks were left out, so only padded plans go on", rank(),
-         title(operation));
+  if (has_left_out()) call(operation).fail(ErrorCode::unsupported, "ranks were left out, so only padded plans go on");
 }
 
 void NodeEngine::mark(Submitted& operation, Stream callers) {
@@ -396,11 +391,9 @@ std::shared_ptr<std::byte> NodeEngine::allocate_kept(std::size_t bytes) const {
 }
 
 Tensor NodeEngine::staging(std::string_view operation, const ConstTensor& like) const {
-  if (is_capturing())
-    fail(ErrorCode::invalid_argument,
-         "rank {}: {}: what is captured needs whole tensors that came from Engine::allocate: a copy's memory would not "
-         "live as long as the graph",
-         rank(), title(operation));
+  call(operation).demand(!is_capturing(),
+                         "what is captured needs whole tensors that came from Engine::allocate: a copy's memory would "
+                         "not live as long as the graph");
   Tensor tensor{nullptr, like.dtype, like.rows, like.cols, nullptr, memory()};
   const std::shared_ptr<std::byte> block = allocate_hidden(tensor.bytes());
   tensor.data = block.get();
@@ -476,9 +469,7 @@ void NodeEngine::zero_padding(const NodePlan& plan, const Tensor& rows) const {
 
 std::shared_ptr<const device::MapTables> NodeEngine::tables_of(const ExpertMap& map) {
   if (const auto known = maps_.find(map.hash()); known != maps_.end()) return known->second;
-  if (is_capturing())
-    fail(ErrorCode::invalid_argument,
-         "rank {}: {}: this map is new to the engine; plan with it once before it is captured", rank(), title("plan"));
+  call("plan").demand(!is_capturing(), "this map is new to the engine; plan with it once before it is captured");
   const device::MapWords words(map, world->topology, options.reduction == Reduction::flat);
   const std::size_t bytes = words.words().size() * sizeof(std::int32_t);
   const auto block = with_room([&] { return heap->allocate(bytes); });

@@ -166,7 +166,7 @@ class ClusterEngine final : public HostDrivenEngine {
   [[nodiscard]] Stream before(Stream callers) const { return callers ? callers : options.device->stream; }
 
   void require_here(Memory where, std::string_view operation) const {
-    if (!where.is_host() && where != memory_) require(Feature::other_devices, operation);
+    if (!where.is_host() && where != memory_) call(operation).require(Feature::other_devices);
   }
 
   [[nodiscard]] device::SumOrder sum_order() const {
