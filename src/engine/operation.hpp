@@ -106,6 +106,8 @@ class Operation {
   virtual bool finish() { return true; }
   /// Called when a fault ends the operation, before its error is visible: must end everything that waits for a peer.
   virtual void give_up() noexcept {}
+  /// Called by who waits for it, before the Error of a fault is thrown: afterwards the caller's tensors are not in use.
+  virtual void release_after_fault() noexcept {}
 
   /// Far ranks without whose slices or grants it can't finish its share.
   [[nodiscard]] std::vector<RankId> awaited_far() const;

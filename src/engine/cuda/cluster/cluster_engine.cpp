@@ -14,47 +14,6 @@
 namespace shunt {
 namespace {
 
-/// For use while an Error is being thrown.
-void finish_or_fail(device::Lane& lane) noexcept {
-  try {
-    lane.finish();
-  } catch (const Error&) {  // NOLINT: a failed device executes nothing
-  }
-}
-
-class PendingOnLane final : public Pending {
- public:
-  PendingOnLane(std::shared_ptr<Pending> operation, std::shared_ptr<device::Lane> lane,
-                const Announcement& announcement)
-      : operation_(std::move(operation)), lane_(std::move(lane)), announcement_(announcement) {}
-
-  void wait() override {
-    guarded([&] { operation_->wait(); });
-  }
-  void wait_on(Stream) override { wait(); }
-  [[nodiscard]] bool done() const override { return operation_->done(); }
-  void drop(bool unwinding) override {
-    guarded([&] { operation_->drop(unwinding); });
-  }
-
- private:
-  template <class Call>
-  void guarded(const Call& call) {
-    try {
-      call();
-    } catch (const Error&) {
-      finish_or_fail(*lane_);  // launched kernels still access the caller's tensors
-      for (const std::uint64_t offset : {announcement_.offset, announcement_.second_offset})
-        if (offset != 0) lane_->keep(offset);  // peers' kernels may still access it
-      throw;
-    }
-  }
-
-  std::shared_ptr<Pending> operation_;
-  std::shared_ptr<device::Lane> lane_;
-  Announcement announcement_;
-};
-
 class ClusterEngine final : public HostDrivenEngine {
  public:
   /// `nccl`: null if the world's own network is used.
@@ -210,9 +169,9 @@ class ClusterEngine final : public HostDrivenEngine {
   [[nodiscard]] std::shared_ptr<Pending> launch(const Plan& plan, const Announcement& announcement,
                                                 typename Op::Inputs inputs) {
     try {
-      return std::make_shared<PendingOnLane>(issue<Op>(plan, announcement, std::move(inputs)), lane_, announcement);
+      return issue<Op>(plan, announcement, std::move(inputs));
     } catch (...) {
-      finish_or_fail(*lane_);  // the operation may have launched its preparation
+      lane_->finish_after_error();  // the operation may have launched its preparation
       throw;
     }
   }

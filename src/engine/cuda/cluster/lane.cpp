@@ -145,6 +145,13 @@ void Lane::wait_for(Stream stream) {
   check(cudaStreamSynchronize(stream), "wait for a stream");
 }
 
+void Lane::finish_after_error() noexcept {
+  try {
+    finish();
+  } catch (const Error&) {  // NOLINT: a failed device executes nothing
+  }
+}
+
 void Lane::copy(void* to, const void* from, std::size_t bytes) {
   const LaneScope scope(device());
   copy_when_idle(to, from, bytes, copies_.get(), "copy between a host and its device");

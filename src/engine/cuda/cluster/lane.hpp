@@ -111,6 +111,8 @@ class Lane {
 
   /// Waits for everything launched.
   void finish() { wait_for(stream()); }
+  /// The same while an Error is being thrown.
+  void finish_after_error() noexcept;
   void wait_for(Stream stream);
   // These wait for the copy only.
   void copy(void* to, const void* from, std::size_t bytes);

@@ -52,6 +52,12 @@ void ClusterShuffle::give_up() noexcept {
   if (place_.nccl) place_.nccl->abort();
 }
 
+void ClusterShuffle::release_after_fault() noexcept {
+  lane().finish_after_error();  // launched kernels still access the caller's tensors
+  for (const std::uint64_t offset : {announcement().offset, announcement().second_offset})
+    if (offset != 0) lane().keep(offset);  // peers' kernels may still access it
+}
+
 void ClusterShuffle::append_rows(std::vector<std::byte*>& rows, std::span<const Announcement> peers,
                                  std::uint64_t Announcement::*offset, std::size_t row_bytes) const {
   for (std::size_t rank = 0; rank < peers.size(); ++rank) {

@@ -42,6 +42,7 @@ class ClusterShuffle : public Shuffle {
   Work work() final;
   /// Aborts NCCL, whose kernels would otherwise wait for a lost rank forever.
   void give_up() noexcept final;
+  void release_after_fault() noexcept final;
 
  protected:
   [[nodiscard]] Lane& lane() const { return *place_.lane; }
