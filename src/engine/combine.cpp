@@ -9,9 +9,7 @@ namespace shunt {
 
 void Combine::begin(std::span<const Announcement> peers) {
   row_bytes_ = hidden() * size_of(in_.format.terms);
-  for (std::size_t rank = 0; rank < peers.size(); ++rank)
-    rows_of_.push_back(
-        announced_block(RankId(rank), peers[rank], static_cast<std::size_t>(plan().rows_of_rank[rank]) * row_bytes_));
+  append_rows(rows_of_, peers, &Announcement::offset, row_bytes_);
   store_ = store_for(in_.out.bytes());
   far_ = start(in_flows(), out_flows());
 }

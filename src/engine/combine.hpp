@@ -57,7 +57,7 @@ class Combine final : public Shuffle {
 
   Inputs in_;
   std::size_t row_bytes_ = 0;
-  std::vector<const std::byte*> rows_of_;  // by rank; nullptr for far ones
+  std::vector<std::byte*> rows_of_;  // by rank; nullptr for far ones
   Store store_ = Store::cached;
   std::int64_t next_token_ = 0;
   FarFlows<InFlow, OutFlow> far_;

@@ -10,11 +10,8 @@ namespace shunt {
 
 void CombineBackward::begin(std::span<const Announcement> peers) {
   row_bytes_ = hidden() * size_of(in_.expert_dtype);
-  for (std::size_t rank = 0; rank < peers.size(); ++rank) {
-    const std::size_t bytes = static_cast<std::size_t>(plan().rows_of_rank[rank]) * row_bytes_;
-    gradients_of_.push_back(announced_block(RankId(rank), peers[rank], bytes));
-    expert_out_of_.push_back(in_.has_weights ? peer_block(RankId(rank), peers[rank].second_offset, bytes) : nullptr);
-  }
+  append_rows(gradients_of_, peers, &Announcement::offset, row_bytes_);
+  if (in_.has_weights) append_rows(expert_out_of_, peers, &Announcement::second_offset, row_bytes_);
   store_ = store_for(plan().targets.size() * row_bytes_);
   for (const auto& each : out_flows()) peer(each.channel).out = each;
   for (const auto& each : in_flows()) peer(each.channel).in = each;

@@ -53,7 +53,7 @@ class CombineBackward final : public Shuffle {
   Inputs in_;
   std::size_t row_bytes_ = 0;             // of expert rows
   std::vector<std::byte*> gradients_of_;  // by rank; nullptr for far ones
-  std::vector<const std::byte*> expert_out_of_;
+  std::vector<std::byte*> expert_out_of_;
   Store store_ = Store::cached;
   std::int64_t next_token_ = 0;
   std::vector<Peer> peers_;

@@ -1,7 +1,5 @@
 #include "engine/cuda/cluster/shuffle.hpp"
 
-#include "core/fail.hpp"
-
 namespace shunt::device {
 
 ClusterShuffle::ClusterShuffle(const Context& context, const Announcement& announcement, Place place)
@@ -56,16 +54,6 @@ void ClusterShuffle::release_after_fault() noexcept {
   lane().finish_after_error();  // launched kernels still access the caller's tensors
   for (const std::uint64_t offset : {announcement().offset, announcement().second_offset})
     if (offset != 0) lane().keep(offset);  // peers' kernels may still access it
-}
-
-void ClusterShuffle::append_rows(std::vector<std::byte*>& rows, std::span<const Announcement> peers,
-                                 std::uint64_t Announcement::*offset, std::size_t row_bytes) const {
-  for (std::size_t rank = 0; rank < peers.size(); ++rank) {
-    const std::size_t bytes = static_cast<std::size_t>(plan().rows_of_rank[rank]) * row_bytes;
-    if (offset == &Announcement::offset) check_announced(RankId(rank), peers[rank], bytes);
-    const bool has_rows = bytes > 0 && group().is_near(rank);
-    rows.push_back(has_rows ? lane().peer_pointer(RankId(rank), peers[rank].*offset, bytes) : nullptr);
-  }
 }
 
 bool ClusterShuffle::publish(const ConstTensor& rows, const Tensor& published) {

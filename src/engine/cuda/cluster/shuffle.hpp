@@ -46,6 +46,9 @@ class ClusterShuffle : public Shuffle {
 
  protected:
   [[nodiscard]] Lane& lane() const { return *place_.lane; }
+  [[nodiscard]] std::byte* peer_pointer(RankId rank, std::uint64_t offset, std::size_t bytes) const final {
+    return lane().peer_pointer(rank, offset, bytes);
+  }
   [[nodiscard]] const PlanLists& lists() const { return place_.plan->lists; }
   template <class T>
   [[nodiscard]] const T* list(const ListIn<T>& list) const {
@@ -55,9 +58,6 @@ class ClusterShuffle : public Shuffle {
   [[nodiscard]] std::byte** table(std::int32_t column = 0) const {
     return reinterpret_cast<std::byte**>(table_.get()) + column * plan().topology.num_ranks();
   }
-  /// Appends the address of each rank's rows, at an announced offset; null for far ranks and ranks without rows.
-  void append_rows(std::vector<std::byte*>& rows, std::span<const Announcement> peers,
-                   std::uint64_t Announcement::*offset, std::size_t row_bytes) const;
   void zero_padding(std::byte* rows, std::size_t row_bytes);
   /// Copies rows to where peers can read them; false if that is not necessary.
   bool publish(const ConstTensor& rows, const Tensor& published);
