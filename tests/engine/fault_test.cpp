@@ -168,7 +168,8 @@ TEST_F(DeviceFault, OutputsOfWhatFailsAreNan) {
       shuffle.plan({.max_rows = 16});
       const Plan& plan = shuffle.current_plan();
       Engine& engine = shuffle.engine();
-      const Tensor rows = engine.expert_out(plan), sums = engine.allocate(f32, 8, SmallShuffle::kHidden);
+      const Tensor& rows = shuffle.rows();
+      const Tensor sums = engine.allocate(f32, 8, SmallShuffle::kHidden);
       fill(engine, rows, 1.0f);
       fill(engine, sums, 1.0f);
       if (world.rank().value == 1) return;
@@ -177,10 +178,9 @@ TEST_F(DeviceFault, OutputsOfWhatFailsAreNan) {
         const Gradients gradients = engine.combine_backward(plan, shuffle.x(), rows).wait_on(engine.stream());
         outputs.insert(outputs.end(), {gradients.rows, gradients.weights});
       } else {
-        outputs.push_back(engine.dispatch(plan, shuffle.x(), {.out = rows}).wait_on(engine.stream()).data);
+        outputs.push_back(shuffle.dispatch().wait_on(engine.stream()).data);
       }
-      auto last =
-          is_backward ? engine.dispatch_backward(plan, rows, {.out = sums}) : engine.combine(plan, rows, {.out = sums});
+      auto last = is_backward ? engine.dispatch_backward(plan, rows, {.out = sums}) : shuffle.combine({.out = sums});
       require_error([&] { (void)last.wait(); }, ErrorCode::deadline, "rank 1 did not reach the barrier");
       for (const Tensor& output : outputs)
         require(all_are(bytes_of(engine, output), std::byte{0xff}), "outputs are poisoned");

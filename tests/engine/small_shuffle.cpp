@@ -2,6 +2,8 @@
 
 #include <stdexcept>
 
+#include "plan/plan_data.hpp"
+
 namespace shunt::test {
 namespace {
 
@@ -54,15 +56,15 @@ void SmallShuffle::route_all_to(std::int32_t expert) {
 void SmallShuffle::plan(const PlanOptions& options) {
   const std::span<const std::int32_t> experts(reinterpret_cast<const std::int32_t*>(experts_.data), kTokens);
   plan_ = engine_.plan({.experts = experts, .topk = 1, .memory = engine_.memory()}, map_, options);
-  plan_has_rows_ = options.rows.data != nullptr;
-  rows_ = plan_has_rows_ ? options.rows : engine_.expert_out(plan_);
+  rows_ = options.rows.data ? options.rows : engine_.expert_out(plan_);
 }
 
-Ticket<Rows> SmallShuffle::dispatch() {
-  return engine_.dispatch(plan_, x_, {.out = plan_has_rows_ ? Tensor() : rows_});
+Ticket<Rows> SmallShuffle::dispatch(Stream stream) {
+  const bool has_rows_with_plan = plan_.data()->options.rows.data != nullptr;
+  return engine_.dispatch(plan_, x_, {.out = has_rows_with_plan ? Tensor() : rows_, .stream = stream});
 }
 
-Ticket<Tensor> SmallShuffle::combine() { return engine_.combine(plan_, rows_); }
+Ticket<Tensor> SmallShuffle::combine(const CombineOptions& options) { return engine_.combine(plan_, rows_, options); }
 
 std::vector<float> SmallShuffle::sums() {
   (void)dispatch();

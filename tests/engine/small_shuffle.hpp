@@ -29,8 +29,10 @@ class SmallShuffle {
 
   void plan(const PlanOptions& options = {});
   [[nodiscard]] const Plan& current_plan() const { return plan_; }
-  Ticket<Rows> dispatch();
-  Ticket<Tensor> combine();
+  /// Into rows().
+  Ticket<Rows> dispatch(Stream stream = nullptr);
+  /// Of rows().
+  Ticket<Tensor> combine(const CombineOptions& options = {});
   /// Dispatches, combines what came, and gives the first element of each token.
   std::vector<float> sums();
   /// Plans; throws unless every token comes back as it was.
@@ -38,6 +40,8 @@ class SmallShuffle {
 
   [[nodiscard]] Engine& engine() { return engine_; }
   [[nodiscard]] const Tensor& x() const { return x_; }
+  /// As the plan was given them, or else of the engine.
+  [[nodiscard]] const Tensor& rows() const { return rows_; }
 
  private:
   ExpertMap map_;
@@ -45,7 +49,6 @@ class SmallShuffle {
   Tensor experts_;
   Tensor x_;
   Tensor rows_;
-  bool plan_has_rows_ = false;
   Plan plan_;
 };
 

@@ -179,9 +179,7 @@ TEST_P(Cluster, RefusesACaptureAndLeavesItIntact) {
     with_gaps.row_stride = shuffle.x().cols;
     const auto graph = device::capture(stream.get(), [&] {
       require_error([&] { shuffle.plan({.stream = stream.get()}); }, ErrorCode::invalid_argument, "captured");
-      require_error(
-          [&] { (void)shuffle.engine().dispatch(shuffle.current_plan(), shuffle.x(), {.stream = stream.get()}); },
-          ErrorCode::invalid_argument, "captured");
+      require_error([&] { (void)shuffle.dispatch(stream.get()); }, ErrorCode::invalid_argument, "captured");
     });
     EXPECT_NE(graph, nullptr);
     const Tensor copied = engine.allocate(with_gaps.dtype, with_gaps.rows, with_gaps.cols);
@@ -262,13 +260,12 @@ TEST_F(DeviceNcclOfThreads, IsNotStartedBeforeAllPeersAreHere) {
     SmallShuffle shuffle(world, kDeviceNccl);
     shuffle.plan();
     Engine& engine = shuffle.engine();
-    const Tensor rows = engine.expert_out(shuffle.current_plan());
-    poison(engine, rows);
+    poison(engine, shuffle.rows());
     if (world.rank().value == 1) world.barrier();
-    auto ticket = engine.dispatch(shuffle.current_plan(), shuffle.x(), {.out = rows});
+    auto ticket = shuffle.dispatch();
     if (world.rank().value == 0) {
       // Near rows come after what NCCL is given. Were it to wait for rank 1, so would these copies.
-      while (all_are(bytes_of(engine, rows), std::byte{0xa5})) std::this_thread::yield();
+      while (all_are(bytes_of(engine, shuffle.rows()), std::byte{0xa5})) std::this_thread::yield();
       world.barrier();
     }
     (void)ticket.wait();
