@@ -81,32 +81,18 @@ struct BadCall {
 
 class BadInput : public AtPlace {
  protected:
-  // Rank 1 makes the bad calls after the plan; then both ranks go on.
+  // Rank 1 makes each bad call after a plan; then both ranks go on with that plan, and with the next.
   void expect_refused(const EngineOptions& options, const std::vector<BadCall>& bad_calls) const {
     place().run(2, [&](World& world) {
       RankSetting rank(world, place(), options);
-      rank.plan = rank.make_plan();
       for (const auto& [cause, call] : bad_calls) {
-        if (world.rank() == RankId(1)) expect_refusal([&, &call = call] { call(rank); }, cause);
-        rank.run();
-      }
-      world.barrier();
-    });
-  }
-
-  // As above, but the bad calls are made instead of the plan.
-  void expect_no_plan(const EngineOptions& options, const std::vector<BadCall>& bad_calls) const {
-    place().run(2, [&](World& world) {
-      for (const auto& [cause, call] : bad_calls) {
-        RankSetting rank(world, place(), options);
-        if (world.rank() == RankId(1)) {
-          RankSetting spoilt = rank;
-          expect_refusal([&, &call = call] { call(spoilt); }, cause);
-        }
         rank.plan = rank.make_plan();
+        RankSetting spoilt = rank;
+        if (world.rank() == RankId(1)) expect_refusal([&, &call = call] { call(spoilt); }, cause);
         rank.run();
-        world.barrier();
       }
+      (void)rank.make_plan();
+      world.barrier();
     });
   }
 
@@ -214,20 +200,20 @@ TEST_P(BadInput, OfBackwardOperationsIsRefused) {
 }
 
 TEST_P(BadInput, OfPlanIsRefused) {
-  expect_no_plan(kF32,
+  expect_refused(kF32,
                  {{"5 weights for 6 experts", plan_after([](auto& r) { r.weights.pop_back(); })},
                   {"the expert map is for 3 ranks", plan_after([](auto& r) { r.map = ExpertMap::contiguous(3, 3); })},
                   {"alignment is 0", [](auto& r) { (void)r.make_plan({.alignment = 0}); }},
                   {"capacity is 0", [](auto& r) { (void)r.make_plan({.capacity = 0}); }}});
   if (!support_of(Feature::padded).of(kind())) return;
-  expect_no_plan(kF32, {{"max_tokens is 2, expected at least 3",
+  expect_refused(kF32, {{"max_tokens is 2, expected at least 3",
                          [](auto& r) { (void)r.make_plan({.layout = Layout::padded, .max_tokens = 2}); }}});
 }
 
 // Devices of one node check on the device, so it is a fault there: DeviceFault.
 TEST_P(BadInput, OfARoutingsEntriesIsRefused) {
   if (kind() == EngineKind::node) GTEST_SKIP() << "checked on the device";
-  expect_no_plan(kF32,
+  expect_refused(kF32,
                  {{"token 1: expert 2 is out of range", plan_after([](auto& r) { r.experts[2] = 2; })},
                   {"token 0: expert -2 is out of range", plan_after([](auto& r) { r.experts[1] = -2; })},
                   {"token 2: expert 1 is named twice", plan_after([](auto& r) { r.experts[4] = 1; })},
@@ -236,7 +222,7 @@ TEST_P(BadInput, OfARoutingsEntriesIsRefused) {
 }
 
 TEST_P(BadInput, FlatSumsOfUniqueRowsAreRefused) {
-  expect_no_plan(kFlat, {{"token_unique", [](auto& r) { (void)r.make_plan({.layout = Layout::token_unique}); }}});
+  expect_refused(kFlat, {{"token_unique", [](auto& r) { (void)r.make_plan({.layout = Layout::token_unique}); }}});
 }
 
 TEST_P(BadInput, WeightsOfDroppedEntriesMayBeAnything) {
