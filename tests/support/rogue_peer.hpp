@@ -16,15 +16,7 @@ class RoguePeer {
  public:
   explicit RoguePeer(Transport& end) : end_(end) {}
 
-  SignalRecord signal{.engine = 0,
-                      .sequence = 0,
-                      .signal = Signal::grant,
-                      .kind = OpKind::barrier,
-                      .unused = 0,
-                      .plan_hash = 0,
-                      .offset = 1,
-                      .bytes = 1024,
-                      .second_offset = 0};
+  SignalRecord signal{.signal = Signal::grant, .kind = OpKind::barrier, .offset = 1, .bytes = 1024};
 
   /// Sends `signal`, or only its first bytes.
   void send_signal(std::size_t bytes = sizeof(SignalRecord));
