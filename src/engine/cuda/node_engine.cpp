@@ -97,7 +97,6 @@ void NodeEngine::exchange_control_blocks(World& engine_world) {
   struct PeerInfo {
     std::uint64_t agreement;
     std::uint64_t control_offset;
-    std::uint64_t elsewhere_offset;
     bool has_room;
   };
   const auto count = static_cast<std::size_t>(num_ranks());
@@ -113,29 +112,26 @@ void NodeEngine::exchange_control_blocks(World& engine_world) {
   // Tables of [ranks] pointers: heaps, control blocks, regrouping blocks, published [2, ranks], regrouping's [2,
   // ranks].
   constexpr std::size_t kTables = 7;
+  const std::size_t control_bytes = elsewhere_.shape.bytes() + control_.shape.bytes();
   const std::size_t own_bytes =
       kTables * count * sizeof(void*) + 2 * sizeof(device::KernelState) + sizeof(unsigned long long);
   std::exception_ptr failure;
   try {
-    control_block_ = heap->allocate(control_.shape.bytes());
-    elsewhere_block_ = heap->allocate(elsewhere_.shape.bytes());
+    control_block_ = heap->allocate(control_bytes);
     own_block_ = heap->allocate(own_bytes);
-    for (const auto& [block, bytes] :
-         {std::pair(control_block_.get(), control_.shape.bytes()),
-          std::pair(elsewhere_block_.get(), elsewhere_.shape.bytes()), std::pair(own_block_.get(), own_bytes)})
-      device::check(cudaMemsetAsync(block, 0, bytes, cuda_stream), "clear signals");
+    device::check(cudaMemsetAsync(control_block_.get(), 0, control_bytes, cuda_stream), "clear signals");
+    device::check(cudaMemsetAsync(own_block_.get(), 0, own_bytes, cuda_stream), "clear signals");
     device::check(cudaStreamSynchronize(cuda_stream), "clear signals");
   } catch (const Error&) {
     failure = std::current_exception();
   }
 
-  const auto offset_of = [&](const auto& block) { return block ? heap->memory.offset_of(block.get()) : 0; };
   const PeerInfo mine{
       Hasher()
           .add(options.hidden, options.dtype, *options.expert_dtype, *options.result_dtype, *options.wire_dtype,
                options.reduction, options.device->max_tokens, options.device->max_experts)
           .value(),
-      offset_of(control_block_), offset_of(elsewhere_block_), failure == nullptr};
+      control_block_ ? heap->memory.offset_of(control_block_.get()) : 0, failure == nullptr};
   const auto all = engine_world.all_gather(std::as_bytes(std::span(&mine, 1)));
   std::vector<std::byte*> pointers(3 * count);
   for (std::size_t peer = 0; peer < count; ++peer) {
@@ -146,8 +142,9 @@ void NodeEngine::exchange_control_blocks(World& engine_world) {
     if (!failure && !theirs.has_room)
       fail(ErrorCode::system, "{}: rank {} has no room for it in its device heap", title("engine"), peer);
     pointers[peer] = heap->memory.base_of(peer);
-    pointers[count + peer] = pointers[peer] + theirs.control_offset;
-    pointers[2 * count + peer] = pointers[peer] + theirs.elsewhere_offset;
+    pointers[2 * count + peer] = pointers[peer] + theirs.control_offset;
+    // Regroupings publish no words, so what follows their block is aligned for records.
+    pointers[count + peer] = pointers[2 * count + peer] + elsewhere_.shape.bytes();
   }
   if (failure) std::rethrow_exception(failure);
   auto** const words = reinterpret_cast<std::byte**>(own_block_.get());
@@ -202,7 +199,6 @@ void NodeEngine::keep_what_peers_may_write() const noexcept {
     if (block) blocks.keep(blocks.offset_of(block));
   };
   keep(control_block_.get());
-  keep(elsewhere_block_.get());
   for (const auto& buffers : all_padded_buffers())
     for (const std::byte* used : {buffers->rows.data, buffers->row_scales.data, buffers->counts.data,
                                   buffers->expert_out.data, buffers->begins.get()})  // the last two are read
@@ -444,10 +440,6 @@ Tensor NodeEngine::writable_by_peers(std::string_view operation, const Tensor& o
 void NodeEngine::deliver(const Tensor& received, const Tensor& out) const {
   if (received.data != out.data)
     device::launch(device::CopyBytes{.from = received.data, .to = out.data, .row_bytes = out.bytes()}, cuda_stream);
-}
-
-Tensor NodeEngine::scales_for_output(const Tensor& given, std::int64_t rows) const {
-  return is_given(given) || !has_scales() ? given : allocate(f32, rows, checks().num_scales());
 }
 
 void NodeEngine::copy(const ConstTensor& from, const Tensor& to) const {
