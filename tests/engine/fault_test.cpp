@@ -209,17 +209,15 @@ TEST_F(DeviceFault, ARankThatComesLateWritesNoMemoryOfOthers) {
     std::optional<SmallShuffle> shuffle(std::in_place, world, kDeviceThreads, kSoon);
     shuffle->plan();
     world.barrier();
-    std::optional<Bystander> bystander;
-    if (world.rank().value == 0) {
-      require_error([&] { (void)shuffle->dispatch().wait(); }, ErrorCode::deadline, "rank 1 did not reach the barrier");
+    const auto dispatch_without = [&](const char* other) {
+      require_error([&] { (void)shuffle->dispatch().wait(); }, ErrorCode::deadline, other);
+    };
+    const auto give_up = [&] {
+      dispatch_without("rank 1 did not reach the barrier");
       shuffle.reset();
-      bystander.emplace(lender.engine());
-    }
-    world.barrier();
-    if (world.rank().value == 1)
-      require_error([&] { (void)shuffle->dispatch().wait(); }, ErrorCode::deadline, "rank 0 did not reach the barrier");
-    world.barrier();
-    if (bystander) bystander->check();
+    };
+    come_late(world, lender.engine(), world.rank().value == 1, give_up,
+              [&] { dispatch_without("rank 0 did not reach the barrier"); });
   });
 }
 

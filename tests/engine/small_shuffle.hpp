@@ -83,20 +83,9 @@ class OnDevice : public ::testing::Test {
 /// All that is left of the engine's heap.
 std::vector<Tensor> take_all_memory(const Engine& engine);
 
-/// Takes all that is left of a heap, and poisons it.
-class Bystander {
- public:
-  explicit Bystander(const Engine& lender) : lender_(lender), memory_(take_all_memory(lender)) {
-    for (const Tensor& block : memory_) poison(lender, block);
-  }
-  void check() const {
-    for (const Tensor& block : memory_)
-      require(all_are(bytes_of(lender_, block), std::byte{0xa5}), "nothing was written here");
-  }
-
- private:
-  const Engine& lender_;
-  std::vector<Tensor> memory_;
-};
+/// One rank comes late: when the others have given up, and what was their memory has another use. Throws if it writes
+/// there. `lender`: of that memory.
+void come_late(World& world, const Engine& lender, bool is_late, const std::function<void()>& give_up,
+               const std::function<void()>& come);
 
 }  // namespace shunt::test

@@ -298,21 +298,16 @@ TEST_F(DeviceGraph, OneThatIsLateWritesNoMemoryOfOthers) {
         });
         world.barrier();
         graph.replay();
-        std::optional<Bystander> bystander;
-        if (!is_late) {
+        const auto give_up = [&] {
           require_error([&] { (void)shuffle->current_plan().read(); }, ErrorCode::deadline,
                         "rank 1 did not reach the barrier");
           shuffle.reset();
-          bystander.emplace(lender.engine());
-        }
-        world.barrier();
-        if (is_late) {
+        };
+        come_late(world, lender.engine(), is_late, give_up, [&] {
           require(cudaStreamQuery(shuffle->engine().stream()) == cudaErrorNotReady, "dispatch is still to come");
           (void)cudaGetLastError();  // which is no error
           (void)shuffle->current_plan().read();
-        }
-        world.barrier();
-        if (bystander) bystander->check();
+        });
       }
       world.barrier();
     });

@@ -42,10 +42,7 @@ StressedStream::StressedStream(std::size_t rank, Arena& arena, Delays& delays, c
       first_bad_(arena.put(std::vector{kNoneBad}, get())) {
   preload_stream_work();
   device::preload_copy_bytes();
-  device::check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "make an event");
 }
-
-StressedStream::~StressedStream() { (void)cudaEventDestroy(event_); }
 
 std::uint32_t StressedStream::begin(std::string operation) {
   delays_.of_host();
@@ -56,8 +53,7 @@ std::uint32_t StressedStream::begin(std::string operation) {
 }
 
 void StressedStream::wait(Stream late, Stream early) {
-  device::check(cudaEventRecord(event_, early), "mark a stream");
-  device::check(cudaStreamWaitEvent(late, event_, 0), "wait for a stream");
+  device::check(cudaStreamWaitEvent(late, events_->record(early).get(), 0), "wait for a stream");
 }
 
 void StressedStream::expect(std::uint32_t operation, const std::byte* actual, const std::byte* expected,

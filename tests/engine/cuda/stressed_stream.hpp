@@ -1,14 +1,13 @@
 // A caller's stream under stress: held up at random, with poison in its memory, and compared without waiting.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "core/cuda/stream.hpp"
+#include "engine/cuda/events.hpp"
 #include "shunt/engine.hpp"
 #include "support/cuda/device.hpp"
 #include "support/dice.hpp"
@@ -38,9 +37,6 @@ class StressedStream {
  public:
   /// Before ranks wait for each other: loading kernels may wait for the device. engine: what is stressed.
   StressedStream(std::size_t rank, Arena& arena, Delays& delays, const Engine& engine);
-  ~StressedStream();
-  StressedStream(const StressedStream&) = delete;
-  StressedStream& operator=(const StressedStream&) = delete;
 
   [[nodiscard]] Stream get() const { return stream_.get(); }
 
@@ -77,7 +73,7 @@ class StressedStream {
   Stream engine_;
   Memory memory_;
   std::shared_ptr<CUstream_st> stream_ = device::make_stream();
-  cudaEvent_t event_ = nullptr;
+  std::shared_ptr<device::Events> events_ = std::make_shared<device::Events>();
   const std::byte* poison_;
   std::uint32_t* first_bad_;
   std::vector<std::string> log_;
