@@ -119,28 +119,16 @@ class Lane {
   void copy(const ConstTensor& from, const Tensor& to);
 
  private:
-  /// Wakes the engine while it exists: buffers and callbacks on callers' streams may outlive it.
-  class Waker {
-   public:
-    explicit Waker(Transport& transport) : transport_(&transport) {}
-    void wake() {
-      const std::lock_guard lock(mutex_);
-      if (transport_) transport_->wake();
-    }
-    void end() {
-      const std::lock_guard lock(mutex_);
-      transport_ = nullptr;
-    }
-
-   private:
-    std::mutex mutex_;
-    Transport* transport_;
-  };
-
-  /// The free buffers of one direction.
-  struct FreeBuffers {
+  /// For buffers and for callbacks on callers' streams, which may outlive the lane.
+  struct Shared {
     std::mutex mutex{};
-    std::vector<std::byte*> buffers{};
+    Transport* transport;  ///< wakes the engine; null once the lane has ended
+    std::array<std::vector<std::byte*>, 2> free_buffers{};
+
+    /// Call with the mutex held.
+    void wake() const {
+      if (transport) transport->wake();
+    }
   };
 
   [[nodiscard]] int device() const { return heap_->memory.device(); }
@@ -148,12 +136,11 @@ class Lane {
   void wake_after(cudaStream_t stream);
 
   std::vector<RankId> members_;  // by rank of the world: its rank in the transport
-  std::shared_ptr<Waker> waker_;
+  std::shared_ptr<Shared> shared_;
   std::shared_ptr<DeviceHeap> heap_;
   std::size_t buffer_bytes_;
   std::vector<std::ptrdiff_t> heap_rank_;  // by rank of the world; −1 for far ones
   std::shared_ptr<std::byte> pinned_;
-  std::array<std::shared_ptr<FreeBuffers>, 2> free_;
   std::shared_ptr<std::byte> landing_;
   std::shared_ptr<std::byte> zero_;  // a zero word, the `stop` of kernels
   std::shared_ptr<Events> events_ = std::make_shared<Events>();
