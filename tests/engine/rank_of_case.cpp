@@ -130,7 +130,7 @@ void RankOfCase::check_plan() const {
     throw_unless(read == wanted, name + " differ");
     if (!is_on_device) return;
     throw_unless(std::ssize(on_device) == length, fmt::format("{} {} on the device", on_device.size(), name));
-    require_same(name.c_str(), on_device, read);
+    require_same(name, on_device, read);
   };
   const std::int64_t num_experts = std::ssize(expected.expert_offsets) - 1;
   const bool is_padded = plan_.layout() == Layout::padded, is_unique = plan_.layout() == Layout::token_unique;
@@ -204,30 +204,21 @@ void RankOfCase::check_rows(const Rows& actual) const {
   require_same("source_counts", actual.source_counts, expected.source_counts);
 }
 
-Check RankOfCase::combine() {
-  const HostRows& expected = case_.expected.combine[rank()];
-  const Tensor out = output(expected, expected.rows(), case_.paths.combine_out);
-  const ConstTensor rows = expert_rows(expert_out_, true);
-  return pull(engine_.combine(plan_, rows, {.out = out, .stream = caller_.stream}), out, expected, "combine");
-}
-
-Check RankOfCase::dispatch_backward() {
-  const HostRows& expected = case_.expected.dispatch_backward[rank()];
-  const Tensor out = output(expected, expected.rows(), case_.paths.combine_out);
-  const ConstTensor rows = expert_rows(case_.grad_rows[rank()], false);
-  return pull(engine_.dispatch_backward(plan_, rows, {.out = out, .stream = caller_.stream}), out, expected,
-              "dispatch_backward");
-}
-
 template <class Result>
 Result RankOfCase::settle(Ticket<Result>& ticket) const {
   while (caller_.asks && !ticket.done()) std::this_thread::yield();
   return ticket.wait();
 }
 
-Check RankOfCase::pull(Ticket<Tensor> issued, const Tensor& out, const HostRows& expected, const char* name) {
-  return
-      [=, this, ticket = share(std::move(issued)), &expected] { require_same(name, settle(*ticket), expected, out); };
+Check RankOfCase::pull(OpKind kind) {
+  const bool is_combine = kind == OpKind::combine;
+  const HostRows& expected = (is_combine ? case_.expected.combine : case_.expected.dispatch_backward)[rank()];
+  const ConstTensor rows = expert_rows(is_combine ? expert_out_ : case_.grad_rows[rank()], is_combine);
+  const CombineOptions options{.out = output(expected, expected.rows(), case_.paths.combine_out),
+                               .stream = caller_.stream};
+  const auto ticket =
+      share(is_combine ? engine_.combine(plan_, rows, options) : engine_.dispatch_backward(plan_, rows, options));
+  return [=, this, &expected, out = options.out] { require_same(to_string(kind), settle(*ticket), expected, out); };
 }
 
 Check RankOfCase::combine_backward() {
@@ -298,8 +289,8 @@ HostRows RankOfCase::read(const Tensor& tensor, std::int64_t num_rows) const {
   return rows;
 }
 
-void RankOfCase::require_same(const char* name, const Tensor& actual, const HostRows& expected, const Tensor& given,
-                              const std::vector<bool>& compared) const {
+void RankOfCase::require_same(std::string_view name, const Tensor& actual, const HostRows& expected,
+                              const Tensor& given, const std::vector<bool>& compared) const {
   throw_unless(!given.data || actual.data == given.data, fmt::format("{} is not in `out`", name));
   throw_unless(actual.rows >= expected.rows(), fmt::format("{} has {} rows", name, actual.rows));
   const bool has_bound = plan_options_.max_rows > 0;
@@ -310,7 +301,7 @@ void RankOfCase::require_same(const char* name, const Tensor& actual, const Host
 }
 
 template <class T>
-void RankOfCase::require_same(const char* name, std::span<const T> actual, const std::vector<T>& expected,
+void RankOfCase::require_same(std::string_view name, std::span<const T> actual, const std::vector<T>& expected,
                               const std::vector<bool>& compared) const {
   const bool has_bound = plan_options_.max_rows > 0;
   throw_unless(has_bound ? actual.size() >= expected.size() : actual.size() == expected.size(),

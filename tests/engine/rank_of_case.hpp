@@ -3,8 +3,10 @@
 
 #include <functional>
 #include <memory>
+#include <string_view>
 #include <vector>
 
+#include "engine/op_kind.hpp"
 #include "engine/place.hpp"
 #include "shunt/engine.hpp"
 #include "support/shuffle_case.hpp"
@@ -33,8 +35,8 @@ class RankOfCase {
   RankOfCase(World& world, Engine& engine, const ShuffleCase& all, Caller caller = {});
 
   Check dispatch();
-  Check combine();
-  Check dispatch_backward();
+  Check combine() { return pull(OpKind::combine); }
+  Check dispatch_backward() { return pull(OpKind::dispatch_backward); }
   Check combine_backward();
   /// Those of the four that can be done with the plan. Collective in their order.
   [[nodiscard]] std::vector<Check (RankOfCase::*)()> operations() const;
@@ -54,7 +56,7 @@ class RankOfCase {
   void check_rows(const Rows& actual) const;
   template <class Result>
   [[nodiscard]] Result settle(Ticket<Result>& ticket) const;
-  [[nodiscard]] Check pull(Ticket<Tensor> ticket, const Tensor& out, const HostRows& expected, const char* name);
+  [[nodiscard]] Check pull(OpKind kind);
 
   /// A tensor of that way, which holds anything.
   [[nodiscard]] Tensor make(DType dtype, std::int64_t rows, std::int64_t cols, const Way& way) const;
@@ -67,10 +69,10 @@ class RankOfCase {
   [[nodiscard]] Tensor output(const HostRows& expected, std::int64_t num_rows, const Way& way) const;
 
   [[nodiscard]] HostRows read(const Tensor& tensor, std::int64_t num_rows) const;
-  void require_same(const char* name, const Tensor& actual, const HostRows& expected, const Tensor& given = {},
+  void require_same(std::string_view name, const Tensor& actual, const HostRows& expected, const Tensor& given = {},
                     const std::vector<bool>& compared = {}) const;
   template <class T>
-  void require_same(const char* name, std::span<const T> actual, const std::vector<T>& expected,
+  void require_same(std::string_view name, std::span<const T> actual, const std::vector<T>& expected,
                     const std::vector<bool>& compared = {}) const;
 
   World& world_;
