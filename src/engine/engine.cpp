@@ -61,7 +61,8 @@ Ticket<Rows> Engine::dispatch(const Plan& plan, const ConstTensor& x, const Disp
     if (has_out || has_out_scales) call.require(Feature::padded_outputs);
   }
   if (has_out) {
-    engine.check_output(call, options.out, engine.options.dtype, data.num_rows(), x);
+    engine.check_tensor(call, "out", options.out, engine.options.dtype, data.num_rows());
+    engine.check_place(call, "out", options.out, x);
     check_apart(call, "out", options.out, options.scales);
   }
   if (has_out_scales) {

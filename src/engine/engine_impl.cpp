@@ -95,12 +95,6 @@ void check_gradients(const Call& call, const PlanData& plan) {
   if (plan.options.packed) call.require(Feature::packed_gradients);
 }
 
-void Engine::Impl::check_output(const Call& call, const Tensor& given, DType dtype, std::int64_t rows,
-                                const ConstTensor& input) const {
-  check_tensor(call, "out", given, dtype, rows);
-  check_place(call, "out", given, input);
-}
-
 void Engine::Impl::check_place(const Call& call, std::string_view name, const Tensor& given,
                                const ConstTensor& input) const {
   if (given.memory != memory()) call.require(Feature::foreign_outputs);
@@ -125,7 +119,10 @@ Ticket<Tensor> Engine::Impl::pull(OpKind pulled, const Plan& plan, const ConstTe
                data.num_rows());
   if (!rows.memory.is_host()) call.require(Feature::device_inputs);
   const bool has_out = is_given(pull_options.out);
-  if (has_out) check_output(call, pull_options.out, *options.result_dtype, data.num_tokens, rows);
+  if (has_out) {
+    check_tensor(call, "out", pull_options.out, *options.result_dtype, data.num_tokens);
+    check_place(call, "out", pull_options.out, rows);
+  }
   return named([&]() -> Ticket<Tensor> {
     const Tensor out = has_out ? pull_options.out : allocate(*options.result_dtype, data.num_tokens, options.hidden);
     return {start(Pull{pulled, plan, rows, out, pull_options.stream}), out};

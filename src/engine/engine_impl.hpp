@@ -67,9 +67,6 @@ struct Engine::Impl {
   }
   /// Checks the memory of a caller's output, which must not overlap `input`: peers may still read that.
   void check_place(const Call& call, std::string_view name, const Tensor& given, const ConstTensor& input) const;
-  /// Checks shape, dtype and memory of a caller's output.
-  void check_output(const Call& call, const Tensor& given, DType dtype, std::int64_t rows,
-                    const ConstTensor& input) const;
   /// Checks that the routing fits the trace that it is recorded to, if any.
   void check_trace(const Routing& routing, const ExpertMap& map) const;
 

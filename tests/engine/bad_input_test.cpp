@@ -115,40 +115,28 @@ void combine_backward(RankSetting& rank, const ConstTensor& grad_out, const Cons
   (void)rank.engine.combine_backward(rank.plan, grad_out, expert_out).wait();
 }
 
-// Calls with rows of that dtype and shape.
-Misuse dispatch_of(DType dtype, std::int64_t rows, std::int64_t cols = kHidden) {
-  return [=](RankSetting& r) { dispatch(r, HostRows(dtype, rows, cols).tensor()); };
-}
-Misuse combine_of(DType dtype, std::int64_t rows) {
-  return [=](RankSetting& r) { combine(r, HostRows(dtype, rows, kHidden).tensor()); };
-}
-Misuse dispatch_into(DType dtype, std::int64_t rows) {
-  return [=](RankSetting& r) { dispatch(r, r.x.tensor(), {.out = HostRows(dtype, rows, kHidden).tensor()}); };
-}
-Misuse combine_into(DType dtype, std::int64_t cols) {
-  return [=](RankSetting& r) { combine(r, r.expert_out.tensor(), {.out = HostRows(dtype, 3, cols).tensor()}); };
-}
-Misuse dispatch_with_scales(DType dtype, std::int64_t rows, std::int64_t cols, DType x = fp8_e4m3) {
-  return [=](RankSetting& r) {
-    dispatch(r, HostRows(x, 3, kHidden).tensor(), {.scales = HostRows(dtype, rows, cols).tensor()});
+// Calls with these tensors; empty ones are not given.
+Misuse dispatch_of(HostRows x, HostRows scales = {}, HostRows out = {}, HostRows out_scales = {}) {
+  return [=](RankSetting& r) mutable {
+    dispatch(r, x.tensor(), {.scales = scales.tensor(), .out = out.tensor(), .out_scales = out_scales.tensor()});
   };
 }
-Misuse dispatch_into_scales(std::int64_t cols) {
-  return [out = HostRows(f32, 6, cols)](RankSetting& r) mutable {
-    dispatch(r, r.x.tensor(), {.out_scales = out.tensor()});
-  };
+Misuse combine_of(HostRows rows, HostRows out = {}) {
+  return [=](RankSetting& r) mutable { combine(r, rows.tensor(), {.out = out.tensor()}); };
 }
 
+const HostRows kX(f32, 3, kHidden), kFp8X(fp8_e4m3, 3, kHidden), kExpertOut(f32, 6, kHidden);
+
 TEST_P(BadInput, OfDispatchIsRefused) {
-  expect_refused(kF32, {{"dispatch: x is bf16, expected f32", dispatch_of(bf16, 3)},
-                        {"dispatch: x is fp8_e4m3, expected f32", dispatch_of(fp8_e4m3, 3)},
-                        {"dispatch: x is [2, 130], expected [3, 130]", dispatch_of(f32, 2)},
-                        {"dispatch: x is [3, 129], expected [3, 130]", dispatch_of(f32, 3, 129)},
+  expect_refused(kF32, {{"dispatch: x is bf16, expected f32", dispatch_of({bf16, 3, kHidden})},
+                        {"dispatch: x is fp8_e4m3, expected f32", dispatch_of(kFp8X)},
+                        {"dispatch: x is [2, 130], expected [3, 130]", dispatch_of({f32, 2, kHidden})},
+                        {"dispatch: x is [3, 129], expected [3, 130]", dispatch_of({f32, 3, 129})},
                         {"dispatch: x has no data", [](auto& r) { dispatch(r, without_data(r.x.tensor())); }},
-                        {"dispatch: scales given, but x is f32", dispatch_with_scales(f32, 3, 2, f32)},
-                        {"dispatch: out_scales given, but rows are f32", dispatch_into_scales(2)},
-                        {"dispatch: out is bf16, expected f32", dispatch_into(bf16, 6)},
-                        {"dispatch: out is [5, 130], expected [6, 130]", dispatch_into(f32, 5)},
+                        {"dispatch: scales given, but x is f32", dispatch_of(kX, {f32, 3, 2})},
+                        {"dispatch: out_scales given, but rows are f32", dispatch_of(kX, {}, {}, {f32, 6, 2})},
+                        {"dispatch: out is bf16, expected f32", dispatch_of(kX, {}, {bf16, 6, kHidden})},
+                        {"dispatch: out is [5, 130], expected [6, 130]", dispatch_of(kX, {}, {f32, 5, kHidden})},
                         {"dispatch: out has no data",
                          [](auto& r) {
                            dispatch(r, r.x.tensor(), {.out = {nullptr, f32, 6, kHidden, nullptr}});
@@ -160,21 +148,21 @@ TEST_P(BadInput, OfDispatchIsRefused) {
 }
 
 TEST_P(BadInput, OfDispatchOfFp8IsRefused) {
-  expect_refused(kFp8, {{"dispatch: fp8 x needs f32 scales [3, 2]", dispatch_of(fp8_e4m3, 3)},
-                        {"dispatch: fp8 x needs f32 scales [3, 2], got f32 [3, 1]", dispatch_with_scales(f32, 3, 1)},
-                        {"dispatch: fp8 x needs f32 scales [3, 2], got f32 [2, 2]", dispatch_with_scales(f32, 2, 2)},
-                        {"dispatch: fp8 x needs f32 scales [3, 2], got bf16 [3, 2]", dispatch_with_scales(bf16, 3, 2)},
-                        {"dispatch: out_scales is [6, 1], expected [6, 2]", dispatch_into_scales(1)},
-                        {"dispatch: scales given, but x is f32", dispatch_with_scales(f32, 3, 2, f32)}});
+  expect_refused(kFp8, {{"dispatch: fp8 x needs f32 scales [3, 2]", dispatch_of(kFp8X)},
+                        {"dispatch: fp8 x needs f32 scales [3, 2], got f32 [3, 1]", dispatch_of(kFp8X, {f32, 3, 1})},
+                        {"dispatch: fp8 x needs f32 scales [3, 2], got f32 [2, 2]", dispatch_of(kFp8X, {f32, 2, 2})},
+                        {"dispatch: fp8 x needs f32 scales [3, 2], got bf16 [3, 2]", dispatch_of(kFp8X, {bf16, 3, 2})},
+                        {"dispatch: out_scales is [6, 1], expected [6, 2]", dispatch_of(kX, {}, {}, {f32, 6, 1})},
+                        {"dispatch: scales given, but x is f32", dispatch_of(kX, {f32, 3, 2})}});
 }
 
 TEST_P(BadInput, OfCombineIsRefused) {
   expect_refused(kF32,
-                 {{"combine: expert_out is f16, expected f32", combine_of(f16, 6)},
-                  {"combine: expert_out is [7, 130], expected [6, 130]", combine_of(f32, 7)},
+                 {{"combine: expert_out is f16, expected f32", combine_of({f16, 6, kHidden})},
+                  {"combine: expert_out is [7, 130], expected [6, 130]", combine_of({f32, 7, kHidden})},
                   {"combine: expert_out has no data", [](auto& r) { combine(r, without_data(r.expert_out.tensor())); }},
-                  {"combine: out is [3, 131], expected [3, 130]", combine_into(f32, 131)},
-                  {"combine: out is f16, expected f32", combine_into(f16, kHidden)},
+                  {"combine: out is [3, 131], expected [3, 130]", combine_of(kExpertOut, {f32, 3, 131})},
+                  {"combine: out is f16, expected f32", combine_of(kExpertOut, {f16, 3, kHidden})},
                   {"combine: out has no data",
                    [](auto& r) {
                      combine(r, r.expert_out.tensor(), {.out = {nullptr, f32, 3, kHidden, nullptr}});

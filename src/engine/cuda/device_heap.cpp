@@ -46,7 +46,6 @@ DeviceHeap::DeviceHeap(World& world, std::size_t bytes, std::int32_t device, Own
     : pinned(std::move(own.pinned)),
       memory(bytes, device, world.rank().value, own.heap,
              [&](std::span<const std::byte> mine) { return world.all_gather(mine); }),
-      num_ranks(world.size()),
       members(world.impl()->group->members),
       most_tile_bytes(device::most_tile_bytes()),
       stream(device::make_stream()) {
@@ -148,7 +147,7 @@ std::shared_ptr<HostPage> DeviceHeap::take_page() {
     fail(ErrorCode::system, "a device serves at most {} engines of a world at a time", PinnedMemory::kMostPages);
   HostPage* const page = free_pages_.back();
   free_pages_.pop_back();
-  const std::size_t num_words = device::WatchdogWords::num_words(num_ranks);
+  const std::size_t num_words = device::WatchdogWords::num_words(static_cast<std::int32_t>(members.size()));
   const auto index = static_cast<std::size_t>(page - pinned->pages.get());
   *page = {.fault = {}, .sizes = {}, .watchdog_words = {pinned->watchdog_words.get() + index * num_words}};
   std::fill_n(page->watchdog_words.words, num_words, 0u);

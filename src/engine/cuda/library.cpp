@@ -7,6 +7,7 @@
 #include "core/fail.hpp"
 #include "engine/cuda/device_heap.hpp"
 #include "engine/cuda/library.hpp"
+#include "engine/cuda/node_engine.hpp"
 #include "kernels/cuda/bulk_copy_rows.hpp"
 
 namespace shunt {
@@ -34,8 +35,8 @@ std::shared_ptr<Engine::Impl> make_engine(World& world, const EngineOptions& opt
   (void)complete(world, options, is_cluster ? EngineKind::cluster : EngineKind::node);  // before anything is allocated
   if (!is_cluster) check_sms(world, options);
   auto heap = DeviceHeap::of(world, options);
-  return is_cluster ? make_cluster_engine(world, options, std::move(heap))
-                    : make_node_engine(world, options, std::move(heap));
+  if (is_cluster) return make_cluster_engine(world, options, std::move(heap));
+  return std::make_shared<NodeEngine>(world, options, std::move(heap));
 }
 
 constexpr DeviceLibrary kLibrary = {make_engine, make_device_pruner, device::describe_devices};

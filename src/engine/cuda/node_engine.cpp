@@ -60,11 +60,6 @@ class PendingOnStream final : public Pending {
 
 }  // namespace
 
-std::shared_ptr<Engine::Impl> make_node_engine(World& world, const EngineOptions& options,
-                                               std::shared_ptr<DeviceHeap> heap) {
-  return std::make_shared<NodeEngine>(world, options, std::move(heap));
-}
-
 // Making it.
 
 NodeEngine::NodeEngine(World& engine_world, const EngineOptions& engine_options,

@@ -189,11 +189,10 @@ std::shared_ptr<Engine::Impl> make_cluster_engine(World& world, const EngineOpti
   const device::OnDevice scope(memory.device);  // NCCL's communicators belong to the current device
   // The largest segment: a row of f32, or the weight gradients of one token.
   const auto most_elements = std::max<std::int64_t>(options.hidden, Routing::kMaxTopK);
-  auto lane = std::make_shared<device::Lane>(
-      world.impl()->comm->transport(), *world.impl()->group, std::move(heap),
-      device::BufferLimits{
-          std::max(options.device->batch_bytes, static_cast<std::size_t>(most_elements) * sizeof(float)),
-          options.device->num_batches});
+  const auto least_bytes =
+      std::max(options.device->batch_bytes, static_cast<std::size_t>(most_elements) * sizeof(float));
+  auto lane = std::make_shared<device::Lane>(world.impl()->comm->transport(), *world.impl()->group, std::move(heap),
+                                             least_bytes, options.device->num_batches);
   std::shared_ptr<device::NcclNetwork> nccl;
   if (options.device->network == DeviceNetwork::nccl) nccl = device::NcclNetwork::join(world, *lane);
   return std::make_shared<ClusterEngine>(world, options, memory, std::move(lane), std::move(nccl));

@@ -20,14 +20,15 @@ void require_no_capture(cudaStream_t stream) {
 
 }  // namespace
 
-Lane::Lane(Transport& transport, const Group& group, std::shared_ptr<DeviceHeap> heap, const BufferLimits& limits)
+Lane::Lane(Transport& transport, const Group& group, std::shared_ptr<DeviceHeap> heap, std::size_t least_bytes,
+           std::int32_t num_buffers_each_way)
     : members_(group.members),
       shared_(new Shared{.transport = &transport}),
       heap_(std::move(heap)),
-      buffer_bytes_((limits.bytes + 255) / 256 * 256),
+      buffer_bytes_((least_bytes + 255) / 256 * 256),
       landing_(heap_->allocate(buffer_bytes_)),
       zero_(heap_->allocate(sizeof(std::uint32_t))) {
-  const auto num_each_way = static_cast<std::size_t>(std::max(limits.num_each_way, 1));
+  const auto num_each_way = static_cast<std::size_t>(std::max(num_buffers_each_way, 1));
   const LaneScope scope(device());
   pinned_ = heap_->pinned->take_buffer(2 * num_each_way * buffer_bytes_);
   for (std::size_t i = 0; i < 2 * num_each_way; ++i)

@@ -52,11 +52,6 @@ class LaneScope {
 /// never prevent this rank from receiving.
 enum class Way : std::uint8_t { out, in };
 
-struct BufferLimits {
-  std::size_t bytes;
-  std::int32_t num_each_way;
-};
-
 /// One engine's memory on a device, and its kernels, which run in launch order. Thread-safe: a caller may launch the
 /// preparation of its operation while another thread drives others.
 class Lane {
@@ -64,8 +59,10 @@ class Lane {
   /// True once the marked work is complete; later launches see its results.
   using Mark = std::function<bool()>;
 
-  /// The heap is shared by the ranks of this node, in any order. The transport must outlive this object.
-  Lane(Transport& transport, const Group& group, std::shared_ptr<DeviceHeap> heap, const BufferLimits& limits);
+  /// The heap is shared by the ranks of this node, in any order. The transport must outlive this object. Buffers hold
+  /// least_bytes or more.
+  Lane(Transport& transport, const Group& group, std::shared_ptr<DeviceHeap> heap, std::size_t least_bytes,
+       std::int32_t num_buffers_each_way);
   ~Lane();
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
