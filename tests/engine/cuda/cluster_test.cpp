@@ -189,26 +189,17 @@ TEST_P(Cluster, RefusesACaptureAndLeavesItIntact) {
   });
 }
 
-/// Device memory beyond the heaps: after the constructor there is room for one heap of that size, not for two.
-class AllButOneHeap {
- public:
-  explicit AllButOneHeap(std::size_t heap_bytes) {
-    std::size_t free = 0, total = 0;
-    device::check(cudaMemGetInfo(&free, &total), "ask for free memory");
-    memory_ = device::allocate(free - heap_bytes * 3 / 2);
-  }
-
- private:
-  std::shared_ptr<std::byte> memory_;
-};
-
 TEST(DeviceMemory, ForTheHeapsOfSomeRanksOnlyIsAnErrorOnAllAndTheCallCanBeRepeated) {
   SHUNT_NEEDS(kDeviceThreads);
   constexpr std::size_t kHeapBytes = std::size_t{256} << 20;
   std::latch is_full(2), has_failed(2), is_free(2);
   const auto run = [&](World& world) {
-    std::optional<AllButOneHeap> taken;
-    if (world.rank().value == 0) taken.emplace(kHeapBytes);
+    std::shared_ptr<std::byte> taken;
+    if (world.rank().value == 0) {  // leaves room for one heap, not for two
+      std::size_t free = 0, total = 0;
+      device::check(cudaMemGetInfo(&free, &total), "ask for free memory");
+      taken = device::allocate(free - kHeapBytes * 3 / 2);
+    }
     is_full.arrive_and_wait();
     DeviceOptions device = small_device();
     device.heap_bytes = kHeapBytes;
