@@ -20,11 +20,8 @@ class NearExchange final : public Operation {
   void begin(std::span<const Announcement> peers) override {
     std::vector<std::span<const std::byte>> all;
     for (std::size_t rank = 0; rank < peers.size(); ++rank) {
-      const auto& peer = peers[rank];
-      if (peer.bytes == 0)
-        all.emplace_back();
-      else
-        all.emplace_back(transport_.peer_pointer(group().members[rank], peer.offset, peer.bytes), peer.bytes);
+      const std::uint64_t offset = peers[rank].offset, bytes = peers[rank].bytes;
+      all.emplace_back(bytes == 0 ? nullptr : transport_.peer_pointer(group().members[rank], offset, bytes), bytes);
     }
     read_(all);
   }

@@ -318,7 +318,12 @@ bool can_run(EngineKind kind, const ShuffleCase& all) {
   return support_of(Feature::padded).of(kind) && (!brings_scales || support_of(Feature::padded_scales).of(kind));
 }
 
-void run_case(World& world, Engine& engine, const ShuffleCase& all, const CaseRun& run) {
+void run_case(World& world, const Place& place, const ShuffleCase& all, const CaseRun& run,
+              const DeviceOptions& device) {
+  DeviceOptions limits = device;
+  limits.max_tokens = 0;
+  for (const PlanData& plan : all.expected.plans) limits.max_tokens = std::max(limits.max_tokens, plan.num_tokens);
+  Engine engine(world, place.options(all.options, limits));
   if (!can_run(engine.impl()->kind, all)) return;
   std::mt19937_64 generator(all.seed * 1000 + world.rank().index());
   Dice dice(generator);
@@ -342,15 +347,6 @@ void run_case(World& world, Engine& engine, const ShuffleCase& all, const CaseRu
     throw std::runtime_error(fmt::format("rank {}: {} (SHUNT_TEST_SEED={}: {})", world.rank().value, error.what(),
                                          all.seed, all.describe()));
   }
-}
-
-void run_case(World& world, const Place& place, const ShuffleCase& all, const CaseRun& run,
-              const DeviceOptions& device) {
-  DeviceOptions limits = device;
-  limits.max_tokens = 0;
-  for (const PlanData& plan : all.expected.plans) limits.max_tokens = std::max(limits.max_tokens, plan.num_tokens);
-  Engine engine(world, place.options(all.options, limits));
-  run_case(world, engine, all, run);
 }
 
 }  // namespace shunt::test

@@ -100,11 +100,9 @@ struct CaseRun {
 /// Whether engines of this kind can do what the case asks.
 [[nodiscard]] bool can_run(EngineKind kind, const ShuffleCase& all);
 
-/// Plans and runs the operations on this rank; the checks come in any order. Does nothing if the engine can't run the
-/// case. Collective. Throws what differs, with the case's seed and description.
-void run_case(World& world, Engine& engine, const ShuffleCase& all, const CaseRun& run = {});
-
-/// With an engine of the case's own. `device`: but for max_tokens.
+/// Plans and runs the operations on this rank, with an engine of the case's own; the checks come in any order. Does
+/// nothing if the engine can't run the case. Collective. Throws what differs, with the case's seed and description.
+/// `device`: but for max_tokens.
 void run_case(World& world, const Place& place, const ShuffleCase& all, const CaseRun& run = {},
               const DeviceOptions& device = small_device());
 

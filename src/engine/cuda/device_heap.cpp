@@ -90,8 +90,7 @@ std::shared_ptr<DeviceHeap> DeviceHeap::of(World& world, const EngineOptions& op
            peer.bytes, rank);
     if (peer.has_heap != mine.has_heap)
       fail(ErrorCode::mismatch, "engine: rank {} has an engine on its device {} already, rank {} has none on its own",
-           peer.has_heap ? RankId(static_cast<std::int32_t>(rank)) : group.self, device,
-           peer.has_heap ? group.self : RankId(static_cast<std::int32_t>(rank)));
+           peer.has_heap ? RankId(rank) : group.self, device, peer.has_heap ? group.self : RankId(rank));
   }
   if (heap) {
     if (mine.bytes > heap->memory.bytes())
