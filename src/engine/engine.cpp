@@ -10,7 +10,7 @@ namespace {
 
 std::shared_ptr<Engine::Impl> make_impl(World& world, const EngineOptions& options) {
   return name_errors(options.name, [&]() -> std::shared_ptr<Engine::Impl> {
-    if (!options.device) return std::make_shared<HostEngine>(world, options);
+    if (!options.device) return make_host_engine(world, options);
     return require_device_library().make_engine(world, options);
   });
 }
