@@ -87,8 +87,7 @@ class Combine final : public Shuffle {
 
   [[nodiscard]] FarPart* far_part(const Target& target) {
     const NodeId node = plan().topology.node(target.rank);
-    const auto found =
-        std::find_if(far_parts_.begin(), far_parts_.end(), [&](const FarPart& part) { return part.node == node; });
+    const auto found = std::ranges::find(far_parts_, node, &FarPart::node);
     return found == far_parts_.end() ? nullptr : &*found;
   }
 

@@ -9,11 +9,6 @@
 namespace shunt {
 namespace {
 
-void check_summable(const Call& call, const char* name, DType dtype) {
-  call.demand(dtype == f32 || dtype == bf16 || dtype == f16, "{} is {}, expected f32, bf16 or f16", name,
-              to_string(dtype));
-}
-
 void check_device(const Call& call, const DeviceOptions& device) {
   constexpr std::int64_t kMostTokens = std::int64_t{1} << 24;
   constexpr std::int32_t kMostExperts = 1 << 20;
@@ -46,9 +41,11 @@ EngineOptions complete(const World& of, EngineOptions options, EngineKind kind) 
   if (!options.rank_dtype) options.rank_dtype = f32;
   if (!options.deadline) options.deadline = world.comm->environment().deadline;
   options.deadline = Environment::checked("engine: deadline", *options.deadline);
-  check_summable(call, "expert_dtype", *options.expert_dtype);
-  check_summable(call, "result_dtype", *options.result_dtype);
-  check_summable(call, "wire_dtype", *options.wire_dtype);
+  for (const auto& [name, dtype] :
+       {std::pair("expert_dtype", *options.expert_dtype), std::pair("result_dtype", *options.result_dtype),
+        std::pair("wire_dtype", *options.wire_dtype)})
+    call.demand(dtype == f32 || dtype == bf16 || dtype == f16, "{} is {}, expected f32, bf16 or f16", name,
+                to_string(dtype));
   if (options.rank_dtype != f32) {
     call.demand(options.rank_dtype == options.expert_dtype,
                 "rank_dtype is {}, expected f32 or expert_dtype, which is {}", to_string(*options.rank_dtype),

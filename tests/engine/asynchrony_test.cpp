@@ -195,7 +195,7 @@ TEST_P(TicketsAt, AreDoneOnceWaitReturnedAndNotBeforeAllRanksHaveIssued) {
 
 TEST_P(TicketsAt, KeepTheInputsAlive) {
   Passed issued;
-  const bool copies_wait = place().kind(place().topology(3)) == EngineKind::node;  // for the operation
+  const bool copies_wait = kind(3) == EngineKind::node;  // for the operation
   place().run(3, [&](World& world) {
     ToEveryone shuffle(world, place());
     // The answers are dropped. Were their memory free, these would get it and overwrite it.

@@ -95,8 +95,6 @@ class BadInput : public AtPlace {
       world.barrier();
     });
   }
-
-  [[nodiscard]] EngineKind kind() const { return place().kind(place().topology(2)); }
 };
 INSTANTIATE_TEST_SUITE_P(At, BadInput, kThreadPlaces, kNameOfPlace);
 
@@ -193,14 +191,14 @@ TEST_P(BadInput, OfPlanIsRefused) {
                   {"the expert map is for 3 ranks", plan_after([](auto& r) { r.map = ExpertMap::contiguous(3, 3); })},
                   {"alignment is 0", [](auto& r) { (void)r.make_plan({.alignment = 0}); }},
                   {"capacity is 0", [](auto& r) { (void)r.make_plan({.capacity = 0}); }}});
-  if (!support_of(Feature::padded).of(kind())) return;
+  if (!support_of(Feature::padded).of(kind(2))) return;
   expect_refused(kF32, {{"max_tokens is 2, expected at least 3",
                          [](auto& r) { (void)r.make_plan({.layout = Layout::padded, .max_tokens = 2}); }}});
 }
 
 // Devices of one node check on the device, so it is a fault there: DeviceFault.
 TEST_P(BadInput, OfARoutingsEntriesIsRefused) {
-  if (kind() == EngineKind::node) GTEST_SKIP() << "checked on the device";
+  if (kind(2) == EngineKind::node) GTEST_SKIP() << "checked on the device";
   expect_refused(kF32,
                  {{"token 1: expert 2 is out of range", plan_after([](auto& r) { r.experts[2] = 2; })},
                   {"token 0: expert -2 is out of range", plan_after([](auto& r) { r.experts[1] = -2; })},

@@ -22,10 +22,6 @@ constexpr std::chrono::milliseconds kSoon(300);
 
 class FaultAt : public AtPlace {
  protected:
-  [[nodiscard]] bool is_node(std::int32_t num_ranks) const {
-    return place().kind(place().topology(num_ranks)) == EngineKind::node;
-  }
-
   /// Each rank's body returns or throws; its rank stays until all have.
   void on_ranks(std::int32_t num_ranks, std::chrono::milliseconds deadline, const Body& body) const {
     std::latch through(num_ranks);
@@ -36,7 +32,7 @@ class FaultAt : public AtPlace {
         body(world, *shuffle);
       }
       through.wait();
-      if (!is_node(num_ranks)) return;  // elsewhere a fault is one of the world
+      if (kind(num_ranks) != EngineKind::node) return;  // elsewhere a fault is one of the world
       world.barrier();
       shuffle.reset();
       SmallShuffle(world, place()).round_trip();  // whatever happened, another engine works
@@ -61,7 +57,7 @@ TEST_P(FaultAt, ARankThatNeverComesIsNamedByAllOthers) {
       require_error([&] { (void)shuffle.dispatch(); }, ErrorCode::deadline, text);
       require_error([&] { shuffle.engine().check(); }, ErrorCode::deadline, text);
     }
-    if (is_node(3)) {
+    if (kind(3) == EngineKind::node) {
       EXPECT_EQ(shuffle.engine().missing(), RankId(2));
       require(*shuffle.engine().fault_word() != 0, "kernels see the fault");
     } else {

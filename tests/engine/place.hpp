@@ -56,6 +56,7 @@ class AtPlace : public ::testing::TestWithParam<Place> {
     if (const std::string why = place().why_not(); !why.empty()) GTEST_SKIP() << why;
   }
   [[nodiscard]] const Place& place() const { return GetParam(); }
+  [[nodiscard]] EngineKind kind(std::int32_t num_ranks) const { return place().kind(place().topology(num_ranks)); }
 };
 
 inline const auto kNameOfPlace = [](const auto& parameter) { return std::string(parameter.param.name); };

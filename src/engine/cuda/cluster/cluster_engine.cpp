@@ -17,17 +17,16 @@ namespace {
 class ClusterEngine final : public HostDrivenEngine {
  public:
   /// `nccl`: null if the world's own network is used.
-  ClusterEngine(World& engine_world, const EngineOptions& engine_options, Memory memory,
-                std::shared_ptr<device::Lane> lane, std::shared_ptr<device::NcclNetwork> nccl)
+  ClusterEngine(World& engine_world, const EngineOptions& engine_options, std::shared_ptr<device::Lane> lane,
+                std::shared_ptr<device::NcclNetwork> nccl)
       : HostDrivenEngine(engine_world, engine_options, EngineKind::cluster),
-        memory_(memory),
         lane_(std::move(lane)),
         nccl_(std::move(nccl)) {
-    options.device->index = memory_.device;
+    options.device->index = memory().device;
     if (!options.device->stream) options.device->stream = lane_->stream();
   }
 
-  [[nodiscard]] Memory memory() const override { return memory_; }
+  [[nodiscard]] Memory memory() const override { return lane_->memory(); }
   [[nodiscard]] Stream stream() const override { return options.device->stream; }
   [[nodiscard]] Tensor allocate(DType dtype, std::int64_t rows, std::int64_t cols) const override {
     return lane_->allocate(dtype, rows, cols);
@@ -125,7 +124,7 @@ class ClusterEngine final : public HostDrivenEngine {
   [[nodiscard]] Stream before(Stream callers) const { return callers ? callers : options.device->stream; }
 
   void require_here(Memory where, std::string_view operation) const {
-    if (!where.is_host() && where != memory_) call(operation).require(Feature::other_devices);
+    if (!where.is_host() && where != memory()) call(operation).require(Feature::other_devices);
   }
 
   [[nodiscard]] device::SumOrder sum_order() const {
@@ -136,7 +135,7 @@ class ClusterEngine final : public HostDrivenEngine {
 
   /// The tensor itself if kernels can read it, else a copy, for which the host waits.
   [[nodiscard]] ConstTensor readable(const ConstTensor& tensor, Stream callers) const {
-    if (tensor.bytes() == 0 || (tensor.memory == memory_ && tensor.is_contiguous())) return tensor;
+    if (tensor.bytes() == 0 || (tensor.memory == memory() && tensor.is_contiguous())) return tensor;
     lane_->wait_for(before(callers));
     const Tensor copied = allocate(tensor.dtype, tensor.rows, tensor.cols);
     copy(tensor, copied);
@@ -146,7 +145,7 @@ class ClusterEngine final : public HostDrivenEngine {
   /// The tensor itself if peers can address it, else an uninitialised substitute.
   [[nodiscard]] Tensor for_peers(const ConstTensor& tensor) const {
     if (tensor.data && lane_->offset_of(tensor.data, tensor.bytes()))
-      return {const_cast<std::byte*>(tensor.data), tensor.dtype, tensor.rows, tensor.cols, tensor.owner, memory_};
+      return {const_cast<std::byte*>(tensor.data), tensor.dtype, tensor.rows, tensor.cols, tensor.owner, memory()};
     return allocate(tensor.dtype, tensor.rows, tensor.cols);
   }
   [[nodiscard]] std::uint64_t offset_of(const Tensor& tensor) const {
@@ -176,7 +175,6 @@ class ClusterEngine final : public HostDrivenEngine {
     }
   }
 
-  Memory memory_;
   std::shared_ptr<device::Lane> lane_;
   std::shared_ptr<device::NcclNetwork> nccl_;  // destroyed before the lane, which waits for its kernels
 };
@@ -185,8 +183,7 @@ class ClusterEngine final : public HostDrivenEngine {
 
 std::shared_ptr<Engine::Impl> make_cluster_engine(World& world, const EngineOptions& options,
                                                   std::shared_ptr<DeviceHeap> heap) {
-  const Memory memory = Memory::on_device(heap->memory.device());
-  const device::OnDevice scope(memory.device);  // NCCL's communicators belong to the current device
+  const device::OnDevice scope(heap->memory.device());  // NCCL's communicators belong to the current device
   // The largest segment: a row of f32, or the weight gradients of one token.
   const auto most_elements = std::max<std::int64_t>(options.hidden, Routing::kMaxTopK);
   const auto least_bytes =
@@ -195,7 +192,7 @@ std::shared_ptr<Engine::Impl> make_cluster_engine(World& world, const EngineOpti
                                              least_bytes, options.device->num_batches);
   std::shared_ptr<device::NcclNetwork> nccl;
   if (options.device->network == DeviceNetwork::nccl) nccl = device::NcclNetwork::join(world, *lane);
-  return std::make_shared<ClusterEngine>(world, options, memory, std::move(lane), std::move(nccl));
+  return std::make_shared<ClusterEngine>(world, options, std::move(lane), std::move(nccl));
 }
 
 PlanArrays ClusterPlan::device_arrays() const {

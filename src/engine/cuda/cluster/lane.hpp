@@ -67,6 +67,7 @@ class Lane {
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
 
+  [[nodiscard]] Memory memory() const { return Memory::on_device(device()); }
   /// Device memory that near ranks can address.
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) { return heap_->allocate(bytes); }
   [[nodiscard]] Tensor allocate(DType dtype, std::int64_t rows, std::int64_t cols) {
