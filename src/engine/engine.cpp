@@ -1,23 +1,15 @@
 #include "shunt/engine.hpp"
 
-#include "core/fail.hpp"
 #include "engine/device_library.hpp"
 #include "engine/engine_impl.hpp"
 #include "engine/host_engine.hpp"
 
 namespace shunt {
-namespace {
 
-std::shared_ptr<Engine::Impl> make_impl(World& world, const EngineOptions& options) {
-  return name_errors(options.name, [&]() -> std::shared_ptr<Engine::Impl> {
-    if (!options.device) return make_host_engine(world, options);
-    return require_device_library().make_engine(world, options);
-  });
-}
-
-}  // namespace
-
-Engine::Engine(World& world, const EngineOptions& options) : impl_(make_impl(world, options)) {}
+Engine::Engine(World& world, const EngineOptions& options)
+    : impl_(name_errors(options.name, [&] {
+        return options.device ? require_device_library().make_engine(world, options) : make_host_engine(world, options);
+      })) {}
 
 const EngineOptions& Engine::options() const { return impl_->options; }
 Memory Engine::memory() const { return impl_->memory(); }

@@ -171,7 +171,7 @@ std::shared_ptr<const Group> near_group(const Group& all) {
   auto group = std::make_shared<Group>();
   group->id = all.id;
   for (std::size_t rank = 0; rank < all.members.size(); ++rank) {
-    if (!all.is_near(rank)) continue;
+    if (!all.is_near(RankId(rank))) continue;
     if (RankId(rank) == all.self) group->self = RankId(group->members.size());
     group->members.push_back(all.members[rank]);
     group->wiring.add(all.wiring.hosts[rank], all.wiring.nics[rank]);

@@ -13,8 +13,8 @@
 namespace shunt::test {
 
 /// Little memory, as many engines are made.
-inline DeviceOptions small_device(std::int64_t max_tokens = 64) {
-  return {.heap_bytes = std::size_t{64} << 20, .max_tokens = max_tokens, .batch_bytes = 16 << 10, .num_batches = 4};
+inline DeviceOptions small_device(std::int64_t max_tokens = 64, std::size_t heap_bytes = 64 << 20) {
+  return {.heap_bytes = heap_bytes, .max_tokens = max_tokens, .batch_bytes = 16 << 10, .num_batches = 4};
 }
 
 struct Place {

@@ -69,8 +69,8 @@ RankOfCase::RankOfCase(World& world, Engine& engine, const ShuffleCase& all, Cal
       plan_options_.max_rows = std::max(plan_options_.max_rows, plan.num_rows());
     plan_options_.max_rows = std::max<std::int64_t>(plan_options_.max_rows + *all.paths.spare_rows, 1);
     if (all.paths.has_rows_with_plan) {
-      plan_options_.rows = output(expected_rows().rows, plan_options_.max_rows, {});
-      if (has_scales()) plan_options_.row_scales = output(expected_rows().scales, plan_options_.max_rows, {});
+      plan_options_.rows = output(expected_rows_.rows, plan_options_.max_rows, {});
+      if (has_scales()) plan_options_.row_scales = output(expected_rows_.scales, plan_options_.max_rows, {});
     }
   }
   routing_ = bring_routing();
@@ -167,15 +167,15 @@ Check RankOfCase::dispatch() {
   DispatchOptions options{.stream = caller_.stream};
   if (brings_scales) options.scales = input(case_.scales[rank()], case_.paths.x);
   if (takes_out) {
-    options.out = output(expected_rows().rows, plan_.num_rows(), case_.paths.dispatch_out);
-    if (has_scales()) options.out_scales = output(expected_rows().scales, plan_.num_rows(), case_.paths.dispatch_out);
+    options.out = output(expected_rows_.rows, plan_.num_rows(), case_.paths.dispatch_out);
+    if (has_scales()) options.out_scales = output(expected_rows_.scales, plan_.num_rows(), case_.paths.dispatch_out);
   }
   const ConstTensor x = input(case_.x[rank()], case_.paths.x);
   const Tensor rows_of_call = has_rows_with_plan() ? plan_options_.rows : options.out;
   const Tensor scales_of_call = has_rows_with_plan() ? plan_options_.row_scales : options.out_scales;
   const auto check = [=, this](const Tensor& rows, const Tensor& scales) {
-    require_same("rows", rows, expected_rows().rows, rows_of_call, expected_rows().defined);
-    if (has_scales()) require_same("scales", scales, expected_rows().scales, scales_of_call, expected_rows().defined);
+    require_same("rows", rows, expected_rows_.rows, rows_of_call, expected_rows_.defined);
+    if (has_scales()) require_same("scales", scales, expected_rows_.scales, scales_of_call, expected_rows_.defined);
   };
   if (caller_.replay && has_rows_with_plan()) {
     caller_.replay(engine_, [&] {
@@ -193,7 +193,7 @@ Check RankOfCase::dispatch() {
 }
 
 void RankOfCase::check_rows(const Rows& actual) const {
-  const ReferenceRows& expected = expected_rows();
+  const ReferenceRows& expected = expected_rows_;
   const Companions companions = engine_.options().companions;
   const bool has_weights = companions.weights && plan_.layout() != Layout::token_unique;
   throw_unless(has_scales() || !actual.scales.data, "scales of rows without");
@@ -228,7 +228,7 @@ Check RankOfCase::combine_backward() {
   return [ticket, this] {
     const Gradients gradients = settle(*ticket);
     const ReferenceGradients& expected = case_.expected.combine_backward[rank()];
-    require_same("combine_backward rows", gradients.rows, expected.expert_out, {}, expected_rows().defined);
+    require_same("combine_backward rows", gradients.rows, expected.expert_out, {}, expected_rows_.defined);
     const auto& weights = gradients.weights;
     const auto count = static_cast<std::size_t>(weights.rows * weights.cols);
     require_same("combine_backward weights",

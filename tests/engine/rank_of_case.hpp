@@ -46,7 +46,6 @@ class RankOfCase {
  private:
   [[nodiscard]] std::size_t rank() const { return world_.rank().index(); }
   [[nodiscard]] bool can(Feature feature) const;
-  [[nodiscard]] const ReferenceRows& expected_rows() const { return expected_rows_; }
   [[nodiscard]] bool is_packed() const { return plan_options_.packed; }
   [[nodiscard]] bool has_scales() const { return case_.options.dtype == fp8_e4m3; }
   [[nodiscard]] bool has_rows_with_plan() const { return plan_options_.rows.data != nullptr; }

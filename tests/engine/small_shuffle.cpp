@@ -9,8 +9,7 @@ namespace {
 
 EngineOptions options_of(const Place& place, std::chrono::milliseconds deadline, const std::string& name,
                          Stream stream) {
-  DeviceOptions device = small_device(SmallShuffle::kTokens);
-  device.heap_bytes = SmallShuffle::kHeapBytes;
+  DeviceOptions device = small_device(SmallShuffle::kTokens, SmallShuffle::kHeapBytes);
   device.stream = stream;
   return place.options({.hidden = SmallShuffle::kHidden, .dtype = f32, .deadline = deadline, .name = name}, device);
 }

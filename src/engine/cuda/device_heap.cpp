@@ -67,7 +67,7 @@ std::int32_t DeviceHeap::device_of(const World& world, std::int32_t wanted) {
          group.self, wanted, count, count == 1 ? ": 0" : "s");
   if (wanted >= 0) return wanted;
   std::int32_t place = 0;
-  for (std::int32_t rank = 0; rank < group.self.value; ++rank) place += group.is_near(RankId(rank).index());
+  for (std::int32_t rank = 0; rank < group.self.value; ++rank) place += group.is_near(RankId(rank));
   return place % count;
 }
 

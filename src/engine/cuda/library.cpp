@@ -4,7 +4,6 @@
 #include "core/backend.hpp"
 #include "core/build.hpp"
 #include "core/cuda/on_device.hpp"
-#include "core/fail.hpp"
 #include "engine/cuda/device_heap.hpp"
 #include "engine/cuda/library.hpp"
 #include "engine/cuda/node_engine.hpp"

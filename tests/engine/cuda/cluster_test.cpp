@@ -201,10 +201,8 @@ TEST(DeviceMemory, ForTheHeapsOfSomeRanksOnlyIsAnErrorOnAllAndTheCallCanBeRepeat
       taken = device::allocate(free - kHeapBytes * 3 / 2);
     }
     is_full.arrive_and_wait();
-    DeviceOptions device = small_device();
-    device.heap_bytes = kHeapBytes;
-    require_error([&] { const Engine engine(world, kDeviceThreads.options({.hidden = 8}, device)); }, ErrorCode::system,
-                  "");
+    const EngineOptions options = kDeviceThreads.options({.hidden = 8}, small_device(64, kHeapBytes));
+    require_error([&] { const Engine engine(world, options); }, ErrorCode::system, "");
     has_failed.arrive_and_wait();
     taken.reset();
     is_free.arrive_and_wait();
@@ -235,8 +233,7 @@ class DeviceNcclOfThreads : public ::testing::Test {
     unsetenv("NCCL_ON_CPU_TROUBLE");
   }
   static DeviceOptions device_with(std::size_t batch_bytes) {
-    DeviceOptions device = small_device();
-    device.heap_bytes = SmallShuffle::kHeapBytes;
+    DeviceOptions device = small_device(64, SmallShuffle::kHeapBytes);
     device.batch_bytes = batch_bytes;
     return device;
   }

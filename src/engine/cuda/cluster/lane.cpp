@@ -35,10 +35,10 @@ Lane::Lane(Transport& transport, const Group& group, std::shared_ptr<DeviceHeap>
     shared_->free_buffers[i % 2].push_back(pinned_.get() + i * buffer_bytes_);
   for (std::size_t rank = 0; rank < group.members.size(); ++rank) {
     const auto found = std::ranges::find(heap_->members, group.members[rank]);
-    if (group.is_near(rank) && found == heap_->members.end())
+    if (group.is_near(RankId(rank)) && found == heap_->members.end())
       fail(ErrorCode::invalid_argument, "rank {}: engine: rank {} is on this machine, but not in the heap", group.self,
            rank);
-    heap_rank_.push_back(group.is_near(rank) ? found - heap_->members.begin() : -1);
+    heap_rank_.push_back(group.is_near(RankId(rank)) ? found - heap_->members.begin() : -1);
   }
   for (auto* stream : {&work_, &copies_, &wakes_}) *stream = make_stream();
   const std::uint32_t zero = 0;
