@@ -7,8 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "engine/op_kind.hpp"
-#include "engine/supported.hpp"
+#include "engine/call.hpp"
 #include "engine/tensor_checks.hpp"
 #include "engine/world_impl.hpp"
 #include "plan/plan_data.hpp"
@@ -16,16 +15,21 @@
 
 namespace shunt {
 
-template <class Call>
-auto name_errors(std::string_view engine_name, const Call& call) {
+template <class Body>
+auto name_errors(std::string_view engine_name, const Body& body) {
   try {
-    return call();
+    return body();
   } catch (const Error& error) {
     const std::string quoted = fmt::format("'{}'", engine_name);
     if (engine_name.empty() || std::string_view(error.what()).find(quoted) != std::string_view::npos) throw;
     fail(error.code(), "{}; engine {}", error.what(), quoted);
   }
 }
+
+/// Throws Error(unsupported) unless the engine makes gradients of such rows.
+void check_gradients(const Call& call, const PlanData& plan);
+/// Throws Error(invalid_argument) if a caller's output overlaps another tensor of the call.
+void check_apart(const Call& call, std::string_view name, const Tensor& given, const ConstTensor& other);
 
 /// Fills in all defaults. Throws Error that names rank, option and cause.
 [[nodiscard]] EngineOptions complete(const World& of, EngineOptions options, EngineKind kind);
@@ -45,38 +49,24 @@ struct Engine::Impl {
   [[nodiscard]] RankId rank() const { return world->group->self; }
   [[nodiscard]] std::int32_t num_ranks() const { return world->group->size(); }
   [[nodiscard]] bool has_scales() const { return options.dtype == fp8_e4m3; }
-  [[nodiscard]] TensorChecks checks() const {
-    return {rank(), options.dtype, options.hidden, kind != EngineKind::host};
-  }
+  [[nodiscard]] TensorChecks checks() const { return {options.dtype, options.hidden}; }
   /// The operation's name in errors.
   [[nodiscard]] std::string title(std::string_view operation) const { return title_of(operation, options.name); }
-  /// Returns call(). Adds the engine's name to an Error that lacks it.
-  template <class Call>
-  auto named(const Call& call) const {
-    return name_errors(options.name, call);
-  }
-  void require(Feature feature, std::string_view operation) const {
-    shunt::require(kind, feature, rank(), title(operation));
+  [[nodiscard]] Call call(std::string_view operation) const { return {rank(), kind, operation, options.name}; }
+  /// Returns body(). Adds the engine's name to an Error that lacks it.
+  template <class Body>
+  auto named(const Body& body) const {
+    return name_errors(options.name, body);
   }
 
-  // Each throws Error(invalid_argument) that names rank, operation and cause.
-  [[nodiscard]] const PlanData& check_plan(const Plan& plan, std::string_view operation) const;
-  void check_tensor(std::string_view operation, std::string_view name, const ConstTensor& tensor, DType dtype,
+  // Each throws Error(invalid_argument) that names the call and the cause.
+  [[nodiscard]] const PlanData& check_plan(const Call& call, const Plan& plan) const;
+  void check_tensor(const Call& call, std::string_view name, const ConstTensor& tensor, DType dtype,
                     std::int64_t rows) const {
-    checks().tensor(title(operation), name, tensor, dtype, rows, options.hidden);
+    TensorChecks::tensor(call, name, tensor, dtype, rows, options.hidden);
   }
-  void check_gradients(const PlanData& plan, std::string_view operation) const;
   /// Checks the memory of a caller's output, which must not overlap `input`: peers may still read that.
-  void check_place(std::string_view operation, std::string_view name, const Tensor& given,
-                   const ConstTensor& input) const;
-  void check_apart(std::string_view operation, std::string_view name, const Tensor& given,
-                   const ConstTensor& other) const;
-  /// Checks shape, dtype and memory of a caller's output.
-  void check_output(std::string_view operation, const Tensor& given, DType dtype, std::int64_t rows,
-                    const ConstTensor& input) const;
-  /// The caller's output, checked, or a new tensor.
-  [[nodiscard]] Tensor output(std::string_view operation, const Tensor& given, DType dtype, std::int64_t rows,
-                              const ConstTensor& input) const;
+  void check_place(const Call& call, std::string_view name, const Tensor& given, const ConstTensor& input) const;
   /// Checks that the routing fits the trace that it is recorded to, if any.
   void check_trace(const Routing& routing, const ExpertMap& map) const;
 

@@ -20,11 +20,8 @@ class NearExchange final : public Operation {
   void begin(std::span<const Announcement> peers) override {
     std::vector<std::span<const std::byte>> all;
     for (std::size_t rank = 0; rank < peers.size(); ++rank) {
-      const auto& peer = peers[rank];
-      if (peer.bytes == 0)
-        all.emplace_back();
-      else
-        all.emplace_back(transport_.peer_pointer(group().members[rank], peer.offset, peer.bytes), peer.bytes);
+      const std::uint64_t offset = peers[rank].offset, bytes = peers[rank].bytes;
+      all.emplace_back(bytes == 0 ? nullptr : transport_.peer_pointer(group().members[rank], offset, bytes), bytes);
     }
     read_(all);
   }
@@ -174,7 +171,7 @@ std::shared_ptr<const Group> near_group(const Group& all) {
   auto group = std::make_shared<Group>();
   group->id = all.id;
   for (std::size_t rank = 0; rank < all.members.size(); ++rank) {
-    if (!all.is_near(rank)) continue;
+    if (!all.is_near(RankId(rank))) continue;
     if (RankId(rank) == all.self) group->self = RankId(group->members.size());
     group->members.push_back(all.members[rank]);
     group->wiring.add(all.wiring.hosts[rank], all.wiring.nics[rank]);

@@ -20,7 +20,14 @@ class PendingOperation final : public Pending {
   PendingOperation(const PendingOperation&) = delete;
   PendingOperation& operator=(const PendingOperation&) = delete;
 
-  void wait() override { comm_->progress().wait(*operation_); }
+  void wait() override {
+    try {
+      comm_->progress().wait(*operation_);
+    } catch (const Error&) {
+      operation_->release_after_fault();
+      throw;
+    }
+  }
   void wait_on(Stream) override { wait(); }
   [[nodiscard]] bool done() const override { return operation_->done(); }
   void drop(bool unwinding) override {

@@ -35,7 +35,6 @@ struct Group {
   [[nodiscard]] RankId member(RankId rank) const { return members[rank.index()]; }
   [[nodiscard]] bool is_near(RankId rank) const { return wiring.are_near(rank, self); }
   [[nodiscard]] bool has_far() const { return !wiring.is_one_host(); }
-  [[nodiscard]] bool is_near(std::size_t rank) const { return is_near(RankId(rank)); }
   /// Members on this rank's machine, itself included.
   [[nodiscard]] std::size_t num_near() const;
   /// The rank in this world of a rank of the transport; an invalid id if it is no member.
@@ -44,7 +43,7 @@ struct Group {
   template <class Visit>
   void for_near_peers(const Visit& visit) const {
     for (std::size_t rank = 0; rank < members.size(); ++rank)
-      if (RankId(rank) != self && is_near(rank)) visit(RankId(rank));
+      if (RankId(rank) != self && is_near(RankId(rank))) visit(RankId(rank));
   }
 };
 
@@ -106,6 +105,8 @@ class Operation {
   virtual bool finish() { return true; }
   /// Called when a fault ends the operation, before its error is visible: must end everything that waits for a peer.
   virtual void give_up() noexcept {}
+  /// Called by who waits for it, before the Error of a fault is thrown: afterwards the caller's tensors are not in use.
+  virtual void release_after_fault() noexcept {}
 
   /// Far ranks without whose slices or grants it can't finish its share.
   [[nodiscard]] std::vector<RankId> awaited_far() const;

@@ -23,15 +23,15 @@ enum class Signal : std::uint8_t {
 
 /// A signal as it travels.
 struct SignalRecord {
-  std::uint64_t engine;
-  std::uint32_t sequence;
-  Signal signal;
-  OpKind kind;
-  std::uint16_t unused;
-  std::uint64_t plan_hash;
-  std::uint64_t offset;
-  std::uint64_t bytes;
-  std::uint64_t second_offset;
+  std::uint64_t engine = 0;
+  std::uint32_t sequence = 0;
+  Signal signal = Signal::announce;
+  OpKind kind = OpKind::plan;
+  std::uint16_t unused = 0;
+  std::uint64_t plan_hash = 0;
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t second_offset = 0;
 };
 static_assert(sizeof(SignalRecord) <= kMaxMessageBytes);
 

@@ -7,20 +7,24 @@
 
 namespace shunt {
 
-void Shuffle::check_announced(RankId rank, const Announcement& peer, std::size_t expected_bytes) const {
-  if (group().is_near(rank) && peer.bytes != expected_bytes)
+std::byte* Shuffle::peer_pointer(RankId rank, std::uint64_t offset, std::size_t bytes) const {
+  return transport_.peer_pointer(group().member(rank), offset, bytes);
+}
+
+std::byte* Shuffle::announced_block(RankId rank, const Announcement& peer, std::size_t expected_bytes,
+                                    std::uint64_t Announcement::*offset) const {
+  if (!group().is_near(rank)) return nullptr;
+  if (offset == &Announcement::offset && peer.bytes != expected_bytes)
     fail_because_of(group().member(rank), "rank {} announced {} bytes for {} #{}, rank {} expected {}", rank,
                     peer.bytes, to_string(peer.kind), key().sequence, group().self, expected_bytes);
+  return expected_bytes == 0 ? nullptr : peer_pointer(rank, peer.*offset, expected_bytes);
 }
 
-std::byte* Shuffle::announced_block(RankId rank, const Announcement& peer, std::size_t expected_bytes) const {
-  check_announced(rank, peer, expected_bytes);
-  return peer_block(rank, peer.offset, expected_bytes);
-}
-
-std::byte* Shuffle::peer_block(RankId rank, std::uint64_t offset, std::size_t bytes) const {
-  if (bytes == 0 || !group().is_near(rank)) return nullptr;
-  return transport_.peer_pointer(group().members[rank.index()], offset, bytes);
+void Shuffle::append_rows(std::vector<std::byte*>& rows, std::span<const Announcement> peers,
+                          std::uint64_t Announcement::*offset, std::size_t row_bytes) const {
+  for (std::size_t rank = 0; rank < peers.size(); ++rank)
+    rows.push_back(announced_block(RankId(rank), peers[rank],
+                                   static_cast<std::size_t>(plan_->rows_of_rank[rank]) * row_bytes, offset));
 }
 
 std::vector<RankId> Shuffle::far_partners() const {

@@ -103,11 +103,15 @@ class Shuffle : public Operation {
  protected:
   [[nodiscard]] const PlanData& plan() const { return *plan_; }
 
-  /// Throws PeerError unless a near peer announced the size that follows from the plan.
-  void check_announced(RankId rank, const Announcement& peer, std::size_t expected_bytes) const;
-  /// The block that a near peer announced, checked; nullptr for a far peer.
-  [[nodiscard]] std::byte* announced_block(RankId rank, const Announcement& peer, std::size_t expected_bytes) const;
-  [[nodiscard]] std::byte* peer_block(RankId rank, std::uint64_t offset, std::size_t bytes) const;
+  /// A near peer's memory at an offset that it announced; throws PeerError if there is none.
+  [[nodiscard]] virtual std::byte* peer_pointer(RankId rank, std::uint64_t offset, std::size_t bytes) const;
+  /// The block that a near peer announced; null if it is empty or the peer is far. Throws PeerError unless the first
+  /// one has the size that follows from the plan.
+  [[nodiscard]] std::byte* announced_block(RankId rank, const Announcement& peer, std::size_t expected_bytes,
+                                           std::uint64_t Announcement::*offset = &Announcement::offset) const;
+  /// Appends each rank's announced rows.
+  void append_rows(std::vector<std::byte*>& rows, std::span<const Announcement> peers,
+                   std::uint64_t Announcement::*offset, std::size_t row_bytes) const;
 
   [[nodiscard]] bool has_flows() const { return !plan_->out_flows.empty() || !plan_->in_flows.empty(); }
   /// Cursors at the beginning of the plan's flows that have tokens. Call in begin().

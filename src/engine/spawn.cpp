@@ -12,11 +12,6 @@
 #include "transport/shm/launch.hpp"
 
 namespace shunt {
-namespace {
-
-constexpr const char* kForeign = "it threw something that is not a std::exception";
-
-}
 
 /// One rank's run of the body and its outcome.
 class RankRun {
@@ -30,28 +25,34 @@ class RankRun {
     try {
       world = World(make_world(std::move(joined), environment));
       body(*world);
+    } catch (const Error& thrown) {
+      fail_with(*transport, thrown.what(), thrown.code());
     } catch (const std::exception& thrown) {
       fail_with(*transport, thrown.what());
     } catch (...) {
-      fail_with(*transport, kForeign);
+      fail_with(*transport, "it threw something that is not a std::exception");
     }
   }
 
+  /// What the body threw; null if it returned.
   [[nodiscard]] const std::exception_ptr& error() const { return error_; }
-  /// True if this rank failed first, not because of another rank.
-  [[nodiscard]] bool is_root() const { return is_root_; }
+  /// The same for another process. A root failed first, not because of another rank.
+  [[nodiscard]] const shm::Failure& failure() const { return failure_; }
 
  private:
-  void fail_with(Transport& transport, const std::string& text) {
+  /// `code`: of an Error, whose text names the rank already.
+  void fail_with(Transport& transport, const std::string& what, std::optional<ErrorCode> code = std::nullopt) {
     const RankId rank = transport.rank();
+    const std::string text = fmt::format("rank {} failed: {}", rank, what);
     error_ = std::current_exception();
-    transport.report(ErrorCode::peer_failed, rank, fmt::format("rank {} failed: {}", rank, text));
+    transport.report(ErrorCode::peer_failed, rank, text);
     const auto fault = transport.fault();
-    is_root_ = fault && fault->culprit == rank;
+    const bool is_root = fault && fault->culprit == rank;
+    failure_ = {rank, code.value_or(ErrorCode::peer_failed), code ? what : text, is_root};
   }
 
   std::exception_ptr error_;
-  bool is_root_ = false;
+  shm::Failure failure_{};
 };
 
 namespace {
@@ -74,21 +75,9 @@ void spawn_threads(const std::function<Ends()>& join, const RankRun::Body& body,
   }
 
   for (const RankRun& run : runs)
-    if (run.is_root()) std::rethrow_exception(run.error());
+    if (run.failure().is_root) std::rethrow_exception(run.error());
   for (const RankRun& run : runs)
     if (run.error()) std::rethrow_exception(run.error());
-}
-
-shm::Failure describe(RankId rank, const RankRun& run) {
-  try {
-    std::rethrow_exception(run.error());
-  } catch (const Error& error) {
-    return {rank, error.code(), error.what(), run.is_root()};
-  } catch (const std::exception& error) {
-    return {rank, ErrorCode::peer_failed, fmt::format("rank {} failed: {}", rank, error.what()), run.is_root()};
-  } catch (...) {
-    return {rank, ErrorCode::peer_failed, fmt::format("rank {} failed: {}", rank, kForeign), run.is_root()};
-  }
 }
 
 Joined join_processes(RankId rank, const std::string& job, const Topology& topology, const Environment& environment) {
@@ -106,7 +95,7 @@ std::optional<shm::Failure> run_process(RankId rank, const std::string& job, con
     joined();
     RankRun run;
     run(body, std::move(world), environment);
-    if (run.error()) return describe(rank, run);
+    if (run.error()) return run.failure();
     if (const auto fault = transport->fault())
       return shm::Failure{.rank = rank, .code = fault->code, .text = fault->text, .is_handled = true};
     return std::nullopt;

@@ -6,8 +6,6 @@
 #include <cstdint>
 #include <string_view>
 
-#include "core/fail.hpp"
-
 namespace shunt {
 
 enum class EngineKind : std::uint8_t {
@@ -80,13 +78,6 @@ inline constexpr std::string_view name_of(EngineKind kind) {
 
 inline constexpr const FeatureSupport& support_of(Feature feature) {
   return kSupport[static_cast<std::size_t>(feature)];
-}
-
-/// Throws Error(unsupported) unless engines of that kind support the feature.
-inline void require(EngineKind kind, Feature feature, RankId rank, std::string_view operation) {
-  const FeatureSupport& support = support_of(feature);
-  if (!support.of(kind))
-    fail(ErrorCode::unsupported, "rank {}: {}: not supported on {}: {}", rank, operation, name_of(kind), support.name);
 }
 
 }  // namespace shunt

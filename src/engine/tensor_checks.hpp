@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "shunt/ids.hpp"
+#include "engine/call.hpp"
 #include "shunt/tensor.hpp"
 
 namespace shunt {
@@ -12,23 +12,20 @@ namespace shunt {
 /// True also for a shape without data, which is an error of the caller, not an omitted tensor.
 inline bool is_given(const ConstTensor& tensor) { return tensor.data || tensor.rows != 0; }
 
-/// The checks of one rank's engine. Each throws Error(invalid_argument) that names rank, operation and cause.
+/// The checks of an engine. Each throws Error(invalid_argument) that names the call and the cause.
 struct TensorChecks {
-  RankId rank;
   DType row_dtype;
   std::int64_t hidden;
-  bool aligned;  ///< elements must be aligned to their size, as on devices
 
   [[nodiscard]] bool has_scales() const { return row_dtype == fp8_e4m3; }
   /// Scales of one fp8 row.
   [[nodiscard]] std::int64_t num_scales() const;
 
-  void tensor(std::string_view operation, std::string_view name, const ConstTensor& tensor, DType dtype,
-              std::int64_t rows, std::int64_t cols) const;
-  void dispatch_input(std::string_view operation, std::int64_t num_tokens, const ConstTensor& x,
-                      const ConstTensor& scales) const;
+  static void tensor(const Call& call, std::string_view name, const ConstTensor& tensor, DType dtype, std::int64_t rows,
+                     std::int64_t cols);
+  void dispatch_input(const Call& call, std::int64_t num_tokens, const ConstTensor& x, const ConstTensor& scales) const;
   /// Checks an output for the scales of dispatched rows, which may be omitted.
-  void out_scales(std::string_view operation, const ConstTensor& given, std::int64_t rows) const;
+  void out_scales(const Call& call, const ConstTensor& given, std::int64_t rows) const;
 };
 
 }  // namespace shunt

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <mutex>
 #include <new>
+#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -30,7 +31,6 @@ struct TraceRecorder::Impl {
     failure = error;
     writer.reset();
   }
-  void append(std::int32_t layer, const Routing& routing, RankId source);
 
   TraceShape shape;
   std::int64_t max_tokens;
@@ -48,41 +48,35 @@ TraceRecorder::~TraceRecorder() = default;
 
 const TraceShape& TraceRecorder::shape() const { return impl_->shape; }
 
-void TraceRecorder::Impl::append(std::int32_t layer, const Routing& routing, RankId source) {
-  const auto tokens = static_cast<std::int64_t>(routing.num_tokens());
-  try {
-    writer->append(layer, routing, {}, source);
-    recorded[static_cast<std::size_t>(layer)] += tokens;
-    return;
-  } catch (const Error& error) {
-    if (error.code() == ErrorCode::invalid_argument) throw;
-    give_up(error);
-  } catch (const std::bad_alloc&) {
-    give_up(Error(ErrorCode::system, "no memory is left to record a routing trace in"));
-  }
-  skipped += tokens;
-}
-
 void TraceRecorder::record(std::int32_t layer, const Routing& given, RankId source) {
   const NarrowRouting narrow(given, {"trace"});
   const Routing& routing = narrow.get();
-  const std::lock_guard lock(impl_->mutex);
+  Impl& impl = *impl_;
+  const std::lock_guard lock(impl.mutex);
   const auto tokens = static_cast<std::int64_t>(routing.num_tokens());
-  const bool has_layer = layer >= 0 && layer < impl_->shape.layers;  // else append() throws
-  const std::int64_t room = has_layer ? impl_->max_tokens - impl_->recorded[static_cast<std::size_t>(layer)] : tokens;
-  const std::int64_t kept = impl_->writer ? std::min(tokens, room) : 0;
-  impl_->skipped += tokens - kept;
+  const bool has_layer = layer >= 0 && layer < impl.shape.layers;  // else append() throws
+  const std::int64_t room = has_layer ? impl.max_tokens - impl.recorded[static_cast<std::size_t>(layer)] : tokens;
+  const std::int64_t kept = impl.writer ? std::min(tokens, room) : 0;
+  impl.skipped += tokens - kept;
   if (kept == 0) return;
   const std::size_t entries = static_cast<std::size_t>(kept) * static_cast<std::size_t>(routing.topk);
   const auto weights = routing.weights.first(std::min(entries, routing.weights.size()));
-  impl_->append(layer, {routing.experts.narrow().first(entries), weights, routing.topk}, source);
+  try {
+    impl.writer->append(layer, {routing.experts.narrow().first(entries), weights, routing.topk}, {}, source);
+    impl.recorded[static_cast<std::size_t>(layer)] += kept;
+    return;
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::invalid_argument) throw;
+    impl.give_up(error);
+  } catch (const std::bad_alloc&) {
+    impl.give_up(Error(ErrorCode::system, "no memory is left to record a routing trace in"));
+  }
+  impl.skipped += kept;
 }
 
 std::int64_t TraceRecorder::num_recorded() const {
   const std::lock_guard lock(impl_->mutex);
-  std::int64_t tokens = 0;
-  for (const std::int64_t of_layer : impl_->recorded) tokens += of_layer;
-  return tokens;
+  return std::reduce(impl_->recorded.begin(), impl_->recorded.end());
 }
 
 std::int64_t TraceRecorder::num_skipped() const {

@@ -54,10 +54,10 @@ struct RankSetting {
   HostRows grad_out{f32, 3, kHidden};
 };
 
-using Call = std::function<void(RankSetting&)>;
+using Misuse = std::function<void(RankSetting&)>;
 
 // Spoils the routing or the map of a rank, then plans.
-Call plan_after(const Call& spoil) {
+Misuse plan_after(const Misuse& spoil) {
   return [=](RankSetting& rank) {
     spoil(rank);
     (void)rank.make_plan();
@@ -76,41 +76,25 @@ void expect_refusal(const std::function<void()>& call, const std::string& cause)
 
 struct BadCall {
   const char* cause;
-  Call call;
+  Misuse call;
 };
 
 class BadInput : public AtPlace {
  protected:
-  // Rank 1 makes the bad calls after the plan; then both ranks go on.
+  // Rank 1 makes each bad call after a plan; then both ranks go on with that plan, and with the next.
   void expect_refused(const EngineOptions& options, const std::vector<BadCall>& bad_calls) const {
     place().run(2, [&](World& world) {
       RankSetting rank(world, place(), options);
-      rank.plan = rank.make_plan();
       for (const auto& [cause, call] : bad_calls) {
-        if (world.rank() == RankId(1)) expect_refusal([&, &call = call] { call(rank); }, cause);
+        rank.plan = rank.make_plan();
+        RankSetting spoilt = rank;
+        if (world.rank() == RankId(1)) expect_refusal([&, &call = call] { call(spoilt); }, cause);
         rank.run();
       }
+      (void)rank.make_plan();
       world.barrier();
     });
   }
-
-  // As above, but the bad calls are made instead of the plan.
-  void expect_no_plan(const EngineOptions& options, const std::vector<BadCall>& bad_calls) const {
-    place().run(2, [&](World& world) {
-      for (const auto& [cause, call] : bad_calls) {
-        RankSetting rank(world, place(), options);
-        if (world.rank() == RankId(1)) {
-          RankSetting spoilt = rank;
-          expect_refusal([&, &call = call] { call(spoilt); }, cause);
-        }
-        rank.plan = rank.make_plan();
-        rank.run();
-        world.barrier();
-      }
-    });
-  }
-
-  [[nodiscard]] EngineKind kind() const { return place().kind(place().topology(2)); }
 };
 INSTANTIATE_TEST_SUITE_P(At, BadInput, kThreadPlaces, kNameOfPlace);
 
@@ -129,40 +113,28 @@ void combine_backward(RankSetting& rank, const ConstTensor& grad_out, const Cons
   (void)rank.engine.combine_backward(rank.plan, grad_out, expert_out).wait();
 }
 
-// Calls with rows of that dtype and shape.
-Call dispatch_of(DType dtype, std::int64_t rows, std::int64_t cols = kHidden) {
-  return [=](RankSetting& r) { dispatch(r, HostRows(dtype, rows, cols).tensor()); };
-}
-Call combine_of(DType dtype, std::int64_t rows) {
-  return [=](RankSetting& r) { combine(r, HostRows(dtype, rows, kHidden).tensor()); };
-}
-Call dispatch_into(DType dtype, std::int64_t rows) {
-  return [=](RankSetting& r) { dispatch(r, r.x.tensor(), {.out = HostRows(dtype, rows, kHidden).tensor()}); };
-}
-Call combine_into(DType dtype, std::int64_t cols) {
-  return [=](RankSetting& r) { combine(r, r.expert_out.tensor(), {.out = HostRows(dtype, 3, cols).tensor()}); };
-}
-Call dispatch_with_scales(DType dtype, std::int64_t rows, std::int64_t cols, DType x = fp8_e4m3) {
-  return [=](RankSetting& r) {
-    dispatch(r, HostRows(x, 3, kHidden).tensor(), {.scales = HostRows(dtype, rows, cols).tensor()});
+// Calls with these tensors; empty ones are not given.
+Misuse dispatch_of(HostRows x, HostRows scales = {}, HostRows out = {}, HostRows out_scales = {}) {
+  return [=](RankSetting& r) mutable {
+    dispatch(r, x.tensor(), {.scales = scales.tensor(), .out = out.tensor(), .out_scales = out_scales.tensor()});
   };
 }
-Call dispatch_into_scales(std::int64_t cols) {
-  return [out = HostRows(f32, 6, cols)](RankSetting& r) mutable {
-    dispatch(r, r.x.tensor(), {.out_scales = out.tensor()});
-  };
+Misuse combine_of(HostRows rows, HostRows out = {}) {
+  return [=](RankSetting& r) mutable { combine(r, rows.tensor(), {.out = out.tensor()}); };
 }
 
+const HostRows kX(f32, 3, kHidden), kFp8X(fp8_e4m3, 3, kHidden), kExpertOut(f32, 6, kHidden);
+
 TEST_P(BadInput, OfDispatchIsRefused) {
-  expect_refused(kF32, {{"dispatch: x is bf16, expected f32", dispatch_of(bf16, 3)},
-                        {"dispatch: x is fp8_e4m3, expected f32", dispatch_of(fp8_e4m3, 3)},
-                        {"dispatch: x is [2, 130], expected [3, 130]", dispatch_of(f32, 2)},
-                        {"dispatch: x is [3, 129], expected [3, 130]", dispatch_of(f32, 3, 129)},
+  expect_refused(kF32, {{"dispatch: x is bf16, expected f32", dispatch_of({bf16, 3, kHidden})},
+                        {"dispatch: x is fp8_e4m3, expected f32", dispatch_of(kFp8X)},
+                        {"dispatch: x is [2, 130], expected [3, 130]", dispatch_of({f32, 2, kHidden})},
+                        {"dispatch: x is [3, 129], expected [3, 130]", dispatch_of({f32, 3, 129})},
                         {"dispatch: x has no data", [](auto& r) { dispatch(r, without_data(r.x.tensor())); }},
-                        {"dispatch: scales given, but x is f32", dispatch_with_scales(f32, 3, 2, f32)},
-                        {"dispatch: out_scales given, but rows are f32", dispatch_into_scales(2)},
-                        {"dispatch: out is bf16, expected f32", dispatch_into(bf16, 6)},
-                        {"dispatch: out is [5, 130], expected [6, 130]", dispatch_into(f32, 5)},
+                        {"dispatch: scales given, but x is f32", dispatch_of(kX, {f32, 3, 2})},
+                        {"dispatch: out_scales given, but rows are f32", dispatch_of(kX, {}, {}, {f32, 6, 2})},
+                        {"dispatch: out is bf16, expected f32", dispatch_of(kX, {}, {bf16, 6, kHidden})},
+                        {"dispatch: out is [5, 130], expected [6, 130]", dispatch_of(kX, {}, {f32, 5, kHidden})},
                         {"dispatch: out has no data",
                          [](auto& r) {
                            dispatch(r, r.x.tensor(), {.out = {nullptr, f32, 6, kHidden, nullptr}});
@@ -174,21 +146,21 @@ TEST_P(BadInput, OfDispatchIsRefused) {
 }
 
 TEST_P(BadInput, OfDispatchOfFp8IsRefused) {
-  expect_refused(kFp8, {{"dispatch: fp8 x needs f32 scales [3, 2]", dispatch_of(fp8_e4m3, 3)},
-                        {"dispatch: fp8 x needs f32 scales [3, 2], got f32 [3, 1]", dispatch_with_scales(f32, 3, 1)},
-                        {"dispatch: fp8 x needs f32 scales [3, 2], got f32 [2, 2]", dispatch_with_scales(f32, 2, 2)},
-                        {"dispatch: fp8 x needs f32 scales [3, 2], got bf16 [3, 2]", dispatch_with_scales(bf16, 3, 2)},
-                        {"dispatch: out_scales is [6, 1], expected [6, 2]", dispatch_into_scales(1)},
-                        {"dispatch: scales given, but x is f32", dispatch_with_scales(f32, 3, 2, f32)}});
+  expect_refused(kFp8, {{"dispatch: fp8 x needs f32 scales [3, 2]", dispatch_of(kFp8X)},
+                        {"dispatch: fp8 x needs f32 scales [3, 2], got f32 [3, 1]", dispatch_of(kFp8X, {f32, 3, 1})},
+                        {"dispatch: fp8 x needs f32 scales [3, 2], got f32 [2, 2]", dispatch_of(kFp8X, {f32, 2, 2})},
+                        {"dispatch: fp8 x needs f32 scales [3, 2], got bf16 [3, 2]", dispatch_of(kFp8X, {bf16, 3, 2})},
+                        {"dispatch: out_scales is [6, 1], expected [6, 2]", dispatch_of(kX, {}, {}, {f32, 6, 1})},
+                        {"dispatch: scales given, but x is f32", dispatch_of(kX, {f32, 3, 2})}});
 }
 
 TEST_P(BadInput, OfCombineIsRefused) {
   expect_refused(kF32,
-                 {{"combine: expert_out is f16, expected f32", combine_of(f16, 6)},
-                  {"combine: expert_out is [7, 130], expected [6, 130]", combine_of(f32, 7)},
+                 {{"combine: expert_out is f16, expected f32", combine_of({f16, 6, kHidden})},
+                  {"combine: expert_out is [7, 130], expected [6, 130]", combine_of({f32, 7, kHidden})},
                   {"combine: expert_out has no data", [](auto& r) { combine(r, without_data(r.expert_out.tensor())); }},
-                  {"combine: out is [3, 131], expected [3, 130]", combine_into(f32, 131)},
-                  {"combine: out is f16, expected f32", combine_into(f16, kHidden)},
+                  {"combine: out is [3, 131], expected [3, 130]", combine_of(kExpertOut, {f32, 3, 131})},
+                  {"combine: out is f16, expected f32", combine_of(kExpertOut, {f16, 3, kHidden})},
                   {"combine: out has no data",
                    [](auto& r) {
                      combine(r, r.expert_out.tensor(), {.out = {nullptr, f32, 3, kHidden, nullptr}});
@@ -214,20 +186,20 @@ TEST_P(BadInput, OfBackwardOperationsIsRefused) {
 }
 
 TEST_P(BadInput, OfPlanIsRefused) {
-  expect_no_plan(kF32,
+  expect_refused(kF32,
                  {{"5 weights for 6 experts", plan_after([](auto& r) { r.weights.pop_back(); })},
                   {"the expert map is for 3 ranks", plan_after([](auto& r) { r.map = ExpertMap::contiguous(3, 3); })},
                   {"alignment is 0", [](auto& r) { (void)r.make_plan({.alignment = 0}); }},
                   {"capacity is 0", [](auto& r) { (void)r.make_plan({.capacity = 0}); }}});
-  if (!support_of(Feature::padded).of(kind())) return;
-  expect_no_plan(kF32, {{"max_tokens is 2, expected at least 3",
+  if (!support_of(Feature::padded).of(kind(2))) return;
+  expect_refused(kF32, {{"max_tokens is 2, expected at least 3",
                          [](auto& r) { (void)r.make_plan({.layout = Layout::padded, .max_tokens = 2}); }}});
 }
 
 // Devices of one node check on the device, so it is a fault there: DeviceFault.
 TEST_P(BadInput, OfARoutingsEntriesIsRefused) {
-  if (kind() == EngineKind::node) GTEST_SKIP() << "checked on the device";
-  expect_no_plan(kF32,
+  if (kind(2) == EngineKind::node) GTEST_SKIP() << "checked on the device";
+  expect_refused(kF32,
                  {{"token 1: expert 2 is out of range", plan_after([](auto& r) { r.experts[2] = 2; })},
                   {"token 0: expert -2 is out of range", plan_after([](auto& r) { r.experts[1] = -2; })},
                   {"token 2: expert 1 is named twice", plan_after([](auto& r) { r.experts[4] = 1; })},
@@ -236,7 +208,7 @@ TEST_P(BadInput, OfARoutingsEntriesIsRefused) {
 }
 
 TEST_P(BadInput, FlatSumsOfUniqueRowsAreRefused) {
-  expect_no_plan(kFlat, {{"token_unique", [](auto& r) { (void)r.make_plan({.layout = Layout::token_unique}); }}});
+  expect_refused(kFlat, {{"token_unique", [](auto& r) { (void)r.make_plan({.layout = Layout::token_unique}); }}});
 }
 
 TEST_P(BadInput, WeightsOfDroppedEntriesMayBeAnything) {
@@ -310,14 +282,15 @@ TEST(TensorChecks, AcceptMisalignedElementsOnHostsOnly) {
   alignas(16) std::array<std::byte, 2048> memory{};
   const auto misaligned = [&](std::int64_t cols) { return borrow(memory.data() + 2, f32, 3, cols); };
   const ConstTensor x = borrow(static_cast<const void*>(memory.data()), fp8_e4m3, 3, kHidden);
-  for (const bool is_device : {false, true}) {
-    const TensorChecks checks{RankId(1), fp8_e4m3, kHidden, is_device};
+  for (const EngineKind kind : {EngineKind::host, EngineKind::node}) {
+    const TensorChecks checks{fp8_e4m3, kHidden};
+    const Call combine{RankId(1), kind, "combine", ""}, dispatch{RankId(1), kind, "dispatch", ""};
     const std::vector<std::pair<std::string, std::function<void()>>> calls = {
         {"combine: out is not aligned to its elements",
-         [&] { checks.tensor("combine", "out", misaligned(kHidden), f32, 3, kHidden); }},
+         [&] { checks.tensor(combine, "out", misaligned(kHidden), f32, 3, kHidden); }},
         {"needs f32 scales [3, 2], got misaligned f32 [3, 2]",
-         [&] { checks.dispatch_input("dispatch", 3, x, misaligned(2)); }}};
-    for (const auto& [cause, call] : calls) is_device ? expect_refusal(call, cause) : call();
+         [&] { checks.dispatch_input(dispatch, 3, x, misaligned(2)); }}};
+    for (const auto& [cause, call] : calls) kind == EngineKind::host ? call() : expect_refusal(call, cause);
   }
 }
 

@@ -113,9 +113,6 @@ TEST_F(Bounds, RowsThatCantComeWithAPlanAreRefused) {
   on_ranks(1, [](World& world) {
     const Engine lender(world, kDeviceThreads.options({.hidden = 130}));
     const std::array<std::int32_t, 3> experts = {0, 0, 0};
-    const auto in_heap = [&](DType dtype, std::int64_t rows, std::int64_t cols) {
-      return lender.allocate(dtype, rows, cols);
-    };
     const auto elsewhere = [&](DType dtype, std::int64_t rows, std::int64_t cols) {
       Tensor tensor = lender.allocate(dtype, rows + 1, cols);  // where no block begins
       tensor.data += size_of(dtype);
@@ -125,20 +122,20 @@ TEST_F(Bounds, RowsThatCantComeWithAPlanAreRefused) {
     const auto shuffle = [&](DType dtype, const PlanOptions& options, const DispatchOptions& dispatch) {
       Engine engine(world, kDeviceThreads.options({.hidden = 130, .dtype = dtype}));
       const Plan plan = engine.plan({.experts = experts}, ExpertMap::contiguous(2, 1), options);
-      (void)engine.dispatch(plan, in_heap(bf16, 3, 130), dispatch).wait();
+      (void)engine.dispatch(plan, lender.allocate(bf16, 3, 130), dispatch).wait();
     };
     const auto refuses = [&](DType dtype, const PlanOptions& options, const char* why,
                              const DispatchOptions& dispatch = {}) {
       require_error([&] { shuffle(dtype, options, dispatch); }, ErrorCode::invalid_argument, why);
     };
-    const Tensor rows = in_heap(bf16, 4, 130);
-    const Tensor fp8_rows = in_heap(fp8_e4m3, 4, 130);
-    const Tensor scales = in_heap(f32, 4, 2);
+    const Tensor rows = lender.allocate(bf16, 4, 130);
+    const Tensor fp8_rows = lender.allocate(fp8_e4m3, 4, 130);
+    const Tensor scales = lender.allocate(f32, 4, 2);
     shuffle(bf16, {.max_rows = 4, .rows = rows}, {});
     shuffle(fp8_e4m3, {.max_rows = 4, .rows = fp8_rows, .row_scales = scales}, {});
     refuses(bf16, {.rows = rows}, "rows need max_rows");
     refuses(bf16, {.max_rows = 3, .rows = rows}, "rows is [4, 130], expected [3, 130]");
-    refuses(bf16, {.max_rows = 4, .rows = in_heap(f32, 4, 130)}, "rows is f32, expected bf16");
+    refuses(bf16, {.max_rows = 4, .rows = lender.allocate(f32, 4, 130)}, "rows is f32, expected bf16");
     refuses(bf16, {.max_rows = 4, .rows = elsewhere(bf16, 4, 130)}, "rows did not come from Engine::allocate");
     refuses(bf16, {.max_rows = 4, .row_scales = scales}, "row_scales without rows");
     refuses(bf16, {.max_rows = 4, .rows = rows, .row_scales = scales}, "row_scales come with fp8 rows");

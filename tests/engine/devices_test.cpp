@@ -11,11 +11,7 @@ namespace {
 
 using DeviceHeap = OnDevice;
 
-EngineOptions with_heap(std::size_t bytes) {
-  DeviceOptions device = small_device();
-  device.heap_bytes = bytes;
-  return kDeviceThreads.options({.hidden = 8}, device);
-}
+EngineOptions with_heap(std::size_t bytes) { return kDeviceThreads.options({.hidden = 8}, small_device(64, bytes)); }
 
 TEST_F(DeviceHeap, OfDifferentSizesIsRefusedByAllRanks) {
   on_ranks(3, [](World& world) {

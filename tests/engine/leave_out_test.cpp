@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <optional>
+#include <stdexcept>
 #include <thread>
 
 #include "engine/small_shuffle.hpp"
@@ -148,18 +149,33 @@ TEST_F(LeaveOut, ALostRankWritesNoMemoryOfOthersLater) {
     std::optional<Engine> engine(make_engine(world, kDeviceThreads, kShape, kShort));
     take(world, *engine, step_of(0));
     world.barrier();
-    if (world.rank() == kLost) {
-      world.barrier();
+    const auto leave_out = [&] {
+      engine->leave_out(std::span(&kLost, 1));
+      engine.reset();
+    };
+    come_late(world, lender, world.rank() == kLost, leave_out, [&] {
       require_error([&] { take(world, *engine, step_of(1)); }, ErrorCode::deadline, "did not reach the barrier");
-      return world.barrier();
-    }
-    engine->leave_out(std::span(&kLost, 1));
-    engine.reset();
-    const Bystander bystander(lender);
-    world.barrier();
-    world.barrier();
-    bystander.check();
+    });
   });
+}
+
+// The watchdog looks while the others wait for rank 3, which is late before it leaves.
+TEST_F(LeaveOut, WhatALostRankFailsWithIsNoFaultOfTheRest) {
+  const auto run = [](World& world) {
+    Engine engine = make_engine(world, kDeviceThreads, kShape, kLong);
+    take(world, engine, step_of(0));
+    if (world.rank() == kLost) throw std::logic_error("no more coffee");
+    const auto go_on = [&] {
+      require_error([&] { take(world, engine, step_of(1)); }, ErrorCode::peer_failed, "no more coffee");
+      engine.leave_out(std::span(&kLost, 1));
+      if (world.rank().value == 3) std::this_thread::sleep_for(kShort);
+      take(world, engine, rest_of(2));
+      if (world.rank().value == 3) return;
+      require_error([&] { take(world, engine, rest_of(3)); }, ErrorCode::peer_lost, "rank 3 has left the world");
+    };
+    EXPECT_NO_THROW(go_on());
+  };
+  EXPECT_THROW(kDeviceThreads.run(kRanks, run), std::logic_error);
 }
 
 TEST_F(LeaveOut, RefusesItselfAndRanksThatDoNotExist) {

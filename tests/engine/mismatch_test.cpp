@@ -32,7 +32,7 @@ struct Request {
 
 class MismatchAt : public AtPlace {
  protected:
-  [[nodiscard]] bool is_node() const { return place().kind(place().topology(2)) == EngineKind::node; }
+  [[nodiscard]] bool is_node() const { return kind(2) == EngineKind::node; }
 
   // Every rank's body must end with the same Error(mismatch), which names ranks 0 and 1 and the cause.
   void expect_mismatch(const std::function<void(World&)>& body, const Cause& cause) const {
@@ -100,7 +100,7 @@ TEST_P(MismatchAt, OfPlanOptionsIsNoticed) {
 
 // `padded` exchanges nothing at plan time, so its first operation notices. On devices its memory is agreed upon once.
 TEST_P(MismatchAt, OfPaddedPlansIsNoticed) {
-  if (!support_of(Feature::padded).of(place().kind(place().topology(2)))) GTEST_SKIP() << "no padded rows there";
+  if (!support_of(Feature::padded).of(kind(2))) GTEST_SKIP() << "no padded rows there";
   const PlanOptions padded = {.layout = Layout::padded, .max_tokens = 4};
   expect_mismatch({.options = padded}, {.options = {.layout = Layout::padded, .max_tokens = 5}},
                   {"different plans", "with different maps or options"});

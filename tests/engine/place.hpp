@@ -13,8 +13,8 @@
 namespace shunt::test {
 
 /// Little memory, as many engines are made.
-inline DeviceOptions small_device(std::int64_t max_tokens = 64) {
-  return {.heap_bytes = std::size_t{64} << 20, .max_tokens = max_tokens, .batch_bytes = 16 << 10, .num_batches = 4};
+inline DeviceOptions small_device(std::int64_t max_tokens = 64, std::size_t heap_bytes = 64 << 20) {
+  return {.heap_bytes = heap_bytes, .max_tokens = max_tokens, .batch_bytes = 16 << 10, .num_batches = 4};
 }
 
 struct Place {
@@ -56,6 +56,7 @@ class AtPlace : public ::testing::TestWithParam<Place> {
     if (const std::string why = place().why_not(); !why.empty()) GTEST_SKIP() << why;
   }
   [[nodiscard]] const Place& place() const { return GetParam(); }
+  [[nodiscard]] EngineKind kind(std::int32_t num_ranks) const { return place().kind(place().topology(num_ranks)); }
 };
 
 inline const auto kNameOfPlace = [](const auto& parameter) { return std::string(parameter.param.name); };

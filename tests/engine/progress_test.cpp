@@ -18,15 +18,7 @@ class ChattyPeer final : public LocalTransport {
   explicit ChattyPeer(const Segments& segments) : LocalTransport(RankId(0), segments) {}
 
   bool poll(Message& message) override {
-    const SignalRecord record{.engine = 5,
-                              .sequence = 0,
-                              .signal = Signal::announce,
-                              .kind = OpKind::barrier,
-                              .unused = 0,
-                              .plan_hash = 0,
-                              .offset = 0,
-                              .bytes = 0,
-                              .second_offset = 0};
+    const SignalRecord record{.engine = 5, .signal = Signal::announce, .kind = OpKind::barrier};
     message.from = RankId(1);
     message.bytes = sizeof(record);
     std::memcpy(message.data.data(), &record, sizeof(record));

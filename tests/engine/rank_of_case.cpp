@@ -69,8 +69,8 @@ RankOfCase::RankOfCase(World& world, Engine& engine, const ShuffleCase& all, Cal
       plan_options_.max_rows = std::max(plan_options_.max_rows, plan.num_rows());
     plan_options_.max_rows = std::max<std::int64_t>(plan_options_.max_rows + *all.paths.spare_rows, 1);
     if (all.paths.has_rows_with_plan) {
-      plan_options_.rows = output(expected_rows().rows, plan_options_.max_rows, {});
-      if (has_scales()) plan_options_.row_scales = output(expected_rows().scales, plan_options_.max_rows, {});
+      plan_options_.rows = output(expected_rows_.rows, plan_options_.max_rows, {});
+      if (has_scales()) plan_options_.row_scales = output(expected_rows_.scales, plan_options_.max_rows, {});
     }
   }
   routing_ = bring_routing();
@@ -130,7 +130,7 @@ void RankOfCase::check_plan() const {
     throw_unless(read == wanted, name + " differ");
     if (!is_on_device) return;
     throw_unless(std::ssize(on_device) == length, fmt::format("{} {} on the device", on_device.size(), name));
-    require_same(name.c_str(), on_device, read);
+    require_same(name, on_device, read);
   };
   const std::int64_t num_experts = std::ssize(expected.expert_offsets) - 1;
   const bool is_padded = plan_.layout() == Layout::padded, is_unique = plan_.layout() == Layout::token_unique;
@@ -167,15 +167,15 @@ Check RankOfCase::dispatch() {
   DispatchOptions options{.stream = caller_.stream};
   if (brings_scales) options.scales = input(case_.scales[rank()], case_.paths.x);
   if (takes_out) {
-    options.out = output(expected_rows().rows, plan_.num_rows(), case_.paths.dispatch_out);
-    if (has_scales()) options.out_scales = output(expected_rows().scales, plan_.num_rows(), case_.paths.dispatch_out);
+    options.out = output(expected_rows_.rows, plan_.num_rows(), case_.paths.dispatch_out);
+    if (has_scales()) options.out_scales = output(expected_rows_.scales, plan_.num_rows(), case_.paths.dispatch_out);
   }
   const ConstTensor x = input(case_.x[rank()], case_.paths.x);
   const Tensor rows_of_call = has_rows_with_plan() ? plan_options_.rows : options.out;
   const Tensor scales_of_call = has_rows_with_plan() ? plan_options_.row_scales : options.out_scales;
   const auto check = [=, this](const Tensor& rows, const Tensor& scales) {
-    require_same("rows", rows, expected_rows().rows, rows_of_call, expected_rows().defined);
-    if (has_scales()) require_same("scales", scales, expected_rows().scales, scales_of_call, expected_rows().defined);
+    require_same("rows", rows, expected_rows_.rows, rows_of_call, expected_rows_.defined);
+    if (has_scales()) require_same("scales", scales, expected_rows_.scales, scales_of_call, expected_rows_.defined);
   };
   if (caller_.replay && has_rows_with_plan()) {
     caller_.replay(engine_, [&] {
@@ -193,7 +193,7 @@ Check RankOfCase::dispatch() {
 }
 
 void RankOfCase::check_rows(const Rows& actual) const {
-  const ReferenceRows& expected = expected_rows();
+  const ReferenceRows& expected = expected_rows_;
   const Companions companions = engine_.options().companions;
   const bool has_weights = companions.weights && plan_.layout() != Layout::token_unique;
   throw_unless(has_scales() || !actual.scales.data, "scales of rows without");
@@ -204,30 +204,21 @@ void RankOfCase::check_rows(const Rows& actual) const {
   require_same("source_counts", actual.source_counts, expected.source_counts);
 }
 
-Check RankOfCase::combine() {
-  const HostRows& expected = case_.expected.combine[rank()];
-  const Tensor out = output(expected, expected.rows(), case_.paths.combine_out);
-  const ConstTensor rows = expert_rows(expert_out_, true);
-  return pull(engine_.combine(plan_, rows, {.out = out, .stream = caller_.stream}), out, expected, "combine");
-}
-
-Check RankOfCase::dispatch_backward() {
-  const HostRows& expected = case_.expected.dispatch_backward[rank()];
-  const Tensor out = output(expected, expected.rows(), case_.paths.combine_out);
-  const ConstTensor rows = expert_rows(case_.grad_rows[rank()], false);
-  return pull(engine_.dispatch_backward(plan_, rows, {.out = out, .stream = caller_.stream}), out, expected,
-              "dispatch_backward");
-}
-
 template <class Result>
 Result RankOfCase::settle(Ticket<Result>& ticket) const {
   while (caller_.asks && !ticket.done()) std::this_thread::yield();
   return ticket.wait();
 }
 
-Check RankOfCase::pull(Ticket<Tensor> issued, const Tensor& out, const HostRows& expected, const char* name) {
-  return
-      [=, this, ticket = share(std::move(issued)), &expected] { require_same(name, settle(*ticket), expected, out); };
+Check RankOfCase::pull(OpKind kind) {
+  const bool is_combine = kind == OpKind::combine;
+  const HostRows& expected = (is_combine ? case_.expected.combine : case_.expected.dispatch_backward)[rank()];
+  const ConstTensor rows = expert_rows(is_combine ? expert_out_ : case_.grad_rows[rank()], is_combine);
+  const CombineOptions options{.out = output(expected, expected.rows(), case_.paths.combine_out),
+                               .stream = caller_.stream};
+  const auto ticket =
+      share(is_combine ? engine_.combine(plan_, rows, options) : engine_.dispatch_backward(plan_, rows, options));
+  return [=, this, &expected, out = options.out] { require_same(to_string(kind), settle(*ticket), expected, out); };
 }
 
 Check RankOfCase::combine_backward() {
@@ -237,7 +228,7 @@ Check RankOfCase::combine_backward() {
   return [ticket, this] {
     const Gradients gradients = settle(*ticket);
     const ReferenceGradients& expected = case_.expected.combine_backward[rank()];
-    require_same("combine_backward rows", gradients.rows, expected.expert_out, {}, expected_rows().defined);
+    require_same("combine_backward rows", gradients.rows, expected.expert_out, {}, expected_rows_.defined);
     const auto& weights = gradients.weights;
     const auto count = static_cast<std::size_t>(weights.rows * weights.cols);
     require_same("combine_backward weights",
@@ -298,8 +289,8 @@ HostRows RankOfCase::read(const Tensor& tensor, std::int64_t num_rows) const {
   return rows;
 }
 
-void RankOfCase::require_same(const char* name, const Tensor& actual, const HostRows& expected, const Tensor& given,
-                              const std::vector<bool>& compared) const {
+void RankOfCase::require_same(std::string_view name, const Tensor& actual, const HostRows& expected,
+                              const Tensor& given, const std::vector<bool>& compared) const {
   throw_unless(!given.data || actual.data == given.data, fmt::format("{} is not in `out`", name));
   throw_unless(actual.rows >= expected.rows(), fmt::format("{} has {} rows", name, actual.rows));
   const bool has_bound = plan_options_.max_rows > 0;
@@ -310,7 +301,7 @@ void RankOfCase::require_same(const char* name, const Tensor& actual, const Host
 }
 
 template <class T>
-void RankOfCase::require_same(const char* name, std::span<const T> actual, const std::vector<T>& expected,
+void RankOfCase::require_same(std::string_view name, std::span<const T> actual, const std::vector<T>& expected,
                               const std::vector<bool>& compared) const {
   const bool has_bound = plan_options_.max_rows > 0;
   throw_unless(has_bound ? actual.size() >= expected.size() : actual.size() == expected.size(),
@@ -327,7 +318,12 @@ bool can_run(EngineKind kind, const ShuffleCase& all) {
   return support_of(Feature::padded).of(kind) && (!brings_scales || support_of(Feature::padded_scales).of(kind));
 }
 
-void run_case(World& world, Engine& engine, const ShuffleCase& all, const CaseRun& run) {
+void run_case(World& world, const Place& place, const ShuffleCase& all, const CaseRun& run,
+              const DeviceOptions& device) {
+  DeviceOptions limits = device;
+  limits.max_tokens = 0;
+  for (const PlanData& plan : all.expected.plans) limits.max_tokens = std::max(limits.max_tokens, plan.num_tokens);
+  Engine engine(world, place.options(all.options, limits));
   if (!can_run(engine.impl()->kind, all)) return;
   std::mt19937_64 generator(all.seed * 1000 + world.rank().index());
   Dice dice(generator);
@@ -351,15 +347,6 @@ void run_case(World& world, Engine& engine, const ShuffleCase& all, const CaseRu
     throw std::runtime_error(fmt::format("rank {}: {} (SHUNT_TEST_SEED={}: {})", world.rank().value, error.what(),
                                          all.seed, all.describe()));
   }
-}
-
-void run_case(World& world, const Place& place, const ShuffleCase& all, const CaseRun& run,
-              const DeviceOptions& device) {
-  DeviceOptions limits = device;
-  limits.max_tokens = 0;
-  for (const PlanData& plan : all.expected.plans) limits.max_tokens = std::max(limits.max_tokens, plan.num_tokens);
-  Engine engine(world, place.options(all.options, limits));
-  run_case(world, engine, all, run);
 }
 
 }  // namespace shunt::test

@@ -3,8 +3,10 @@
 
 #include <functional>
 #include <memory>
+#include <string_view>
 #include <vector>
 
+#include "engine/op_kind.hpp"
 #include "engine/place.hpp"
 #include "shunt/engine.hpp"
 #include "support/shuffle_case.hpp"
@@ -33,8 +35,8 @@ class RankOfCase {
   RankOfCase(World& world, Engine& engine, const ShuffleCase& all, Caller caller = {});
 
   Check dispatch();
-  Check combine();
-  Check dispatch_backward();
+  Check combine() { return pull(OpKind::combine); }
+  Check dispatch_backward() { return pull(OpKind::dispatch_backward); }
   Check combine_backward();
   /// Those of the four that can be done with the plan. Collective in their order.
   [[nodiscard]] std::vector<Check (RankOfCase::*)()> operations() const;
@@ -44,7 +46,6 @@ class RankOfCase {
  private:
   [[nodiscard]] std::size_t rank() const { return world_.rank().index(); }
   [[nodiscard]] bool can(Feature feature) const;
-  [[nodiscard]] const ReferenceRows& expected_rows() const { return expected_rows_; }
   [[nodiscard]] bool is_packed() const { return plan_options_.packed; }
   [[nodiscard]] bool has_scales() const { return case_.options.dtype == fp8_e4m3; }
   [[nodiscard]] bool has_rows_with_plan() const { return plan_options_.rows.data != nullptr; }
@@ -54,7 +55,7 @@ class RankOfCase {
   void check_rows(const Rows& actual) const;
   template <class Result>
   [[nodiscard]] Result settle(Ticket<Result>& ticket) const;
-  [[nodiscard]] Check pull(Ticket<Tensor> ticket, const Tensor& out, const HostRows& expected, const char* name);
+  [[nodiscard]] Check pull(OpKind kind);
 
   /// A tensor of that way, which holds anything.
   [[nodiscard]] Tensor make(DType dtype, std::int64_t rows, std::int64_t cols, const Way& way) const;
@@ -67,10 +68,10 @@ class RankOfCase {
   [[nodiscard]] Tensor output(const HostRows& expected, std::int64_t num_rows, const Way& way) const;
 
   [[nodiscard]] HostRows read(const Tensor& tensor, std::int64_t num_rows) const;
-  void require_same(const char* name, const Tensor& actual, const HostRows& expected, const Tensor& given = {},
+  void require_same(std::string_view name, const Tensor& actual, const HostRows& expected, const Tensor& given = {},
                     const std::vector<bool>& compared = {}) const;
   template <class T>
-  void require_same(const char* name, std::span<const T> actual, const std::vector<T>& expected,
+  void require_same(std::string_view name, std::span<const T> actual, const std::vector<T>& expected,
                     const std::vector<bool>& compared = {}) const;
 
   World& world_;
@@ -98,11 +99,9 @@ struct CaseRun {
 /// Whether engines of this kind can do what the case asks.
 [[nodiscard]] bool can_run(EngineKind kind, const ShuffleCase& all);
 
-/// Plans and runs the operations on this rank; the checks come in any order. Does nothing if the engine can't run the
-/// case. Collective. Throws what differs, with the case's seed and description.
-void run_case(World& world, Engine& engine, const ShuffleCase& all, const CaseRun& run = {});
-
-/// With an engine of the case's own. `device`: but for max_tokens.
+/// Plans and runs the operations on this rank, with an engine of the case's own; the checks come in any order. Does
+/// nothing if the engine can't run the case. Collective. Throws what differs, with the case's seed and description.
+/// `device`: but for max_tokens.
 void run_case(World& world, const Place& place, const ShuffleCase& all, const CaseRun& run = {},
               const DeviceOptions& device = small_device());
 

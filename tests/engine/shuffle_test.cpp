@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "engine/rank_of_case.hpp"
+#include "engine/steps.hpp"
+#include "kernels/store.hpp"
 #include "support/seeds.hpp"
 
 namespace shunt::test {
@@ -174,6 +176,24 @@ TEST_P(ShuffleAt, CarriesTheLongestRows) {
                          .result_dtype = seed % 3 == 0 ? std::optional(f32) : std::nullopt};
   };
   run_all(place(), topology, draw_cases(6, topology, options, CaseLimits{.experts = 6, .topk = 3, .tokens = 6}));
+}
+
+// Rows that are larger than the cache are written past it.
+TEST(LargeShuffle, EqualsTheReferenceBitForBit) {
+  constexpr std::int64_t kRanks = 4, kRowFloats = 4096, kMostTokens = 4096;
+  std::int64_t tokens = 16;
+  const auto is_cached = [&] {
+    return choose_store(static_cast<std::size_t>(kRanks * tokens * kRowFloats) * sizeof(float)) == Store::cached;
+  };
+  while (tokens < kMostTokens && is_cached()) tokens *= 2;
+  if (is_cached()) GTEST_SKIP() << "this build or machine writes everything through the cache";
+  const StepShape shape{.map = ExpertMap::contiguous(kRanks, kRanks),
+                        .topk = 2,
+                        .max_tokens = tokens,
+                        .hidden = kRowFloats,
+                        .layout = Layout::expert_major};
+  run_all(kHostThreads, Topology::single_node(kRanks), {draw_step(1, shape, std::vector<std::int64_t>(kRanks, tokens))},
+          {.repeats = 3});
 }
 
 TEST_P(ShuffleAt, WorksOnPartsOfAWorldAtTheSameTime) {

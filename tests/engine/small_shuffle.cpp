@@ -2,13 +2,14 @@
 
 #include <stdexcept>
 
+#include "plan/plan_data.hpp"
+
 namespace shunt::test {
 namespace {
 
 EngineOptions options_of(const Place& place, std::chrono::milliseconds deadline, const std::string& name,
                          Stream stream) {
-  DeviceOptions device = small_device(SmallShuffle::kTokens);
-  device.heap_bytes = SmallShuffle::kHeapBytes;
+  DeviceOptions device = small_device(SmallShuffle::kTokens, SmallShuffle::kHeapBytes);
   device.stream = stream;
   return place.options({.hidden = SmallShuffle::kHidden, .dtype = f32, .deadline = deadline, .name = name}, device);
 }
@@ -24,6 +25,21 @@ std::vector<Tensor> take_all_memory(const Engine& engine) {
     }
   }
   return all;
+}
+
+void come_late(World& world, const Engine& lender, bool is_late, const std::function<void()>& give_up,
+               const std::function<void()>& come) {
+  std::vector<Tensor> others;
+  if (!is_late) {
+    give_up();
+    others = take_all_memory(lender);
+    for (const Tensor& block : others) poison(lender, block);
+  }
+  world.barrier();
+  if (is_late) come();
+  world.barrier();
+  for (const Tensor& block : others)
+    require(all_are(bytes_of(lender, block), std::byte{0xa5}), "nothing was written here");
 }
 
 SmallShuffle::SmallShuffle(World& world, const Place& place, std::chrono::milliseconds deadline,
@@ -54,15 +70,15 @@ void SmallShuffle::route_all_to(std::int32_t expert) {
 void SmallShuffle::plan(const PlanOptions& options) {
   const std::span<const std::int32_t> experts(reinterpret_cast<const std::int32_t*>(experts_.data), kTokens);
   plan_ = engine_.plan({.experts = experts, .topk = 1, .memory = engine_.memory()}, map_, options);
-  plan_has_rows_ = options.rows.data != nullptr;
-  rows_ = plan_has_rows_ ? options.rows : engine_.expert_out(plan_);
+  rows_ = options.rows.data ? options.rows : engine_.expert_out(plan_);
 }
 
-Ticket<Rows> SmallShuffle::dispatch() {
-  return engine_.dispatch(plan_, x_, {.out = plan_has_rows_ ? Tensor() : rows_});
+Ticket<Rows> SmallShuffle::dispatch(Stream stream) {
+  const bool has_rows_with_plan = plan_.data()->options.rows.data != nullptr;
+  return engine_.dispatch(plan_, x_, {.out = has_rows_with_plan ? Tensor() : rows_, .stream = stream});
 }
 
-Ticket<Tensor> SmallShuffle::combine() { return engine_.combine(plan_, rows_); }
+Ticket<Tensor> SmallShuffle::combine(const CombineOptions& options) { return engine_.combine(plan_, rows_, options); }
 
 std::vector<float> SmallShuffle::sums() {
   (void)dispatch();

@@ -29,8 +29,10 @@ class SmallShuffle {
 
   void plan(const PlanOptions& options = {});
   [[nodiscard]] const Plan& current_plan() const { return plan_; }
-  Ticket<Rows> dispatch();
-  Ticket<Tensor> combine();
+  /// Into rows().
+  Ticket<Rows> dispatch(Stream stream = nullptr);
+  /// Of rows().
+  Ticket<Tensor> combine(const CombineOptions& options = {});
   /// Dispatches, combines what came, and gives the first element of each token.
   std::vector<float> sums();
   /// Plans; throws unless every token comes back as it was.
@@ -38,6 +40,8 @@ class SmallShuffle {
 
   [[nodiscard]] Engine& engine() { return engine_; }
   [[nodiscard]] const Tensor& x() const { return x_; }
+  /// As the plan was given them, or else of the engine.
+  [[nodiscard]] const Tensor& rows() const { return rows_; }
 
  private:
   ExpertMap map_;
@@ -45,7 +49,6 @@ class SmallShuffle {
   Tensor experts_;
   Tensor x_;
   Tensor rows_;
-  bool plan_has_rows_ = false;
   Plan plan_;
 };
 
@@ -80,20 +83,9 @@ class OnDevice : public ::testing::Test {
 /// All that is left of the engine's heap.
 std::vector<Tensor> take_all_memory(const Engine& engine);
 
-/// Takes all that is left of a heap, and poisons it.
-class Bystander {
- public:
-  explicit Bystander(const Engine& lender) : lender_(lender), memory_(take_all_memory(lender)) {
-    for (const Tensor& block : memory_) poison(lender, block);
-  }
-  void check() const {
-    for (const Tensor& block : memory_)
-      require(all_are(bytes_of(lender_, block), std::byte{0xa5}), "nothing was written here");
-  }
-
- private:
-  const Engine& lender_;
-  std::vector<Tensor> memory_;
-};
+/// One rank comes late: when the others have given up, and what was their memory has another use. Throws if it writes
+/// there. `lender`: of that memory.
+void come_late(World& world, const Engine& lender, bool is_late, const std::function<void()>& give_up,
+               const std::function<void()>& come);
 
 }  // namespace shunt::test

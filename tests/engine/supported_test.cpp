@@ -48,7 +48,8 @@ class Asking {
         });
       case Feature::rounded_ranks: return make([](EngineOptions& options) { options.rank_dtype = bf16; });
       case Feature::few_sms: return make([](EngineOptions& options) { options.device->sms = 1; });
-      case Feature::streams: return (void)shuffle().dispatch(plan(), x(), {.stream = not_null<CUstream_st>()}).wait();
+      case Feature::streams:
+        return (void)shuffle().dispatch(plan(), x(), {.stream = reinterpret_cast<Stream>(8)}).wait();
       case Feature::bounds: return (void)plan({.max_rows = 4});
       case Feature::padded: return (void)padded();
       case Feature::padded_gradients: return (void)shuffle().dispatch_backward(padded(), rows(4)).wait();
@@ -111,10 +112,6 @@ class Asking {
     return made;
   }
   Tensor x() { return rows(2); }
-  template <class T>
-  static T* not_null() {
-    return reinterpret_cast<T*>(8);
-  }
 
   World& world_;
   const Place& place_;
@@ -143,7 +140,7 @@ INSTANTIATE_TEST_SUITE_P(At, SupportedTableAt, ::testing::Values(kHostThreads, k
 
 TEST_P(SupportedTableAt, EveryFeatureThatAKindLacksIsRefused) {
   const std::int32_t num_ranks = place().world == WorldKind::islands ? 2 : 1;
-  const EngineKind kind = place().kind(place().topology(num_ranks));
+  const EngineKind kind = this->kind(num_ranks);
   for (const FeatureSupport& support : kSupport) {
     if (support.of(kind)) continue;
     if (support.feature == Feature::few_sms && kind == EngineKind::host) continue;  // can't be asked for

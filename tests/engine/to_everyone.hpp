@@ -16,11 +16,12 @@ class ToEveryone {
   static constexpr std::int32_t kHidden = 5;
 
   /// Collective.
-  explicit ToEveryone(World& world, const Place& place = kHostThreads, const char* name = "")
-      : world_(world), engine_(world, place.options({.hidden = kHidden, .dtype = f32, .name = name})) {
+  explicit ToEveryone(World& world, const Place& place = kHostThreads, const Companions& companions = {},
+                      const PlanOptions& options = {})
+      : world_(world), engine_(world, place.options({.hidden = kHidden, .dtype = f32, .companions = companions})) {
     std::vector<std::int32_t> experts(static_cast<std::size_t>(world.size()));
     std::iota(experts.begin(), experts.end(), 0);
-    plan_ = engine_.plan({experts, {}, world.size()}, ExpertMap::contiguous(world.size(), world.size()));
+    plan_ = engine_.plan({experts, {}, world.size()}, ExpertMap::contiguous(world.size(), world.size()), options);
   }
 
   [[nodiscard]] Engine& engine() { return engine_; }

@@ -1,6 +1,7 @@
 // Blocks without an owner that work on a stream may still use; they are freed later.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -66,13 +67,11 @@ class DeferredBlocks : public std::enable_shared_from_this<DeferredBlocks> {
 
   std::byte* take_deferred(std::size_t bytes) {
     const std::lock_guard lock(mutex_);
-    for (auto each = deferred_.begin(); each != deferred_.end(); ++each) {
-      if (each->bytes != bytes) continue;
-      std::byte* const block = each->block;
-      deferred_.erase(each);
-      return block;
-    }
-    return nullptr;
+    const auto found = std::ranges::find(deferred_, bytes, &Deferred::bytes);
+    if (found == deferred_.end()) return nullptr;
+    std::byte* const block = found->block;
+    deferred_.erase(found);
+    return block;
   }
 
   void defer(std::byte* block, std::size_t bytes) {

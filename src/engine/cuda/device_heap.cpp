@@ -46,7 +46,6 @@ DeviceHeap::DeviceHeap(World& world, std::size_t bytes, std::int32_t device, Own
     : pinned(std::move(own.pinned)),
       memory(bytes, device, world.rank().value, own.heap,
              [&](std::span<const std::byte> mine) { return world.all_gather(mine); }),
-      num_ranks(world.size()),
       members(world.impl()->group->members),
       most_tile_bytes(device::most_tile_bytes()),
       stream(device::make_stream()) {
@@ -68,7 +67,7 @@ std::int32_t DeviceHeap::device_of(const World& world, std::int32_t wanted) {
          group.self, wanted, count, count == 1 ? ": 0" : "s");
   if (wanted >= 0) return wanted;
   std::int32_t place = 0;
-  for (std::int32_t rank = 0; rank < group.self.value; ++rank) place += group.is_near(RankId(rank).index());
+  for (std::int32_t rank = 0; rank < group.self.value; ++rank) place += group.is_near(RankId(rank));
   return place % count;
 }
 
@@ -91,8 +90,7 @@ std::shared_ptr<DeviceHeap> DeviceHeap::of(World& world, const EngineOptions& op
            peer.bytes, rank);
     if (peer.has_heap != mine.has_heap)
       fail(ErrorCode::mismatch, "engine: rank {} has an engine on its device {} already, rank {} has none on its own",
-           peer.has_heap ? RankId(static_cast<std::int32_t>(rank)) : group.self, device,
-           peer.has_heap ? group.self : RankId(static_cast<std::int32_t>(rank)));
+           peer.has_heap ? RankId(rank) : group.self, device, peer.has_heap ? group.self : RankId(rank));
   }
   if (heap) {
     if (mine.bytes > heap->memory.bytes())
@@ -148,7 +146,7 @@ std::shared_ptr<HostPage> DeviceHeap::take_page() {
     fail(ErrorCode::system, "a device serves at most {} engines of a world at a time", PinnedMemory::kMostPages);
   HostPage* const page = free_pages_.back();
   free_pages_.pop_back();
-  const std::size_t num_words = device::WatchdogWords::num_words(num_ranks);
+  const std::size_t num_words = device::WatchdogWords::num_words(static_cast<std::int32_t>(members.size()));
   const auto index = static_cast<std::size_t>(page - pinned->pages.get());
   *page = {.fault = {}, .sizes = {}, .watchdog_words = {pinned->watchdog_words.get() + index * num_words}};
   std::fill_n(page->watchdog_words.words, num_words, 0u);

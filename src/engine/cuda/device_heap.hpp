@@ -79,7 +79,6 @@ struct DeviceHeap : std::enable_shared_from_this<DeviceHeap> {
 
   std::shared_ptr<PinnedMemory> pinned;
   device::SymmetricHeap memory;
-  std::int32_t num_ranks;
   std::vector<RankId> members;  ///< ranks of the transport, by rank in the heap
   std::size_t most_tile_bytes;  ///< that the device's shared memory holds
   device::Watchdog watchdog;

@@ -2,7 +2,7 @@
 
 #include <atomic>
 
-#include "core/fail.hpp"
+#include "engine/call.hpp"
 #include "engine/cuda/tag.hpp"
 
 namespace shunt::device {
@@ -32,32 +32,28 @@ void throw_if_faulty(const FaultRecord& record, const Watchdog::Watch& watch, Ra
   const FaultRecord::Cause cause = cause_of(record);
   if (cause == FaultRecord::none) return;
   const Tag tag = Tag::unpack(record.tag);
-  const std::string operation = title_of(to_string(tag.kind), engine_name);
+  const Call call{self, EngineKind::node, to_string(tag.kind), engine_name};
+  const std::string operation = title_of(call.operation, engine_name);
   switch (cause) {
     case FaultRecord::deadline:
-      fail(ErrorCode::deadline,
-           "rank {}: {}: rank {} did not reach the barrier within {} ms; it was at barrier {} of {}", self, operation,
-           record.peer, deadline.count(), record.seen, record.expected);
+      call.fail(ErrorCode::deadline, "rank {} did not reach the barrier within {} ms; it was at barrier {} of {}",
+                record.peer, deadline.count(), record.seen, record.expected);
     case FaultRecord::lost: watch.throw_loss(RankId(record.peer), operation);
     case FaultRecord::mismatch: {
       const Tag other = Tag::unpack(record.seen);
       if (other.phase == Phase::refused)
-        fail(ErrorCode::peer_failed, "rank {}: {}: rank {} failed: {}", self, operation, record.peer,
-             describe(BadEntry::unpack(record.expected)));
+        call.fail(ErrorCode::peer_failed, "rank {} failed: {}", record.peer,
+                  describe(BadEntry::unpack(record.expected)));
       fail(ErrorCode::mismatch, "rank {} called {}, rank {} {}{}", self, operation, record.peer, to_string(other.kind),
            difference(tag, other));
     }
     case FaultRecord::left_out:
-      fail(ErrorCode::unsupported, "rank {}: {}: rank {} was left out, so only padded plans go on", self, operation,
-           record.peer);
+      call.fail(ErrorCode::unsupported, "rank {} was left out, so only padded plans go on", record.peer);
     case FaultRecord::overflow:
-      fail(ErrorCode::invalid_argument, "rank {}: {}: a rank would receive {} rows, more than max_rows = {}", self,
-           operation, record.seen, record.expected);
-    case FaultRecord::routing:
-      fail(ErrorCode::invalid_argument, "rank {}: {}: {}", self, operation, describe(BadEntry::unpack(record.seen)));
-    default:
-      fail(ErrorCode::internal, "rank {}: {}: fault {} is not known", self, operation,
-           static_cast<std::uint32_t>(cause));
+      call.fail(ErrorCode::invalid_argument, "a rank would receive {} rows, more than max_rows = {}", record.seen,
+                record.expected);
+    case FaultRecord::routing: call.fail(ErrorCode::invalid_argument, "{}", describe(BadEntry::unpack(record.seen)));
+    default: call.fail(ErrorCode::internal, "fault {} is not known", static_cast<std::uint32_t>(cause));
   }
 }
 

@@ -4,9 +4,9 @@
 #include "core/backend.hpp"
 #include "core/build.hpp"
 #include "core/cuda/on_device.hpp"
-#include "core/fail.hpp"
 #include "engine/cuda/device_heap.hpp"
 #include "engine/cuda/library.hpp"
+#include "engine/cuda/node_engine.hpp"
 #include "kernels/cuda/bulk_copy_rows.hpp"
 
 namespace shunt {
@@ -16,19 +16,17 @@ namespace {
 void check_sms(const World& world, const EngineOptions& options) {
   const std::int32_t sms = options.device->sms;
   if (sms == 0) return;
-  const RankId rank = world.rank();
-  const std::string engine = title_of("engine", options.name);
+  const Call call{world.rank(), EngineKind::node, "engine", options.name};
   const std::int32_t index = DeviceHeap::device_of(world, options.device->index);
   const device::OnDevice scope(index);
   int all = 0;
   device::check(cudaDeviceGetAttribute(&all, cudaDevAttrMultiProcessorCount, index), "count multiprocessors");
-  if (sms > all)
-    fail(ErrorCode::invalid_argument, "rank {}: {}: device.sms is {}, expected 0 to {}", rank, engine, sms, all);
+  call.demand(sms <= all, "device.sms is {}, expected 0 to {}", sms, all);
   if (!device::has_bulk_copies())
-    fail(ErrorCode::unsupported,
-         "rank {}: {}: device.sms is {}, but device {} has no bulk copies (compute capability 9.0), or this build no "
-         "code for them",
-         rank, engine, sms, index);
+    call.fail(ErrorCode::unsupported,
+              "device.sms is {}, but device {} has no bulk copies (compute capability 9.0), or this build no code for "
+              "them",
+              sms, index);
 }
 
 std::shared_ptr<Engine::Impl> make_engine(World& world, const EngineOptions& options) {
@@ -36,8 +34,8 @@ std::shared_ptr<Engine::Impl> make_engine(World& world, const EngineOptions& opt
   (void)complete(world, options, is_cluster ? EngineKind::cluster : EngineKind::node);  // before anything is allocated
   if (!is_cluster) check_sms(world, options);
   auto heap = DeviceHeap::of(world, options);
-  return is_cluster ? make_cluster_engine(world, options, std::move(heap))
-                    : make_node_engine(world, options, std::move(heap));
+  if (is_cluster) return make_cluster_engine(world, options, std::move(heap));
+  return std::make_shared<NodeEngine>(world, options, std::move(heap));
 }
 
 constexpr DeviceLibrary kLibrary = {make_engine, make_device_pruner, device::describe_devices};

@@ -11,9 +11,7 @@ namespace shunt {
 
 struct DeviceHeap;
 
-// Collective. Devices of one node, and of several.
-std::shared_ptr<Engine::Impl> make_node_engine(World& world, const EngineOptions& options,
-                                               std::shared_ptr<DeviceHeap> heap);
+/// Collective. For devices of several nodes.
 std::shared_ptr<Engine::Impl> make_cluster_engine(World& world, const EngineOptions& options,
                                                   std::shared_ptr<DeviceHeap> heap);
 

@@ -60,11 +60,6 @@ class PendingOnStream final : public Pending {
 
 }  // namespace
 
-std::shared_ptr<Engine::Impl> make_node_engine(World& world, const EngineOptions& options,
-                                               std::shared_ptr<DeviceHeap> heap) {
-  return std::make_shared<NodeEngine>(world, options, std::move(heap));
-}
-
 // Making it.
 
 NodeEngine::NodeEngine(World& engine_world, const EngineOptions& engine_options,
@@ -97,7 +92,6 @@ void NodeEngine::exchange_control_blocks(World& engine_world) {
   struct PeerInfo {
     std::uint64_t agreement;
     std::uint64_t control_offset;
-    std::uint64_t elsewhere_offset;
     bool has_room;
   };
   const auto count = static_cast<std::size_t>(num_ranks());
@@ -113,29 +107,26 @@ void NodeEngine::exchange_control_blocks(World& engine_world) {
   // Tables of [ranks] pointers: heaps, control blocks, regrouping blocks, published [2, ranks], regrouping's [2,
   // ranks].
   constexpr std::size_t kTables = 7;
+  const std::size_t control_bytes = elsewhere_.shape.bytes() + control_.shape.bytes();
   const std::size_t own_bytes =
       kTables * count * sizeof(void*) + 2 * sizeof(device::KernelState) + sizeof(unsigned long long);
   std::exception_ptr failure;
   try {
-    control_block_ = heap->allocate(control_.shape.bytes());
-    elsewhere_block_ = heap->allocate(elsewhere_.shape.bytes());
+    control_block_ = heap->allocate(control_bytes);
     own_block_ = heap->allocate(own_bytes);
-    for (const auto& [block, bytes] :
-         {std::pair(control_block_.get(), control_.shape.bytes()),
-          std::pair(elsewhere_block_.get(), elsewhere_.shape.bytes()), std::pair(own_block_.get(), own_bytes)})
-      device::check(cudaMemsetAsync(block, 0, bytes, cuda_stream), "clear signals");
+    device::check(cudaMemsetAsync(control_block_.get(), 0, control_bytes, cuda_stream), "clear signals");
+    device::check(cudaMemsetAsync(own_block_.get(), 0, own_bytes, cuda_stream), "clear signals");
     device::check(cudaStreamSynchronize(cuda_stream), "clear signals");
   } catch (const Error&) {
     failure = std::current_exception();
   }
 
-  const auto offset_of = [&](const auto& block) { return block ? heap->memory.offset_of(block.get()) : 0; };
   const PeerInfo mine{
       Hasher()
           .add(options.hidden, options.dtype, *options.expert_dtype, *options.result_dtype, *options.wire_dtype,
                options.reduction, options.device->max_tokens, options.device->max_experts)
           .value(),
-      offset_of(control_block_), offset_of(elsewhere_block_), failure == nullptr};
+      control_block_ ? heap->memory.offset_of(control_block_.get()) : 0, failure == nullptr};
   const auto all = engine_world.all_gather(std::as_bytes(std::span(&mine, 1)));
   std::vector<std::byte*> pointers(3 * count);
   for (std::size_t peer = 0; peer < count; ++peer) {
@@ -146,8 +137,9 @@ void NodeEngine::exchange_control_blocks(World& engine_world) {
     if (!failure && !theirs.has_room)
       fail(ErrorCode::system, "{}: rank {} has no room for it in its device heap", title("engine"), peer);
     pointers[peer] = heap->memory.base_of(peer);
-    pointers[count + peer] = pointers[peer] + theirs.control_offset;
-    pointers[2 * count + peer] = pointers[peer] + theirs.elsewhere_offset;
+    pointers[2 * count + peer] = pointers[peer] + theirs.control_offset;
+    // Regroupings publish no words, so what follows their block is aligned for records.
+    pointers[count + peer] = pointers[2 * count + peer] + elsewhere_.shape.bytes();
   }
   if (failure) std::rethrow_exception(failure);
   auto** const words = reinterpret_cast<std::byte**>(own_block_.get());
@@ -174,14 +166,15 @@ void NodeEngine::check_connections(World& engine_world) const {
   for (std::size_t peer = all.size(); peer-- > 0;)
     if (all[peer][0] == std::byte{0}) crowded = RankId(static_cast<std::int32_t>(peer));
   if (!is_fine)
-    fail(ErrorCode::unsupported,
-         "rank {}: {}: operations of this process would run on {} streams of device {}, which has {} connections, and "
-         "could wait for each other forever; set CUDA_DEVICE_MAX_CONNECTIONS to {} or more, at most {}, before CUDA "
-         "starts, or let engines share streams",
-         rank(), title("engine"), streams, memory().device, connections, streams, Environment::kMostDeviceConnections);
+    call("engine").fail(
+        ErrorCode::unsupported,
+        "operations of this process would run on {} streams of device {}, which has {} connections, and could wait for "
+        "each other forever; set CUDA_DEVICE_MAX_CONNECTIONS to {} or more, at most {}, before CUDA starts, or let "
+        "engines share streams",
+        streams, memory().device, connections, streams, Environment::kMostDeviceConnections);
   if (crowded)
-    fail(ErrorCode::unsupported, "rank {}: {}: rank {}'s process has more streams than its device has connections",
-         rank(), title("engine"), *crowded);
+    call("engine").fail(ErrorCode::unsupported, "rank {}'s process has more streams than its device has connections",
+                        *crowded);
 }
 
 std::vector<std::vector<std::byte>> NodeEngine::gather(std::span<const std::byte> mine) {
@@ -201,7 +194,6 @@ void NodeEngine::keep_what_peers_may_write() const noexcept {
     if (block) blocks.keep(blocks.offset_of(block));
   };
   keep(control_block_.get());
-  keep(elsewhere_block_.get());
   for (const auto& buffers : all_padded_buffers())
     for (const std::byte* used : {buffers->rows.data, buffers->row_scales.data, buffers->counts.data,
                                   buffers->expert_out.data, buffers->begins.get()})  // the last two are read
@@ -232,9 +224,9 @@ std::optional<RankId> NodeEngine::missing() const {
 void NodeEngine::leave_out(std::span<const RankId> ranks) {
   require_no_capture("leave_out");
   for (const RankId left : ranks)
-    if (left.value < 0 || left.value >= num_ranks() || left == rank())
-      fail(ErrorCode::invalid_argument, "rank {}: {}: rank {} is not one of the {} others", rank(), title("leave_out"),
-           left, num_ranks() - 1);
+    call("leave_out")
+        .demand(left.value >= 0 && left.value < num_ranks() && left != rank(), "rank {} is not one of the {} others",
+                left, num_ranks() - 1);
   for (const RankId left : ranks) is_left_out_[left.index()] = true;
   const device::OnDevice scope(memory().device);
   std::vector<std::byte* const*> tables{control_.blocks, elsewhere_.blocks};
@@ -284,19 +276,15 @@ std::optional<std::uint64_t> NodeEngine::capture_id(Stream callers) const {
 }
 
 void NodeEngine::require_no_capture(std::string_view operation) const {
-  if (is_capturing())
-    fail(ErrorCode::invalid_argument, "rank {}: {}: the host can't wait for what is being captured", rank(),
-         title(operation));
+  call(operation).demand(!is_capturing(), "the host can't wait for what is being captured");
 }
 
 void NodeEngine::start_after(Stream after) {
   if (const auto half = half_done_.lock()) complete(*half, after);
   throw_if_faulty();
-  if (std::exchange(has_lost_half_, false))
-    fail(ErrorCode::invalid_argument,
-         "rank {}: {}: a ticket of padded rows was dropped when the capture that holds its call was over: its graph "
-         "does not wait for the others; wait for it, or drop it, while it is captured",
-         rank(), title("engine"));
+  call("engine").demand(!std::exchange(has_lost_half_, false),
+                        "a ticket of padded rows was dropped when the capture that holds its call was over: its graph "
+                        "does not wait for the others; wait for it, or drop it, while it is captured");
   work_ = deferred_->begin_work();
   if (after && after != cuda_stream)
     device::check(
@@ -320,9 +308,7 @@ std::shared_ptr<Pending> NodeEngine::submit(Stream callers, std::initializer_lis
 }
 
 void NodeEngine::require_all_ranks(std::string_view operation) const {
-  if (has_left_out())
-    fail(ErrorCode::unsupported, "rank {}: {}: ranks were left out, so only padded plans go on", rank(),
-         title(operation));
+  if (has_left_out()) call(operation).fail(ErrorCode::unsupported, "ranks were left out, so only padded plans go on");
 }
 
 void NodeEngine::mark(Submitted& operation, Stream callers) {
@@ -396,11 +382,9 @@ std::shared_ptr<std::byte> NodeEngine::allocate_kept(std::size_t bytes) const {
 }
 
 Tensor NodeEngine::staging(std::string_view operation, const ConstTensor& like) const {
-  if (is_capturing())
-    fail(ErrorCode::invalid_argument,
-         "rank {}: {}: what is captured needs whole tensors that came from Engine::allocate: a copy's memory would not "
-         "live as long as the graph",
-         rank(), title(operation));
+  call(operation).demand(!is_capturing(),
+                         "what is captured needs whole tensors that came from Engine::allocate: a copy's memory would "
+                         "not live as long as the graph");
   Tensor tensor{nullptr, like.dtype, like.rows, like.cols, nullptr, memory()};
   const std::shared_ptr<std::byte> block = allocate_hidden(tensor.bytes());
   tensor.data = block.get();
@@ -453,10 +437,6 @@ void NodeEngine::deliver(const Tensor& received, const Tensor& out) const {
     device::launch(device::CopyBytes{.from = received.data, .to = out.data, .row_bytes = out.bytes()}, cuda_stream);
 }
 
-Tensor NodeEngine::scales_for_output(const Tensor& given, std::int64_t rows) const {
-  return is_given(given) || !has_scales() ? given : allocate(f32, rows, checks().num_scales());
-}
-
 void NodeEngine::copy(const ConstTensor& from, const Tensor& to) const {
   require_no_capture("copy");
   const device::OnDevice scope(memory().device);
@@ -476,9 +456,7 @@ void NodeEngine::zero_padding(const NodePlan& plan, const Tensor& rows) const {
 
 std::shared_ptr<const device::MapTables> NodeEngine::tables_of(const ExpertMap& map) {
   if (const auto known = maps_.find(map.hash()); known != maps_.end()) return known->second;
-  if (is_capturing())
-    fail(ErrorCode::invalid_argument,
-         "rank {}: {}: this map is new to the engine; plan with it once before it is captured", rank(), title("plan"));
+  call("plan").demand(!is_capturing(), "this map is new to the engine; plan with it once before it is captured");
   const device::MapWords words(map, world->topology, options.reduction == Reduction::flat);
   const std::size_t bytes = words.words().size() * sizeof(std::int32_t);
   const auto block = with_room([&] { return heap->allocate(bytes); });

@@ -120,8 +120,6 @@ class NodeEngine final : public Engine::Impl, public std::enable_shared_from_thi
                                              const void* second = nullptr) const;
   void begin_barrier(device::Tag tag, const void* published, const void* second = nullptr) const;
   void end_barrier(device::Tag tag, const device::Poison& outputs) const;
-  /// True if the capture of a dispatch follows that of its plan, which has published the rows.
-  [[nodiscard]] bool are_rows_published(const NodePlan& plan) const;
 
   // Memory.
   /// Returns make(); if it throws for want of room, waits for the stream, frees deferred blocks and tries once more.
@@ -143,7 +141,6 @@ class NodeEngine final : public Engine::Impl, public std::enable_shared_from_thi
   [[nodiscard]] Tensor writable_by_peers(std::string_view operation, const Tensor& out) const;
   void copy_in(std::string_view operation, const ConstTensor& from, const Tensor& to) const;
   void deliver(const Tensor& received, const Tensor& out) const;
-  [[nodiscard]] Tensor scales_for_output(const Tensor& given, std::int64_t rows) const;
 
   // Plans.
   [[nodiscard]] const NodePlan& data_of(const Plan& plan) const { return static_cast<const NodePlan&>(*plan.data()); }
@@ -185,8 +182,9 @@ class NodeEngine final : public Engine::Impl, public std::enable_shared_from_thi
   Planned just_planned_;            // no plan: the last operation made none
   std::shared_ptr<HostPage> page_;
   std::unique_ptr<device::Watchdog::Watch> watch_;
-  std::shared_ptr<std::byte> control_block_;  // peers write it
-  std::shared_ptr<std::byte> own_block_;      // only this rank's kernels use it
+  std::shared_ptr<std::byte>
+      control_block_;                     // peers write it: at barriers of regroupings and, behind that, of operations
+  std::shared_ptr<std::byte> own_block_;  // only this rank's kernels use it
   std::map<std::uint64_t, std::shared_ptr<const device::MapTables>> maps_;
 
   // `padded`.
@@ -208,10 +206,9 @@ class NodeEngine final : public Engine::Impl, public std::enable_shared_from_thi
   /// host once no plan uses them.
   std::vector<std::shared_ptr<const PaddedBuffers>> retired_buffers_;
   std::optional<Dispatched> dispatched_;
-  std::weak_ptr<Submitted> half_done_;  // its second half is not launched yet
-  bool has_lost_half_ = false;          // a ticket was dropped after its capture had ended
-  device::Control elsewhere_{};         // barriers of regroupings
-  std::shared_ptr<std::byte> elsewhere_block_;
+  std::weak_ptr<Submitted> half_done_;            // its second half is not launched yet
+  bool has_lost_half_ = false;                    // a ticket was dropped after its capture had ended
+  device::Control elsewhere_{};                   // barriers of regroupings
   unsigned long long* furthest_round_ = nullptr;  // device
   std::vector<bool> is_left_out_;
   std::uint64_t num_regroupings_ = 0;

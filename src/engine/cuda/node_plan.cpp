@@ -136,39 +136,36 @@ class NodeEngine::PlanLaunches {
 
 void NodeEngine::check_plan_request(const Routing& routing, const ExpertMap& map,
                                     const PlanOptions& plan_options) const {
-  const auto demand = [&](bool holds, const std::string& what, ErrorCode code = ErrorCode::invalid_argument) {
-    if (!holds) fail(code, "rank {}: {}: {}", rank(), title("plan"), what);
-  };
+  const Call call = this->call("plan");
   check_request(routing, map, world->topology, rank(), plan_options);
   const auto num_tokens = static_cast<std::int64_t>(routing.num_tokens());
   const DeviceOptions& limits = *options.device;
-  demand(map.num_physical() <= limits.max_experts,
-         fmt::format("the map has {} physical experts, max_experts is {}", map.num_physical(), limits.max_experts));
-  demand(num_tokens <= limits.max_tokens, fmt::format("{} tokens, max_tokens is {}", num_tokens, limits.max_tokens));
-  demand(plan_options.max_rows >= 0 && plan_options.max_rows <= kMostRows,
-         fmt::format("max_rows is {}, expected 0 to {}", plan_options.max_rows, kMostRows));
-  demand(plan_options.layout == Layout::expert_major || plan_options.overflow == Overflow::fault,
-         "dropping rows needs expert_major");
+  call.demand(map.num_physical() <= limits.max_experts, "the map has {} physical experts, max_experts is {}",
+              map.num_physical(), limits.max_experts);
+  call.demand(num_tokens <= limits.max_tokens, "{} tokens, max_tokens is {}", num_tokens, limits.max_tokens);
+  call.demand(plan_options.max_rows >= 0 && plan_options.max_rows <= kMostRows, "max_rows is {}, expected 0 to {}",
+              plan_options.max_rows, kMostRows);
+  call.demand(plan_options.layout == Layout::expert_major || plan_options.overflow == Overflow::fault,
+              "dropping rows needs expert_major");
   if (plan_options.layout == Layout::padded) {
-    demand(plan_options.max_rows == 0 && !is_given(plan_options.rows), "a bound on padded rows is max_tokens alone");
-    demand(map.num_physical() <= device::kMostPaddedExperts,
-           fmt::format("the map has {} physical experts, expected at most {} for padded", map.num_physical(),
-                       device::kMostPaddedExperts));
-  } else {
-    demand(device::tile_bytes(map.num_physical() + num_ranks(), routing.topk) <= heap->most_tile_bytes,
-           fmt::format("{} physical experts with topk {} are more than a device's shared memory holds",
-                       map.num_physical(), routing.topk),
-           ErrorCode::unsupported);
+    call.demand(plan_options.max_rows == 0 && !is_given(plan_options.rows),
+                "a bound on padded rows is max_tokens alone");
+    call.demand(map.num_physical() <= device::kMostPaddedExperts,
+                "the map has {} physical experts, expected at most {} for padded", map.num_physical(),
+                device::kMostPaddedExperts);
+  } else if (device::tile_bytes(map.num_physical() + num_ranks(), routing.topk) > heap->most_tile_bytes) {
+    call.fail(ErrorCode::unsupported, "{} physical experts with topk {} are more than a device's shared memory holds",
+              map.num_physical(), routing.topk);
   }
   const auto& [rows, row_scales] = std::tie(plan_options.rows, plan_options.row_scales);
-  if (!is_given(rows)) return demand(!is_given(row_scales), "row_scales without rows");
-  demand(plan_options.max_rows > 0, "rows need max_rows");
-  check_tensor("plan", "rows", rows, options.dtype, plan_options.max_rows);
-  demand(is_symmetric(rows), "rows did not come from Engine::allocate");
-  demand(is_given(row_scales) == has_scales(), "row_scales come with fp8 rows, and only with them");
+  if (!is_given(rows)) return call.demand(!is_given(row_scales), "row_scales without rows");
+  call.demand(plan_options.max_rows > 0, "rows need max_rows");
+  check_tensor(call, "rows", rows, options.dtype, plan_options.max_rows);
+  call.demand(is_symmetric(rows), "rows did not come from Engine::allocate");
+  call.demand(is_given(row_scales) == has_scales(), "row_scales come with fp8 rows, and only with them");
   if (!has_scales()) return;
-  checks().tensor(title("plan"), "row_scales", row_scales, f32, plan_options.max_rows, checks().num_scales());
-  demand(is_symmetric(row_scales), "row_scales did not come from Engine::allocate");
+  TensorChecks::tensor(call, "row_scales", row_scales, f32, plan_options.max_rows, checks().num_scales());
+  call.demand(is_symmetric(row_scales), "row_scales did not come from Engine::allocate");
 }
 
 Plan NodeEngine::plan(const Routing& routing, const ExpertMap& map, const PlanOptions& plan_options) {
@@ -177,8 +174,7 @@ Plan NodeEngine::plan(const Routing& routing, const ExpertMap& map, const PlanOp
   const bool is_padded = plan_options.layout == Layout::padded;
   const bool is_exact = !is_padded && plan_options.max_rows == 0;
   if (!is_padded) require_all_ranks("plan");
-  if (is_exact && capture_id(plan_options.stream))
-    fail(ErrorCode::invalid_argument, "rank {}: {}: what is captured needs max_rows", rank(), title("plan"));
+  call("plan").demand(!is_exact || !capture_id(plan_options.stream), "what is captured needs max_rows");
   start_after(plan_options.stream);
 
   const std::shared_ptr<NodePlan> plan = make_plan(routing, map, plan_options);

@@ -16,16 +16,18 @@ Ticket<Rows> NodeEngine::dispatch(const Plan& plan, const ConstTensor& x, const 
   if (data.padded) return dispatch_padded(plan, x, dispatch_options.stream);
   require_all_ranks("dispatch");
   const device::OnDevice scope(memory().device);
+  const auto& [given_scales, given_out, given_out_scales, callers] = dispatch_options;
   const bool has_rows = is_given(data.options.rows);
-  const bool are_published = are_rows_published(data);
-  start_after(dispatch_options.stream);
-  const Tensor out = has_rows                         ? data.options.rows
-                     : is_given(dispatch_options.out) ? dispatch_options.out
-                                                      : allocate(options.dtype, data.num_rows(), options.hidden);
-  const Tensor scales =
-      has_rows ? data.options.row_scales : scales_for_output(dispatch_options.out_scales, data.num_rows());
+  // In one capture with the plan, and right behind it.
+  const bool are_published =
+      has_rows && just_planned_.plan == &data && just_planned_.capture && just_planned_.capture == capture_id();
+  start_after(callers);
+  Tensor out = has_rows ? data.options.rows : given_out;
+  Tensor scales = has_rows ? data.options.row_scales : given_out_scales;
+  if (!is_given(out)) out = allocate(options.dtype, data.num_rows(), options.hidden);
+  if (has_scales() && !is_given(scales)) scales = allocate(f32, data.num_rows(), checks().num_scales());
   const ConstTensor sent = readable("dispatch", x);
-  const ConstTensor sent_scales = readable("dispatch", dispatch_options.scales);
+  const ConstTensor sent_scales = readable("dispatch", given_scales);
   const Tensor received = writable_by_peers("dispatch", out);
   const Tensor received_scales = has_scales() ? writable_by_peers("dispatch", scales) : Tensor();
   if (!are_published) begin_barrier({OpKind::dispatch, Phase::begin, data.hash}, received.data, received_scales.data);
@@ -36,12 +38,7 @@ Ticket<Rows> NodeEngine::dispatch(const Plan& plan, const ConstTensor& x, const 
               {.outputs = {region_of(received), region_of(received_scales)}});
   deliver(received, out);
   deliver(received_scales, scales);
-  return {submit(dispatch_options.stream, {x, dispatch_options.scales}), {.data = out, .scales = scales, .plan = plan}};
-}
-
-bool NodeEngine::are_rows_published(const NodePlan& plan) const {
-  return is_given(plan.options.rows) && just_planned_.plan == &plan && just_planned_.capture &&
-         just_planned_.capture == capture_id();
+  return {submit(callers, {x, given_scales}), {.data = out, .scales = scales, .plan = plan}};
 }
 
 void NodeEngine::send(const NodePlan& plan, const ConstTensor& x, const ConstTensor& scales,

@@ -179,9 +179,7 @@ TEST_P(Cluster, RefusesACaptureAndLeavesItIntact) {
     with_gaps.row_stride = shuffle.x().cols;
     const auto graph = device::capture(stream.get(), [&] {
       require_error([&] { shuffle.plan({.stream = stream.get()}); }, ErrorCode::invalid_argument, "captured");
-      require_error(
-          [&] { (void)shuffle.engine().dispatch(shuffle.current_plan(), shuffle.x(), {.stream = stream.get()}); },
-          ErrorCode::invalid_argument, "captured");
+      require_error([&] { (void)shuffle.dispatch(stream.get()); }, ErrorCode::invalid_argument, "captured");
     });
     EXPECT_NE(graph, nullptr);
     const Tensor copied = engine.allocate(with_gaps.dtype, with_gaps.rows, with_gaps.cols);
@@ -191,31 +189,20 @@ TEST_P(Cluster, RefusesACaptureAndLeavesItIntact) {
   });
 }
 
-/// Device memory beyond the heaps: after the constructor there is room for one heap of that size, not for two.
-class AllButOneHeap {
- public:
-  explicit AllButOneHeap(std::size_t heap_bytes) {
-    std::size_t free = 0, total = 0;
-    device::check(cudaMemGetInfo(&free, &total), "ask for free memory");
-    memory_ = device::allocate(free - heap_bytes * 3 / 2);
-  }
-
- private:
-  std::shared_ptr<std::byte> memory_;
-};
-
 TEST(DeviceMemory, ForTheHeapsOfSomeRanksOnlyIsAnErrorOnAllAndTheCallCanBeRepeated) {
   SHUNT_NEEDS(kDeviceThreads);
   constexpr std::size_t kHeapBytes = std::size_t{256} << 20;
   std::latch is_full(2), has_failed(2), is_free(2);
   const auto run = [&](World& world) {
-    std::optional<AllButOneHeap> taken;
-    if (world.rank().value == 0) taken.emplace(kHeapBytes);
+    std::shared_ptr<std::byte> taken;
+    if (world.rank().value == 0) {  // leaves room for one heap, not for two
+      std::size_t free = 0, total = 0;
+      device::check(cudaMemGetInfo(&free, &total), "ask for free memory");
+      taken = device::allocate(free - kHeapBytes * 3 / 2);
+    }
     is_full.arrive_and_wait();
-    DeviceOptions device = small_device();
-    device.heap_bytes = kHeapBytes;
-    require_error([&] { const Engine engine(world, kDeviceThreads.options({.hidden = 8}, device)); }, ErrorCode::system,
-                  "");
+    const EngineOptions options = kDeviceThreads.options({.hidden = 8}, small_device(64, kHeapBytes));
+    require_error([&] { const Engine engine(world, options); }, ErrorCode::system, "");
     has_failed.arrive_and_wait();
     taken.reset();
     is_free.arrive_and_wait();
@@ -246,8 +233,7 @@ class DeviceNcclOfThreads : public ::testing::Test {
     unsetenv("NCCL_ON_CPU_TROUBLE");
   }
   static DeviceOptions device_with(std::size_t batch_bytes) {
-    DeviceOptions device = small_device();
-    device.heap_bytes = SmallShuffle::kHeapBytes;
+    DeviceOptions device = small_device(64, SmallShuffle::kHeapBytes);
     device.batch_bytes = batch_bytes;
     return device;
   }
@@ -262,13 +248,12 @@ TEST_F(DeviceNcclOfThreads, IsNotStartedBeforeAllPeersAreHere) {
     SmallShuffle shuffle(world, kDeviceNccl);
     shuffle.plan();
     Engine& engine = shuffle.engine();
-    const Tensor rows = engine.expert_out(shuffle.current_plan());
-    poison(engine, rows);
+    poison(engine, shuffle.rows());
     if (world.rank().value == 1) world.barrier();
-    auto ticket = engine.dispatch(shuffle.current_plan(), shuffle.x(), {.out = rows});
+    auto ticket = shuffle.dispatch();
     if (world.rank().value == 0) {
       // Near rows come after what NCCL is given. Were it to wait for rank 1, so would these copies.
-      while (all_are(bytes_of(engine, rows), std::byte{0xa5})) std::this_thread::yield();
+      while (all_are(bytes_of(engine, shuffle.rows()), std::byte{0xa5})) std::this_thread::yield();
       world.barrier();
     }
     (void)ticket.wait();

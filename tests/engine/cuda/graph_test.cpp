@@ -234,14 +234,11 @@ TEST_F(DeviceGraph, DropsTheRowsBeyondTheBound) {
     const PlanOptions bounded{.max_rows = 13, .overflow = Overflow::drop};
     shuffle.plan(bounded);
     (void)shuffle.current_plan().read();
-    Tensor sums = shuffle.engine().allocate(f32, SmallShuffle::kTokens, SmallShuffle::kHidden);
-    Plan plan;  // the graph's
-    const Tensor rows = shuffle.engine().allocate(f32, 13, SmallShuffle::kHidden);
+    const Tensor sums = shuffle.engine().allocate(f32, SmallShuffle::kTokens, SmallShuffle::kHidden);
     const Graph graph(shuffle.engine().stream(), [&] {
       shuffle.plan(bounded);
-      plan = shuffle.current_plan();
-      (void)shuffle.engine().dispatch(plan, shuffle.x(), {.out = rows});
-      (void)shuffle.engine().combine(plan, rows, {.out = sums});
+      (void)shuffle.dispatch();
+      (void)shuffle.combine({.out = sums});
     });
     for (int turn = 0; turn < 3; ++turn) {
       poison(shuffle.engine(), sums);
@@ -250,7 +247,7 @@ TEST_F(DeviceGraph, DropsTheRowsBeyondTheBound) {
       const std::vector<float> values = floats_of(shuffle.engine(), sums);
       for (std::size_t token = 0; token < SmallShuffle::kTokens; ++token)
         EXPECT_EQ(values[token * SmallShuffle::kHidden] != 0, world.rank().value != 1 || token < 5) << token;
-      EXPECT_TRUE(plan.read().overflowed);
+      EXPECT_TRUE(shuffle.current_plan().read().overflowed);
     }
     world.barrier();
   });
@@ -261,18 +258,16 @@ TEST_F(DeviceGraph, ARankThatReplaysLessOftenIsNamedAndOutputsArePoisoned) {
     SmallShuffle shuffle(world, kDeviceThreads, std::chrono::milliseconds(300), "layer 4");
     shuffle.plan();
     Engine& engine = shuffle.engine();
-    const Tensor rows = engine.allocate(f32, shuffle.current_plan().num_rows(), SmallShuffle::kHidden);
-    const Graph graph(engine.stream(),
-                      [&] { (void)engine.dispatch(shuffle.current_plan(), shuffle.x(), {.out = rows}); });
+    const Graph graph(engine.stream(), [&] { (void)shuffle.dispatch(); });
     graph.replay();
-    require(!all_are(bytes_of(engine, rows), std::byte{0xff}), "rows have come");
+    require(!all_are(bytes_of(engine, shuffle.rows()), std::byte{0xff}), "rows have come");
     require(*engine.fault_word() == 0, "there is no fault");
     engine.check();
     if (world.rank().value == 0) {
       graph.replay();
       require_error([&] { (void)shuffle.current_plan().read(); }, ErrorCode::deadline,
                     "rank 1 did not reach the barrier");
-      require(all_are(bytes_of(engine, rows), std::byte{0xff}), "rows are poisoned");
+      require(all_are(bytes_of(engine, shuffle.rows()), std::byte{0xff}), "rows are poisoned");
       require(*engine.fault_word() != 0, "kernels see the fault");
       require_error([&] { engine.check(); }, ErrorCode::deadline,
                     "dispatch of 'layer 4': rank 1 did not reach the barrier");
@@ -303,21 +298,16 @@ TEST_F(DeviceGraph, OneThatIsLateWritesNoMemoryOfOthers) {
         });
         world.barrier();
         graph.replay();
-        std::optional<Bystander> bystander;
-        if (!is_late) {
+        const auto give_up = [&] {
           require_error([&] { (void)shuffle->current_plan().read(); }, ErrorCode::deadline,
                         "rank 1 did not reach the barrier");
           shuffle.reset();
-          bystander.emplace(lender.engine());
-        }
-        world.barrier();
-        if (is_late) {
+        };
+        come_late(world, lender.engine(), is_late, give_up, [&] {
           require(cudaStreamQuery(shuffle->engine().stream()) == cudaErrorNotReady, "dispatch is still to come");
           (void)cudaGetLastError();  // which is no error
           (void)shuffle->current_plan().read();
-        }
-        world.barrier();
-        if (bystander) bystander->check();
+        });
       }
       world.barrier();
     });
@@ -385,19 +375,16 @@ TEST_F(DeviceGraph, OfACallersStreamHoldsWhatTicketsThatWereDroppedHaveDone) {
     shuffle.plan({.max_rows = 16});
     (void)shuffle.current_plan().read();
     Engine& engine = shuffle.engine();
-    const Tensor rows = engine.allocate(f32, 16, SmallShuffle::kHidden);
     const Tensor sums = engine.allocate(f32, SmallShuffle::kTokens, SmallShuffle::kHidden);
-    const auto captured = device::capture(callers.get(), [&] {
-      (void)engine.dispatch(shuffle.current_plan(), shuffle.x(), {.out = rows, .stream = callers.get()});
-      (void)engine.combine(shuffle.current_plan(), rows, {.out = sums, .stream = callers.get()});
+    const Graph graph(callers.get(), [&] {
+      (void)shuffle.dispatch(callers.get());
+      (void)shuffle.combine({.out = sums, .stream = callers.get()});
     });
-    cudaGraphExec_t graph = nullptr;
-    device::check(cudaGraphInstantiate(&graph, captured.get(), 0), "make a graph");
     poison(engine, sums);
     world.barrier();
-    device::check(cudaGraphLaunch(graph, engine.stream()), "replay");
+    graph.replay();
+    device::check(cudaStreamSynchronize(callers.get()), "replay");
     require(bytes_of(engine, sums) == bytes_of(engine, shuffle.x()), "every token came back");
-    device::check(cudaGraphExecDestroy(graph), "destroy a graph");
     world.barrier();
   });
 }
@@ -496,9 +483,7 @@ TEST_F(DeviceGraph, OfRowsThatAreNotPaddedFailsWhenARankWasLeftOut) {
     StepGraph whole(world, make_engine(world, kDeviceThreads, shape), shape, num_tokens);
     SmallShuffle shuffle(world, kDeviceThreads);
     shuffle.plan({.max_rows = 64});
-    const Tensor rows = shuffle.engine().allocate(f32, 64, SmallShuffle::kHidden);
-    const Graph dispatch(shuffle.engine().stream(),
-                         [&] { (void)shuffle.engine().dispatch(shuffle.current_plan(), shuffle.x(), {.out = rows}); });
+    const Graph dispatch(shuffle.engine().stream(), [&] { (void)shuffle.dispatch(); });
     whole.load_and_replay(draw_step(1, shape, num_tokens));
     dispatch.replay();
     device::check(cudaStreamSynchronize(shuffle.engine().stream()), "wait for a graph");
@@ -512,7 +497,7 @@ TEST_F(DeviceGraph, OfRowsThatAreNotPaddedFailsWhenARankWasLeftOut) {
       };
       fails(whole.engine(), whole);
       fails(shuffle.engine(), dispatch);
-      require(all_are(bytes_of(shuffle.engine(), rows), std::byte{0xff}), "rows are poisoned");
+      require(all_are(bytes_of(shuffle.engine(), shuffle.rows()), std::byte{0xff}), "rows are poisoned");
     }
     world.barrier();
   });

@@ -14,61 +14,19 @@
 namespace shunt {
 namespace {
 
-/// For use while an Error is being thrown.
-void finish_or_fail(device::Lane& lane) noexcept {
-  try {
-    lane.finish();
-  } catch (const Error&) {  // NOLINT: a failed device executes nothing
-  }
-}
-
-class PendingOnLane final : public Pending {
- public:
-  PendingOnLane(std::shared_ptr<Pending> operation, std::shared_ptr<device::Lane> lane,
-                const Announcement& announcement)
-      : operation_(std::move(operation)), lane_(std::move(lane)), announcement_(announcement) {}
-
-  void wait() override {
-    guarded([&] { operation_->wait(); });
-  }
-  void wait_on(Stream) override { wait(); }
-  [[nodiscard]] bool done() const override { return operation_->done(); }
-  void drop(bool unwinding) override {
-    guarded([&] { operation_->drop(unwinding); });
-  }
-
- private:
-  template <class Call>
-  void guarded(const Call& call) {
-    try {
-      call();
-    } catch (const Error&) {
-      finish_or_fail(*lane_);  // launched kernels still access the caller's tensors
-      for (const std::uint64_t offset : {announcement_.offset, announcement_.second_offset})
-        if (offset != 0) lane_->keep(offset);  // peers' kernels may still access it
-      throw;
-    }
-  }
-
-  std::shared_ptr<Pending> operation_;
-  std::shared_ptr<device::Lane> lane_;
-  Announcement announcement_;
-};
-
 class ClusterEngine final : public HostDrivenEngine {
  public:
   /// `nccl`: null if the world's own network is used.
-  ClusterEngine(World& engine_world, const EngineOptions& engine_options, Memory memory,
-                std::shared_ptr<device::Lane> lane, std::shared_ptr<device::NcclNetwork> nccl)
+  ClusterEngine(World& engine_world, const EngineOptions& engine_options, std::shared_ptr<device::Lane> lane,
+                std::shared_ptr<device::NcclNetwork> nccl)
       : HostDrivenEngine(engine_world, engine_options, EngineKind::cluster),
-        memory_(memory),
         lane_(std::move(lane)),
         nccl_(std::move(nccl)) {
-    options.device->index = memory_.device;
+    options.device->index = memory().device;
     if (!options.device->stream) options.device->stream = lane_->stream();
   }
 
-  [[nodiscard]] Memory memory() const override { return memory_; }
+  [[nodiscard]] Memory memory() const override { return lane_->memory(); }
   [[nodiscard]] Stream stream() const override { return options.device->stream; }
   [[nodiscard]] Tensor allocate(DType dtype, std::int64_t rows, std::int64_t cols) const override {
     return lane_->allocate(dtype, rows, cols);
@@ -166,7 +124,7 @@ class ClusterEngine final : public HostDrivenEngine {
   [[nodiscard]] Stream before(Stream callers) const { return callers ? callers : options.device->stream; }
 
   void require_here(Memory where, std::string_view operation) const {
-    if (!where.is_host() && where != memory_) require(Feature::other_devices, operation);
+    if (!where.is_host() && where != memory()) call(operation).require(Feature::other_devices);
   }
 
   [[nodiscard]] device::SumOrder sum_order() const {
@@ -177,7 +135,7 @@ class ClusterEngine final : public HostDrivenEngine {
 
   /// The tensor itself if kernels can read it, else a copy, for which the host waits.
   [[nodiscard]] ConstTensor readable(const ConstTensor& tensor, Stream callers) const {
-    if (tensor.bytes() == 0 || (tensor.memory == memory_ && tensor.is_contiguous())) return tensor;
+    if (tensor.bytes() == 0 || (tensor.memory == memory() && tensor.is_contiguous())) return tensor;
     lane_->wait_for(before(callers));
     const Tensor copied = allocate(tensor.dtype, tensor.rows, tensor.cols);
     copy(tensor, copied);
@@ -187,7 +145,7 @@ class ClusterEngine final : public HostDrivenEngine {
   /// The tensor itself if peers can address it, else an uninitialised substitute.
   [[nodiscard]] Tensor for_peers(const ConstTensor& tensor) const {
     if (tensor.data && lane_->offset_of(tensor.data, tensor.bytes()))
-      return {const_cast<std::byte*>(tensor.data), tensor.dtype, tensor.rows, tensor.cols, tensor.owner, memory_};
+      return {const_cast<std::byte*>(tensor.data), tensor.dtype, tensor.rows, tensor.cols, tensor.owner, memory()};
     return allocate(tensor.dtype, tensor.rows, tensor.cols);
   }
   [[nodiscard]] std::uint64_t offset_of(const Tensor& tensor) const {
@@ -210,14 +168,13 @@ class ClusterEngine final : public HostDrivenEngine {
   [[nodiscard]] std::shared_ptr<Pending> launch(const Plan& plan, const Announcement& announcement,
                                                 typename Op::Inputs inputs) {
     try {
-      return std::make_shared<PendingOnLane>(issue<Op>(plan, announcement, std::move(inputs)), lane_, announcement);
+      return issue<Op>(plan, announcement, std::move(inputs));
     } catch (...) {
-      finish_or_fail(*lane_);  // the operation may have launched its preparation
+      lane_->finish_after_error();  // the operation may have launched its preparation
       throw;
     }
   }
 
-  Memory memory_;
   std::shared_ptr<device::Lane> lane_;
   std::shared_ptr<device::NcclNetwork> nccl_;  // destroyed before the lane, which waits for its kernels
 };
@@ -226,18 +183,16 @@ class ClusterEngine final : public HostDrivenEngine {
 
 std::shared_ptr<Engine::Impl> make_cluster_engine(World& world, const EngineOptions& options,
                                                   std::shared_ptr<DeviceHeap> heap) {
-  const Memory memory = Memory::on_device(heap->memory.device());
-  const device::OnDevice scope(memory.device);  // NCCL's communicators belong to the current device
+  const device::OnDevice scope(heap->memory.device());  // NCCL's communicators belong to the current device
   // The largest segment: a row of f32, or the weight gradients of one token.
   const auto most_elements = std::max<std::int64_t>(options.hidden, Routing::kMaxTopK);
-  auto lane = std::make_shared<device::Lane>(
-      world.impl()->comm->transport(), *world.impl()->group, std::move(heap),
-      device::BufferLimits{
-          std::max(options.device->batch_bytes, static_cast<std::size_t>(most_elements) * sizeof(float)),
-          options.device->num_batches});
+  const auto least_bytes =
+      std::max(options.device->batch_bytes, static_cast<std::size_t>(most_elements) * sizeof(float));
+  auto lane = std::make_shared<device::Lane>(world.impl()->comm->transport(), *world.impl()->group, std::move(heap),
+                                             least_bytes, options.device->num_batches);
   std::shared_ptr<device::NcclNetwork> nccl;
   if (options.device->network == DeviceNetwork::nccl) nccl = device::NcclNetwork::join(world, *lane);
-  return std::make_shared<ClusterEngine>(world, options, memory, std::move(lane), std::move(nccl));
+  return std::make_shared<ClusterEngine>(world, options, std::move(lane), std::move(nccl));
 }
 
 PlanArrays ClusterPlan::device_arrays() const {

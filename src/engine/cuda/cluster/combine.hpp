@@ -20,17 +20,10 @@ class ClusterCombine final : public ClusterShuffle {
 
   ClusterCombine(const Context& context, const Announcement& announcement, Inputs inputs)
       : ClusterShuffle(context, announcement, std::move(inputs.place)), in_(std::move(inputs)) {
-    constexpr std::size_t kAlignment = 256;
-    std::vector<std::size_t> offsets;
-    std::size_t bytes = 0;
-    for (const OutFlowLists& flow : lists().out_flows) {
-      offsets.push_back(bytes);
-      bytes += (static_cast<std::size_t>(flow.num_parts) * part_bytes() + kAlignment - 1) / kAlignment * kAlignment;
-    }
-    far_parts_ = lane().allocate(bytes);
-    for (const std::size_t offset : offsets) parts_of_flow_.push_back(far_parts_.get() + offset);
+    for (const OutFlowLists& flow : lists().out_flows)
+      parts_of_flow_.push_back(lane().allocate(static_cast<std::size_t>(flow.num_parts) * part_bytes()));
     if (in_.order != SumOrder::mixed) return;
-    const std::int64_t num_widened = lists().num_parts() + lists().near_parts.size / plan().topk;
+    const std::int64_t num_widened = lists().far_parts.size + lists().near_parts.size / plan().topk;
     widened_ = lane().allocate(static_cast<std::size_t>(num_widened * in_.out.cols) * sizeof(float));
   }
 
@@ -40,7 +33,7 @@ class ClusterCombine final : public ClusterShuffle {
   [[nodiscard]] std::vector<std::byte*> rows_by_rank(std::span<const Announcement> peers) override {
     std::vector<std::byte*> rows;
     append_rows(rows, peers, &Announcement::offset, in_.rows.row_bytes());
-    rows.insert(rows.end(), parts_of_flow_.begin(), parts_of_flow_.end());
+    for (const auto& parts : parts_of_flow_) rows.push_back(parts.get());
     rows.push_back(widened_.get());
     return rows;
   }
@@ -51,7 +44,7 @@ class ClusterCombine final : public ClusterShuffle {
       const OutFlowLists& flow = lists().out_flows[i];
       traffic_with(flow.peer).in[0] = {
           flow.num_parts, part_bytes(), [this, i](std::int64_t first, std::int64_t count, std::byte* memory) {
-            lane().launch(CopyBytes{memory, parts_of_flow_[i] + static_cast<std::size_t>(first) * part_bytes(),
+            lane().launch(CopyBytes{memory, parts_of_flow_[i].get() + static_cast<std::size_t>(first) * part_bytes(),
                                     static_cast<std::size_t>(count) * part_bytes()});
           }};
     }
@@ -60,7 +53,7 @@ class ClusterCombine final : public ClusterShuffle {
   void launch_near() override {
     if (in_.order != SumOrder::mixed) return;
     ReduceRows sums = reduce(lists().near_parts, plan().topk);
-    sums.result = widened_.get() + static_cast<std::size_t>(lists().num_parts() * in_.out.cols) * sizeof(float);
+    sums.result = widened_.get() + static_cast<std::size_t>(lists().far_parts.size * in_.out.cols) * sizeof(float);
     sums.result_dtype = f32;
     lane().launch(sums);
   }
@@ -116,9 +109,8 @@ class ClusterCombine final : public ClusterShuffle {
   }
 
   Inputs in_;
-  std::vector<std::byte*> parts_of_flow_;
-  std::shared_ptr<std::byte> far_parts_;  // received from far nodes, flow by flow
-  std::shared_ptr<std::byte> widened_;    // `mixed`: [far and near parts, hidden] f32
+  std::vector<std::shared_ptr<std::byte>> parts_of_flow_;  // received from far nodes
+  std::shared_ptr<std::byte> widened_;                     // `mixed`: [far and near parts, hidden] f32
 };
 
 }  // namespace shunt::device

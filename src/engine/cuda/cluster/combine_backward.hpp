@@ -18,9 +18,9 @@ class ClusterCombineBackward final : public ClusterShuffle {
 
   ClusterCombineBackward(const Context& context, const Announcement& announcement, Inputs inputs)
       : ClusterShuffle(context, announcement, std::move(inputs.place)), in_(std::move(inputs)) {
-    std::int64_t num_floats = 0;
-    for (const InFlowLists& flow : lists().in_flows) num_floats += num_answers(flow);
-    answers_ = lane().allocate(static_cast<std::size_t>(num_floats) * sizeof(float));
+    for (const InFlowLists& flow : lists().in_flows)
+      answers_.push_back(
+          lane().allocate(static_cast<std::size_t>(flow.num_tokens * flow.most_targets) * sizeof(float)));
   }
 
  protected:
@@ -40,11 +40,8 @@ class ClusterCombineBackward final : public ClusterShuffle {
 
   void add_traffic() override {
     for (const OutFlowLists& flow : lists().out_flows) add_flow(flow);
-    auto* answers = reinterpret_cast<float*>(answers_.get());
-    for (const InFlowLists& flow : lists().in_flows) {
-      add_flow(flow, answers);
-      answers += num_answers(flow);
-    }
+    for (std::size_t i = 0; i < answers_.size(); ++i)
+      add_flow(lists().in_flows[i], reinterpret_cast<float*>(answers_[i].get()));
   }
 
   void launch_near() override {
@@ -60,7 +57,6 @@ class ClusterCombineBackward final : public ClusterShuffle {
   // Indices of the runs exchanged with a far rank, in each direction.
   static constexpr std::size_t kRows = 0, kAnswers = 1;
 
-  static std::int64_t num_answers(const InFlowLists& flow) { return flow.num_tokens * flow.most_targets; }
   [[nodiscard]] bool has_weights() const { return in_.weights.data != nullptr; }
 
   void scale(const std::byte* x, const Segment* segments, std::int64_t num_segments) {
@@ -121,7 +117,7 @@ class ClusterCombineBackward final : public ClusterShuffle {
   }
 
   Inputs in_;
-  std::shared_ptr<std::byte> answers_;  // gradients of far sources' weights, flow by flow
+  std::vector<std::shared_ptr<std::byte>> answers_;  // gradients of a far source's weights, by flow
 };
 
 }  // namespace shunt::device

@@ -20,27 +20,25 @@ void require_no_capture(cudaStream_t stream) {
 
 }  // namespace
 
-Lane::Lane(Transport& transport, const Group& group, std::shared_ptr<DeviceHeap> heap, const BufferLimits& limits)
+Lane::Lane(Transport& transport, const Group& group, std::shared_ptr<DeviceHeap> heap, std::size_t least_bytes,
+           std::int32_t num_buffers_each_way)
     : members_(group.members),
-      waker_(std::make_shared<Waker>(transport)),
+      shared_(new Shared{.transport = &transport}),
       heap_(std::move(heap)),
-      buffer_bytes_((limits.bytes + 255) / 256 * 256),
+      buffer_bytes_((least_bytes + 255) / 256 * 256),
       landing_(heap_->allocate(buffer_bytes_)),
       zero_(heap_->allocate(sizeof(std::uint32_t))) {
-  const auto num_each_way = static_cast<std::size_t>(std::max(limits.num_each_way, 1));
+  const auto num_each_way = static_cast<std::size_t>(std::max(num_buffers_each_way, 1));
   const LaneScope scope(device());
   pinned_ = heap_->pinned->take_buffer(2 * num_each_way * buffer_bytes_);
-  for (std::size_t i = 0; i < 2 * num_each_way; ++i) {
-    auto& free = free_[i % 2];
-    if (!free) free = std::make_shared<FreeBuffers>();
-    free->buffers.push_back(pinned_.get() + i * buffer_bytes_);
-  }
+  for (std::size_t i = 0; i < 2 * num_each_way; ++i)
+    shared_->free_buffers[i % 2].push_back(pinned_.get() + i * buffer_bytes_);
   for (std::size_t rank = 0; rank < group.members.size(); ++rank) {
     const auto found = std::ranges::find(heap_->members, group.members[rank]);
-    if (group.is_near(rank) && found == heap_->members.end())
+    if (group.is_near(RankId(rank)) && found == heap_->members.end())
       fail(ErrorCode::invalid_argument, "rank {}: engine: rank {} is on this machine, but not in the heap", group.self,
            rank);
-    heap_rank_.push_back(group.is_near(rank) ? found - heap_->members.begin() : -1);
+    heap_rank_.push_back(group.is_near(RankId(rank)) ? found - heap_->members.begin() : -1);
   }
   for (auto* stream : {&work_, &copies_, &wakes_}) *stream = make_stream();
   const std::uint32_t zero = 0;
@@ -48,7 +46,10 @@ Lane::Lane(Transport& transport, const Group& group, std::shared_ptr<DeviceHeap>
 }
 
 Lane::~Lane() {
-  waker_->end();
+  {
+    const std::lock_guard lock(shared_->mutex);
+    shared_->transport = nullptr;
+  }
   const LaneScope scope(device());
   for (auto* stream : {&work_, &copies_, &wakes_}) {
     (void)cudaStreamSynchronize(stream->get());
@@ -72,17 +73,16 @@ std::byte* Lane::peer_pointer(RankId rank, std::uint64_t offset, std::size_t byt
 }
 
 std::shared_ptr<std::byte> Lane::take_buffer(Way way) {
-  const auto& free = free_[static_cast<std::size_t>(way)];
-  const std::lock_guard lock(free->mutex);
-  if (free->buffers.empty()) return nullptr;
-  std::byte* const buffer = free->buffers.back();
-  free->buffers.pop_back();
-  return {buffer, [free, memory = pinned_, waker = waker_](std::byte* freed) {
-            {
-              const std::lock_guard guard(free->mutex);
-              free->buffers.push_back(freed);
-            }
-            waker->wake();
+  const std::lock_guard lock(shared_->mutex);
+  const auto direction = static_cast<std::size_t>(way);
+  auto& free = shared_->free_buffers[direction];
+  if (free.empty()) return nullptr;
+  std::byte* const buffer = free.back();
+  free.pop_back();
+  return {buffer, [shared = shared_, memory = pinned_, direction](std::byte* freed) {
+            const std::lock_guard guard(shared->mutex);
+            shared->free_buffers[direction].push_back(freed);
+            shared->wake();
           }};
 }
 
@@ -111,9 +111,10 @@ Lane::Mark Lane::passed(const Events::Event& event) const {
 }
 
 void Lane::wake_after(cudaStream_t stream) {
-  auto passed_on = std::make_unique<std::shared_ptr<Waker>>(waker_);
-  const auto wake = [](void* waker) {
-    const std::unique_ptr<std::shared_ptr<Waker>> owned(static_cast<std::shared_ptr<Waker>*>(waker));
+  auto passed_on = std::make_unique<std::shared_ptr<Shared>>(shared_);
+  const auto wake = [](void* passed) {
+    const std::unique_ptr<std::shared_ptr<Shared>> owned(static_cast<std::shared_ptr<Shared>*>(passed));
+    const std::lock_guard lock((*owned)->mutex);
     (*owned)->wake();
   };
   check(cudaLaunchHostFunc(stream, wake, passed_on.get()), "report a mark");
@@ -143,6 +144,13 @@ void Lane::wait_for(Stream stream) {
   const LaneScope scope(device());
   require_no_capture(stream);
   check(cudaStreamSynchronize(stream), "wait for a stream");
+}
+
+void Lane::finish_after_error() noexcept {
+  try {
+    finish();
+  } catch (const Error&) {  // NOLINT: a failed device executes nothing
+  }
 }
 
 void Lane::copy(void* to, const void* from, std::size_t bytes) {

@@ -52,11 +52,6 @@ class LaneScope {
 /// never prevent this rank from receiving.
 enum class Way : std::uint8_t { out, in };
 
-struct BufferLimits {
-  std::size_t bytes;
-  std::int32_t num_each_way;
-};
-
 /// One engine's memory on a device, and its kernels, which run in launch order. Thread-safe: a caller may launch the
 /// preparation of its operation while another thread drives others.
 class Lane {
@@ -64,12 +59,15 @@ class Lane {
   /// True once the marked work is complete; later launches see its results.
   using Mark = std::function<bool()>;
 
-  /// The heap is shared by the ranks of this node, in any order. The transport must outlive this object.
-  Lane(Transport& transport, const Group& group, std::shared_ptr<DeviceHeap> heap, const BufferLimits& limits);
+  /// The heap is shared by the ranks of this node, in any order. The transport must outlive this object. Buffers hold
+  /// least_bytes or more.
+  Lane(Transport& transport, const Group& group, std::shared_ptr<DeviceHeap> heap, std::size_t least_bytes,
+       std::int32_t num_buffers_each_way);
   ~Lane();
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
 
+  [[nodiscard]] Memory memory() const { return Memory::on_device(device()); }
   /// Device memory that near ranks can address.
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) { return heap_->allocate(bytes); }
   [[nodiscard]] Tensor allocate(DType dtype, std::int64_t rows, std::int64_t cols) {
@@ -111,34 +109,24 @@ class Lane {
 
   /// Waits for everything launched.
   void finish() { wait_for(stream()); }
+  /// The same while an Error is being thrown.
+  void finish_after_error() noexcept;
   void wait_for(Stream stream);
   // These wait for the copy only.
   void copy(void* to, const void* from, std::size_t bytes);
   void copy(const ConstTensor& from, const Tensor& to);
 
  private:
-  /// Wakes the engine while it exists: buffers and callbacks on callers' streams may outlive it.
-  class Waker {
-   public:
-    explicit Waker(Transport& transport) : transport_(&transport) {}
-    void wake() {
-      const std::lock_guard lock(mutex_);
-      if (transport_) transport_->wake();
-    }
-    void end() {
-      const std::lock_guard lock(mutex_);
-      transport_ = nullptr;
-    }
-
-   private:
-    std::mutex mutex_;
-    Transport* transport_;
-  };
-
-  /// The free buffers of one direction.
-  struct FreeBuffers {
+  /// For buffers and for callbacks on callers' streams, which may outlive the lane.
+  struct Shared {
     std::mutex mutex{};
-    std::vector<std::byte*> buffers{};
+    Transport* transport;  ///< wakes the engine; null once the lane has ended
+    std::array<std::vector<std::byte*>, 2> free_buffers{};
+
+    /// Call with the mutex held.
+    void wake() const {
+      if (transport) transport->wake();
+    }
   };
 
   [[nodiscard]] int device() const { return heap_->memory.device(); }
@@ -146,12 +134,11 @@ class Lane {
   void wake_after(cudaStream_t stream);
 
   std::vector<RankId> members_;  // by rank of the world: its rank in the transport
-  std::shared_ptr<Waker> waker_;
+  std::shared_ptr<Shared> shared_;
   std::shared_ptr<DeviceHeap> heap_;
   std::size_t buffer_bytes_;
   std::vector<std::ptrdiff_t> heap_rank_;  // by rank of the world; −1 for far ones
   std::shared_ptr<std::byte> pinned_;
-  std::array<std::shared_ptr<FreeBuffers>, 2> free_;
   std::shared_ptr<std::byte> landing_;
   std::shared_ptr<std::byte> zero_;  // a zero word, the `stop` of kernels
   std::shared_ptr<Events> events_ = std::make_shared<Events>();

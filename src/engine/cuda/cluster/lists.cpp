@@ -46,62 +46,27 @@ class TermTable {
   std::vector<Term> terms_;
 };
 
-/// Enumerates the parts received from far nodes. Tokens must be visited in ascending order, as each flow holds them.
-class FarParts {
- public:
-  FarParts(const PlanData& plan, std::span<const OutFlowLists> flows) : plan_(plan), cursors_(flows.size()) {
-    std::int64_t first = 0;
-    for (std::size_t flow = 0; flow < flows.size(); ++flow) {
-      cursors_[flow].first_part = first;
-      first += flows[flow].num_parts;
-    }
-  }
-
-  struct Part {
-    std::int32_t flow;
-    std::int64_t in_flow;
-    std::int64_t in_all;  ///< index over the parts of all flows
-  };
-
-  /// The token's next part from a node.
-  Part next(std::int64_t token, NodeId node) {
-    for (std::size_t flow = 0; flow < cursors_.size(); ++flow) {
-      Cursor& cursor = cursors_[flow];
-      const OutFlow& out = plan_.out_flows[flow];
-      while (cursor.token < out.tokens.size() && out.tokens[cursor.token] < token) ++cursor.token;
-      if (plan_.topology.node(out.forwarder) != node || cursor.token == out.tokens.size() ||
-          out.tokens[cursor.token] != token)
-        continue;
-      const std::int64_t part = cursor.part++;
-      return {static_cast<std::int32_t>(flow), part, cursor.first_part + part};
-    }
-    SHUNT_CHECK(false);
-    return {};
-  }
-
- private:
-  struct Cursor {
-    std::size_t token = 0;
-    std::int64_t part = 0;
-    std::int64_t first_part = 0;
-  };
-  const PlanData& plan_;
-  std::vector<Cursor> cursors_;
-};
-
 bool ends_node(shunt::Closes closes) { return closes == shunt::Closes::node || closes == shunt::Closes::remote_node; }
 
-/// Visits the terms of a token's sum in order: near rows, and each far node's part or, if `is_flat`, its rows.
-template <class Near, class Far>
-void for_each_term(const PlanData& plan, bool is_flat, std::int64_t token, const Near& near, const Far& far) {
-  const auto targets = plan.targets_of(token);
-  for (std::size_t i = 0; i < targets.size(); ++i) {
-    const shunt::Closes closes = targets[i].closes;
-    if (plan.is_near(targets[i].rank))
-      near(targets[i], closes);
-    else if (is_flat || ends_node(closes))
-      far(targets[i], closes);
+/// A part received from a far node: the sum of a token's rows there or, if sums are flat, one of the rows.
+struct FarPart {
+  std::int32_t flow = -1;
+  std::int64_t in_flow = 0;
+};
+
+/// The part that each of the plan's targets adds to a sum; none for targets on near ranks, and for those of a far node
+/// before its last, which its forwarder sums.
+std::vector<FarPart> far_parts_of(const PlanData& plan, bool is_flat) {
+  std::vector<FarPart> parts(plan.targets.size());
+  for (std::size_t flow = 0; flow < plan.out_flows.size(); ++flow) {
+    std::int64_t count = 0;
+    const NodeId node = plan.topology.node(plan.out_flows[flow].forwarder);
+    for (const std::uint32_t token : plan.out_flows[flow].tokens)
+      for (std::size_t i = plan.first_target[token]; i < plan.first_target[token + 1]; ++i)
+        if (plan.topology.node(plan.targets[i].rank) == node && (is_flat || ends_node(plan.targets[i].closes)))
+          parts[i] = {static_cast<std::int32_t>(flow), count++};
   }
+  return parts;
 }
 
 }  // namespace
@@ -124,12 +89,6 @@ PlanLists::PlanLists(const PlanData& plan, SumOrder order) {
   else
     add_plain_sums(plan, order == SumOrder::flat);
   add_receiver(plan);
-}
-
-std::int64_t PlanLists::num_parts() const {
-  std::int64_t sum = 0;
-  for (const OutFlowLists& flow : out_flows) sum += flow.num_parts;
-  return sum;
 }
 
 void PlanLists::add_near(const PlanData& plan) {
@@ -210,46 +169,51 @@ void PlanLists::add_in_flows(const PlanData& plan, SumOrder order) {
 
 void PlanLists::add_plain_sums(const PlanData& plan, bool is_flat) {
   const std::int32_t num_ranks = plan.topology.num_ranks();
-  FarParts far(plan, out_flows);
+  const std::vector<FarPart> far = far_parts_of(plan, is_flat);
   TermTable tokens(plan.topk);
-  for (std::int64_t token = 0; token < plan.num_tokens; ++token) {
+  for (std::size_t token = 0; token + 1 < plan.first_target.size(); ++token) {
     tokens.begin_row();
-    for_each_term(
-        plan, is_flat, token,
-        [&](const Target& target, shunt::Closes closes) { tokens.add(term_of(target, target.choice, closes)); },
-        [&](const Target& target, shunt::Closes closes) {
-          const FarParts::Part part = far.next(token, plan.topology.node(target.rank));
-          tokens.add(term_of(num_ranks + part.flow, part.in_flow, is_flat ? target.weight : 1.0f, -1, closes));
-        });
+    for (std::size_t i = plan.first_target[token]; i < plan.first_target[token + 1]; ++i) {
+      const Target& target = plan.targets[i];
+      if (plan.is_near(target.rank))
+        tokens.add(term_of(target, target.choice, target.closes));
+      else if (far[i].flow >= 0)
+        tokens.add(term_of(num_ranks + far[i].flow, far[i].in_flow, is_flat ? target.weight : 1.0f, -1, target.closes));
+    }
   }
   sums = add<Term>(tokens.terms());
 }
 
 void PlanLists::add_mixed_sums(const PlanData& plan) {
-  FarParts far(plan, out_flows);
+  const std::vector<FarPart> far = far_parts_of(plan, false);
   TermTable tokens(plan.topk), near_nodes(plan.topk), far_nodes(1);
-  const auto add_part = [&](std::int64_t part) { tokens.add(term_of(0, part, 1.0f, -1, shunt::Closes::node)); };
-  for (std::int64_t token = 0; token < plan.num_tokens; ++token) {
+  const auto part_of = [](std::int32_t source, std::int64_t part) {
+    return term_of(source, part, 1.0f, -1, shunt::Closes::node);
+  };
+  std::vector<std::int64_t> first_part_of;  // of each flow, among the parts of all
+  for (const OutFlowLists& flow : out_flows) {
+    first_part_of.push_back(far_nodes.num_rows());
+    const auto source = plan.topology.num_ranks() + static_cast<std::int32_t>(first_part_of.size()) - 1;
+    for (std::int64_t part = 0; part < flow.num_parts; ++part) {
+      far_nodes.begin_row();
+      far_nodes.add(part_of(source, part));
+    }
+  }
+  for (std::size_t token = 0; token + 1 < plan.first_target.size(); ++token) {
     tokens.begin_row();
     bool begins_node = true;
-    for_each_term(
-        plan, false, token,
-        [&](const Target& target, shunt::Closes closes) {
-          if (begins_node) near_nodes.begin_row();
-          near_nodes.add(term_of(target, target.choice, closes));
-          begins_node = ends_node(closes);
-          if (begins_node) add_part(num_parts() + near_nodes.num_rows() - 1);
-        },
-        [&](const Target& target, shunt::Closes) {
-          add_part(far.next(token, plan.topology.node(target.rank)).in_all);
-        });
-  }
-  for (std::size_t flow = 0; flow < out_flows.size(); ++flow)
-    for (std::int64_t part = 0; part < out_flows[flow].num_parts; ++part) {
-      far_nodes.begin_row();
-      far_nodes.add(
-          term_of(plan.topology.num_ranks() + static_cast<std::int32_t>(flow), part, 1.0f, -1, shunt::Closes::node));
+    for (std::size_t i = plan.first_target[token]; i < plan.first_target[token + 1]; ++i) {
+      const Target& target = plan.targets[i];
+      if (plan.is_near(target.rank)) {
+        if (begins_node) near_nodes.begin_row();
+        near_nodes.add(term_of(target, target.choice, target.closes));
+        begins_node = ends_node(target.closes);
+        if (begins_node) tokens.add(part_of(0, far_nodes.num_rows() + near_nodes.num_rows() - 1));
+      } else if (far[i].flow >= 0) {
+        tokens.add(part_of(0, first_part_of[static_cast<std::size_t>(far[i].flow)] + far[i].in_flow));
+      }
     }
+  }
   sums = add<Term>(tokens.terms());
   near_parts = add<Term>(near_nodes.terms());
   far_parts = add<Term>(far_nodes.terms());

@@ -68,8 +68,6 @@ struct InFlowLists {
 struct PlanLists {
   PlanLists(const PlanData& plan, SumOrder order);
 
-  [[nodiscard]] std::int64_t num_parts() const;
-
   std::vector<std::byte> block;
   ListIn<Segment> near;     ///< rows for near ranks
   ListIn<Term> near_terms;  ///< [tokens, topk]: rows of near ranks, by token

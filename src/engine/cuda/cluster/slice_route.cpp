@@ -118,7 +118,7 @@ class SlicePacker {
 };
 
 /// Receives runs from one far rank: slices, however they are cut, are copied into host buffers, which kernels unpack.
-/// It holds no buffer while it waits for the peer.
+/// It holds no buffer while it waits for the peer's next segment; once a part of one is here, the peer sends the rest.
 class SliceUnpacker {
  public:
   SliceUnpacker(SliceChannel& channel, std::array<Run, 2> runs)
@@ -166,12 +166,8 @@ class SliceUnpacker {
       if (channel_.has_ended()) channel_.refuse("sent less than was agreed");
       return false;
     }
-    if (!buffer_) {
-      buffer_ = lane.take_buffer(Way::in);
-      if (!buffer_) return false;
-      std::copy(pieces_.begin(), pieces_.end(), buffer_.get());
-      filled_ = pieces_.size();
-    }
+    if (!buffer_) buffer_ = lane.take_buffer(Way::in);
+    if (!buffer_) return false;
     while (filled_ < most) {
       const InSlice* const slice = channel_.front_slice();
       if (!slice) break;
@@ -188,14 +184,11 @@ class SliceUnpacker {
 
   // While a batch is being unpacked, the next one may grow: a launch costs about as much as receiving a slice.
   bool unpack(Lane& lane) {
-    if (!buffer_) return false;
-    const std::size_t count = filled_ / runs_.segment_bytes();
-    if (count > 0 && filled_ < most_bytes(lane) && !batches_.empty()) return false;
-    const std::size_t whole = count * runs_.segment_bytes();
-    pieces_.assign(buffer_.get() + whole, buffer_.get() + filled_);
+    if (filled_ == 0 || filled_ % runs_.segment_bytes() != 0) return false;
+    if (filled_ < most_bytes(lane) && !batches_.empty()) return false;
     const auto buffer = std::exchange(buffer_, nullptr);
-    if (count == 0) return false;
-    runs_.launch(count, lane.land(buffer.get(), whole));
+    const std::size_t bytes = std::exchange(filled_, 0);
+    runs_.launch(bytes / runs_.segment_bytes(), lane.land(buffer.get(), bytes));
     batches_.push_back({buffer, lane.mark()});
     return true;
   }
@@ -206,7 +199,6 @@ class SliceUnpacker {
   std::size_t used_ = 0;               // bytes of the front slice
   std::shared_ptr<std::byte> buffer_;  // of the next batch
   std::size_t filled_ = 0;             // bytes of buffer_
-  std::vector<std::byte> pieces_;      // the arrived part of a segment
   std::deque<Batch> batches_;          // being unpacked
 };
 
