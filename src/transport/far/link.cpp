@@ -137,7 +137,6 @@ bool Link::is_gone(RankId peer) const {
 }
 
 void Link::flood(const Fault& fault) {
-  is_poisoned_ = true;
   const auto text = std::string_view(fault.text).substr(0, kMostFaultText);
   const auto bytes = net::pack(static_cast<std::int32_t>(fault.code), fault.culprit.value, net::bytes_of(text));
   for (const auto& peer : peers_)
@@ -146,6 +145,8 @@ void Link::flood(const Fault& fault) {
 
 void Link::leave() {
   if (has_left_.exchange(true)) return;
+  // Another rank of this machine may send the fault too, but it has to arrive before this rank's `left`.
+  if (const auto known = world_.fault()) flood(*known);
   for (const auto& peer : peers_)
     if (peer) queue(make_packet(peer->contact.rank, Kind::left, net::pack(peer->num_slices_to.load())));
 }
