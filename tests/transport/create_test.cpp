@@ -176,7 +176,7 @@ TEST_F(CreateFromACallback, RefusesTooFewContributions) {
     return std::vector<Bootstrap::Bytes>{{mine.begin(), mine.end()}};
   });
   require_create_error(*alone, {.environment = with_limits()}, ErrorCode::mismatch,
-                       "returned the bytes of 1 ranks, not of 2");
+                       "gathered the bytes of 1 ranks, not of 2");
 }
 
 TEST_F(CreateFromACallback, ThrowsWhatTheCallbackThrows) {
