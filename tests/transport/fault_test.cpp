@@ -118,7 +118,7 @@ TEST_P(TransportFaults, APeerThatComputesIsNotReportedLost) {
         require(!transport.fault(), "all are alive");
         barrier.wait();
       },
-      {.liveness = std::chrono::milliseconds(400)});
+      std::chrono::milliseconds(400));
 }
 
 }  // namespace

@@ -1,13 +1,14 @@
-// What a rank of a world of several machines sends to ranks of others.
+// The end of a rank of a world of several machines.
 #include "transport/hybrid/hybrid_transport.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <future>
+#include <thread>
 
 #include "support/eventually.hpp"
-#include "support/link_pair.hpp"
+#include "support/loopback_ranks.hpp"
 
 namespace shunt::test {
 namespace {
@@ -41,6 +42,17 @@ std::vector<Kind> sent_on_leaving(bool has_fault) {
 TEST(LeavingRank, SendsThatOnceAndAFaultOfAnotherRankBefore) {
   EXPECT_THAT(sent_on_leaving(true), ::testing::ElementsAre(Kind::fault, Kind::left));
   EXPECT_THAT(sent_on_leaving(false), ::testing::ElementsAre(Kind::left));
+}
+
+// The fault may reach its link while its transport is being destroyed.
+TEST(LeavingRank, MayBeReachedByAFaultMeanwhile) {
+  for (int round = 0; round < 40; ++round) {
+    auto ends = join_hosts(far::Network::tcp, 2, std::chrono::seconds(5));
+    const std::jthread leaving([&] { ends[0].reset(); });
+    std::this_thread::sleep_for(std::chrono::microseconds(50 * round));
+    ends[1]->report(ErrorCode::peer_failed, RankId(1), "rank 1 tripped");
+    EXPECT_TRUE(ends[1]->fault());
+  }
 }
 
 }  // namespace

@@ -10,9 +10,9 @@
 #include <thread>
 
 #include "support/eventually.hpp"
-#include "support/link_pair.hpp"
+#include "support/loopback_ranks.hpp"
+#include "support/raw_connection.hpp"
 #include "support/require.hpp"
-#include "transport/bootstrap/connection.hpp"
 #include "transport/net/sockets.hpp"
 #include "transport/tcp/carrier.hpp"
 #include "transport/tcp/connection.hpp"
@@ -22,16 +22,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-net::Connected connect_to(const net::Endpoint& listener) {
-  return net::connect_to(listener, std::chrono::steady_clock::now() + 5s);
-}
-
-/// Whether the other side closes a connection on which these bytes were sent.
-bool is_closed_after(const net::Endpoint& listener, std::span<const std::byte> sent) {
-  bootstrap::Connection connection(connect_to(listener).socket);
-  require(connection.socket().valid(), "the link listens");
-  connection.send(sent);
-  return eventually([&] { return connection.receive(1) || connection.is_lost(); }, 5s) && connection.is_lost();
+bool is_listening(const net::Endpoint& endpoint) {
+  return net::connect_to(endpoint, std::chrono::steady_clock::now() + 5s).socket.valid();
 }
 
 /// Can hold the link's thread at the next arrival.
@@ -61,23 +53,27 @@ class TcpListener : public ::testing::Test {
   }
   // The peer first, so that the link does not wait for it.
   void TearDown() override { peer_.socket = {}; }
+  /// Whether the link closes a connection on which these bytes were sent.
+  [[nodiscard]] bool refuses(std::span<const std::byte> bytes) const {
+    const RawConnection connection(link_endpoint_);
+    connection.send(bytes);
+    return connection.is_closed_by_other_side();
+  }
   [[nodiscard]] bool refuses(const tcp::Greeting& greeting) const {
-    return is_closed_after(link_endpoint_, std::as_bytes(std::span(&greeting, 1)));
+    return refuses(std::as_bytes(std::span(&greeting, 1)));
   }
   static void receive_greeting(tcp::Connection& link, std::int32_t channel) {
-    require(eventually([&] { return link.receive_greeting() != tcp::IoStatus::blocked; }), "the link greets");
+    require(link.receive_greeting() == tcp::IoStatus::done, "the link greets");
     require(link.greeting() == tcp::Greeting{kToPeer, 1, channel}, "with its session, rank and channel");
   }
   [[nodiscard]] tcp::Connection accept_for_messages() const {
-    net::Accepted accepted;
-    while (!accepted.socket.valid()) accepted = net::accept_from(peer_.socket);
-    tcp::Connection link(std::move(accepted.socket));
+    tcp::Connection link(std::move(RawConnection(peer_.socket).socket()));
     receive_greeting(link, kMessages);
     require(link.send_greeting({kToLink, 0, kMessages}), "the link listens");
     return link;
   }
   [[nodiscard]] tcp::Connection connect_for_slices() const {
-    tcp::Connection link(connect_to(link_endpoint_).socket);
+    tcp::Connection link(std::move(RawConnection(link_endpoint_).socket()));
     require(link.send_greeting({kToLink, 0, kSlices}), "the link listens");
     receive_greeting(link, kSlices);
     return link;
@@ -107,15 +103,15 @@ TEST_F(TcpListener, RefusesConnectionsThatAreNotAwaited) {
   EXPECT_TRUE(refuses({kToLink, 0, 2})) << "no channel";
   EXPECT_TRUE(refuses({kToLink, 0, -1}));
   EXPECT_TRUE(refuses({kToLink, 0, kMessages})) << "a channel on which it does not wait for others";
-  EXPECT_TRUE(is_closed_after(link_endpoint_, std::vector<std::byte>(5000))) << "garbage";
+  EXPECT_TRUE(refuses(std::vector<std::byte>(5000))) << "garbage";
   const auto slices = connect_for_slices();
   EXPECT_TRUE(refuses({kToLink, 0, kSlices})) << "a second connection for a channel";
   expect_no_fault();
 }
 
 TEST_F(TcpListener, AcceptsAPeerAmongManySilentConnections) {
-  std::vector<net::Connected> silent;
-  for (int i = 0; i < 300; ++i) silent.push_back(connect_to(link_endpoint_));
+  std::vector<RawConnection> silent;
+  for (int i = 0; i < 300; ++i) silent.emplace_back(link_endpoint_);
   const auto messages = accept_for_messages();
   const auto slices = connect_for_slices();
   expect_no_fault();
@@ -150,9 +146,9 @@ TEST_F(TcpListener, AcceptsAPeerThoughConnectionsTakeAllDescriptors) {
 
 TEST_F(TcpListener, IsClosedOnceAllPeersAreConnected) {
   const auto slices = connect_for_slices();
-  EXPECT_TRUE(connect_to(link_endpoint_).socket.valid());
+  EXPECT_TRUE(is_listening(link_endpoint_));
   const auto messages = accept_for_messages();
-  EXPECT_TRUE(eventually([&] { return !connect_to(link_endpoint_).socket.valid(); }));
+  EXPECT_TRUE(eventually([&] { return !is_listening(link_endpoint_); }));
 }
 
 TEST(TcpCarrier, DoesNotListenWithoutPeers) {
@@ -160,7 +156,7 @@ TEST(TcpCarrier, DoesNotListenWithoutPeers) {
   auto carrier = carrier_on_loopback(far::Network::tcp);
   const net::Endpoint listener = tcp::endpoints_of({RankId(0), carrier->address(), "", 0, 0}).front();
   const far::Link link(std::move(carrier), {}, 5000ms, rank);
-  EXPECT_FALSE(connect_to(listener).socket.valid());
+  EXPECT_FALSE(is_listening(listener));
 }
 
 TEST_F(TcpListener, ClosesAConnectionWhoseSessionChanges) {
