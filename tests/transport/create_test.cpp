@@ -59,7 +59,7 @@ TEST_F(CreateFromThreads, MakesAWorldThatShuffles) {
     run(size, [](Bootstrap& bootstrap) {
       World world = World::create(bootstrap, {.environment = with_limits()});
       require(world.rank() == bootstrap.rank() && world.size() == bootstrap.size(), "ranks stay");
-      for (std::uint32_t seed = 0; seed < 5; ++seed) round_trip(world, {}, seed);
+      for (std::uint32_t seed = 0; seed < 5; ++seed) round_trip(world, seed);
     });
 }
 
@@ -134,7 +134,7 @@ TEST_F(CreateFromACallback, MakesAWorldOfThreadsOfSeveralProcesses) {
     processes.emplace_back([&, first] {
       run_threads({first, first + 1}, [&](std::int32_t rank) {
         World world = World::create(*bootstrap_over_callback(rank, 4), {.environment = with_limits()});
-        for (std::uint32_t seed = 0; seed < 5; ++seed) round_trip(world, {}, seed);
+        for (std::uint32_t seed = 0; seed < 5; ++seed) round_trip(world, seed);
       });
     });
   for (ChildProcess& process : processes) expect_returned(process);

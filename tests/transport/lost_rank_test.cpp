@@ -6,9 +6,12 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <fstream>
+#include <random>
 #include <thread>
 
 #include "shunt/engine.hpp"
+#include "support/child_process.hpp"
 #include "support/round_trip.hpp"
 #include "support/spawn_recorder.hpp"
 #include "support/traces.hpp"
@@ -27,11 +30,11 @@ using Body = std::function<void(World&)>;
 class LostRank : public LeavesNoTrace {
  protected:
   /// The culprit misbehaves after one good round, while all others wait for it.
-  SpawnEnd run(const Body& misdeed, const Environment& environment = hasty(), RankId culprit = kCulprit) {
+  SpawnEnd run(const Body& misdeed, const Environment& environment = hasty(), RankId culprit = kCulprit,
+               const Body& wait = &World::barrier) {
     const auto body = [&](World& world) {
       round_trip(world);
-      if (world.rank() == culprit) return misdeed(world);
-      world.barrier();
+      world.rank() == culprit ? misdeed(world) : wait(world);
     };
     return recorder_.spawn(kNumRanks, body, environment);
   }
@@ -48,11 +51,7 @@ class LostRank : public LeavesNoTrace {
 
   /// The others catch the Error, and return.
   SpawnEnd run_and_catch(const Body& misdeed, const Environment& environment = hasty()) {
-    const auto body = [&](World& world) {
-      if (world.rank() == kCulprit) return misdeed(world);
-      EXPECT_THROW(world.barrier(), Error);
-    };
-    return recorder_.spawn(kNumRanks, body, environment);
+    return run(misdeed, environment, kCulprit, [](World& world) { EXPECT_THROW(world.barrier(), Error); });
   }
 
   SpawnRecorder recorder_;
@@ -139,6 +138,56 @@ TEST_F(LostRank, ThatIsSlowMayFinishThoughTheOthersCaughtTheError) {
       environment);
   EXPECT_FALSE(end.threw) << end.text;
   EXPECT_TRUE(*finished);
+}
+
+/// Kills the process that `launcher` forks as its n-th from now, some time after its birth.
+void kill_child(pid_t launcher, std::size_t n, std::chrono::microseconds delay) {
+  const auto guard = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  std::vector<pid_t> children;
+  // This process is the launcher's first child.
+  while (children.size() < n + 2 && std::chrono::steady_clock::now() < guard) {
+    children.clear();
+    std::ifstream list(fmt::format("/proc/{0}/task/{0}/children", launcher));
+    for (pid_t pid = 0; list >> pid;) children.push_back(pid);
+  }
+  std::this_thread::sleep_for(delay);
+  if (children.size() >= n + 2) kill(children[n + 1], SIGKILL);
+}
+
+/// Limits so long that waiting for them counts as a hang: a death is noticed without them.
+Environment with_long_limits() {
+  Environment environment;
+  environment.liveness = std::chrono::seconds(30);
+  environment.join = std::chrono::seconds(30);
+  return environment;
+}
+
+class Soak : public LeavesNoTrace {};
+
+TEST_F(Soak, TwoHundredRanksKilledAtRandomMomentsLeaveNoHangAndNothingBehind) {
+  std::mt19937_64 random(20240607);
+  for (int run = 0; run < 200 && !HasFailure(); ++run) {
+    const std::size_t victim = random() % kNumRanks;
+    const std::chrono::microseconds delay(random() % 30'000);
+    SCOPED_TRACE(fmt::format("run {}: rank {} is killed after {} us", run, victim, delay.count()));
+    const auto before = find_traces();
+    SpawnRecorder recorder;
+    std::optional<ChildProcess> killer(std::in_place,
+                                       [&, launcher = getpid()] { kill_child(launcher, victim, delay); });
+    const auto end = recorder.spawn(
+        kNumRanks,
+        [](World& world) {
+          Engine engine(world, {.hidden = 256, .dtype = f32});
+          for (std::uint32_t seed = 0;; ++seed) round_trip(engine, world, 32, seed);
+        },
+        with_long_limits());
+    ASSERT_TRUE(killer->wait());
+    killer.reset();
+    EXPECT_TRUE(end.threw);
+    EXPECT_EQ(to_string(end.code), to_string(ErrorCode::peer_lost)) << end.text;
+    EXPECT_THAT(end.text, ::testing::HasSubstr(fmt::format("rank {}", victim)));
+    expect_no_new_traces(before);
+  }
 }
 
 }  // namespace
