@@ -69,13 +69,8 @@ void Link::connect_all(std::chrono::milliseconds limit) {
 }
 
 std::unique_ptr<Packet> Link::make_packet(RankId peer, Kind kind, net::Bytes bytes) const {
-  auto packet = std::make_unique<Packet>();
-  packet->to = peer;
-  packet->header.session = peers_[peer.index()]->contact.session_there;
-  packet->header.from = self_.value;
-  packet->header.kind = kind;
-  packet->small = std::move(bytes);
-  return packet;
+  const Header header{.session = peers_[peer.index()]->contact.session_there, .from = self_.value, .kind = kind};
+  return std::make_unique<Packet>(Packet{.to = peer, .header = header, .small = std::move(bytes)});
 }
 
 void Link::queue(std::unique_ptr<Packet> packet) {

@@ -6,8 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "shunt/error.hpp"
-#include "shunt/ids.hpp"
 #include "transport/local/bell.hpp"
 #include "transport/local/mailbox.hpp"
 
