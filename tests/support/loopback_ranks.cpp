@@ -77,18 +77,11 @@ void RawPeer::connect(std::span<const std::byte> address) {
 }
 
 void RawPeer::send(Kind kind, std::span<const std::byte> bytes) {
-  auto packet = std::make_unique<far::Packet>();
-  packet->to = RankId(0);
-  packet->header.session = kToLink;
-  packet->header.from = 1;
-  packet->header.kind = kind;
-  std::vector<std::byte> copy(bytes.begin(), bytes.end());
-  if (kind == Kind::slice) {
-    const auto owner = std::make_shared<std::vector<std::byte>>(std::move(copy));
-    packet->slice = {*owner, owner};
-  } else {
-    packet->small = std::move(copy);
-  }
+  // The kind decides which of the two is sent.
+  const auto copy = std::make_shared<std::vector<std::byte>>(bytes.begin(), bytes.end());
+  const far::Header header{.session = kToLink, .from = 1, .kind = kind};
+  auto packet = std::make_unique<far::Packet>(
+      far::Packet{.to = RankId(0), .header = header, .small = *copy, .slice = {*copy, copy}});
   const std::int64_t num_before = num_sent_;
   carrier_->send(std::move(packet));
   while (num_sent_ == num_before && !is_lost_) progress();

@@ -15,6 +15,8 @@ class RawConnection {
   explicit RawConnection(const net::Endpoint& endpoint);
   /// Waits until something connects.
   explicit RawConnection(const Descriptor& listener);
+  /// Waits until this gives a connected socket.
+  explicit RawConnection(const std::function<Descriptor()>& connect);
 
   /// The other side need not read to the end.
   void send(std::span<const std::byte> bytes) const;
@@ -28,8 +30,6 @@ class RawConnection {
   Descriptor& socket() { return socket_; }
 
  private:
-  explicit RawConnection(const std::function<Descriptor()>& connect);
-
   Descriptor socket_;
 };
 

@@ -7,7 +7,6 @@
 #include <cstring>
 #include <functional>
 #include <string>
-#include <string_view>
 #include <tuple>
 
 #include "support/loopback_ranks.hpp"
