@@ -47,11 +47,6 @@ void require_within_bounds(const World& world, bool in_kernel) {
           fmt::format("the kernel holds {} bytes, the world counts {}", real, world.committed_bytes()));
 }
 
-/// Freed memory stays warm for a moment; then it must go.
-void require_given_back(const World& world) {
-  (void)eventually([&] { return world.committed_bytes() <= world.live_bytes() + kReserve; });
-}
-
 void hold_and_release(World& world, bool in_kernel) {
   constexpr std::int64_t kTokens = 2049;  // as many for each of three ranks
   constexpr std::int64_t kHidden = 2048;  // a shuffle brings 16 MiB
@@ -72,7 +67,8 @@ void hold_and_release(World& world, bool in_kernel) {
     held.pop_back();
     if (held.size() % 5 != 0) continue;
     world.barrier();
-    require_given_back(world);
+    // Freed memory stays warm for a moment.
+    (void)eventually([&] { return world.committed_bytes() <= world.live_bytes() + kReserve; });
     require_within_bounds(world, in_kernel);
   }
   require(world.live_bytes() < kMiB, "nothing is live once all is released");

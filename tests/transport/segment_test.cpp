@@ -119,70 +119,10 @@ TEST(Segment, CommitSucceedsUnderAStormOfSignals) {
 constexpr std::size_t kSegmentBytes = 2048 * kMiB;
 constexpr std::size_t kControlBytes = 10'000;
 
-/// The pool's promises, restated as simply as possible.
-class Model {
- public:
-  void allocate(std::uint64_t offset, std::size_t bytes) {
-    EXPECT_EQ(offset % 4096, 0u);
-    EXPECT_GE(offset, kControlBytes);
-    EXPECT_LE(offset + bytes, kSegmentBytes);
-    const auto after = live_.lower_bound(offset);
-    EXPECT_TRUE(after == live_.end() || offset + bytes <= after->first) << "blocks overlap";
-    EXPECT_TRUE(after == live_.begin() || std::prev(after)->first + std::prev(after)->second <= offset)
-        << "blocks overlap";
-    live_.emplace(offset, bytes);
-    peak_ = std::max(peak_, live_bytes());
-  }
-  std::uint64_t release(std::size_t index) {
-    const auto block = std::next(live_.begin(), static_cast<std::ptrdiff_t>(index % live_.size()));
-    const std::uint64_t offset = block->first;
-    live_.erase(block);
-    return offset;
-  }
-  void trim() { peak_ = live_bytes(); }
-
-  [[nodiscard]] bool empty() const { return live_.empty(); }
-  [[nodiscard]] std::size_t peak() const { return peak_; }
-  [[nodiscard]] std::size_t live_bytes() const {
-    std::size_t total = 0;
-    for (const auto& [offset, bytes] : live_) total += (std::max<std::size_t>(bytes, 1) + 4095) / 4096 * 4096;
-    return total;
-  }
-
- private:
-  std::map<std::uint64_t, std::size_t> live_;
-  std::size_t peak_ = 0;
-};
-
 /// Mostly small blocks, some that strain the reserve.
 std::size_t random_bytes(std::mt19937_64& random) {
   const std::size_t most = std::size_t{2} << (random() % 26);
   return random() % (most + 1);
-}
-
-class PoolUnderRandomUse : public ::testing::TestWithParam<std::uint64_t> {};
-INSTANTIATE_TEST_SUITE_P(Seeds, PoolUnderRandomUse, ::testing::Range(std::uint64_t{1}, std::uint64_t{9}));
-
-TEST_P(PoolUnderRandomUse, KeepsItsPromises) {
-  std::mt19937_64 random(GetParam());
-  Segment segment = Segment::shareable(kSegmentBytes, "pool-test");
-  Pool pool(segment, kControlBytes);
-  Model model;
-  for (int step = 0; step < 300; ++step) {
-    const auto action = random() % 40;
-    if (action == 0) {
-      pool.trim();
-      model.trim();
-    } else if (action > 18 || model.empty()) {
-      const std::size_t bytes = random_bytes(random);
-      model.allocate(pool.allocate(bytes), bytes);
-    } else {
-      pool.release(model.release(random()));
-    }
-    ASSERT_EQ(pool.live_bytes(), model.live_bytes()) << "step " << step;
-    ASSERT_LE(pool.committed_bytes(), model.peak() + kReserveBytes) << "step " << step;
-    ASSERT_EQ(pool.committed_bytes(), file_bytes(segment)) << "step " << step;
-  }
 }
 
 class PoolTest : public ::testing::Test {
@@ -190,6 +130,42 @@ class PoolTest : public ::testing::Test {
   Segment segment = Segment::shareable(kSegmentBytes, "pool-test");
   Pool pool{segment, kControlBytes};
 };
+
+class PoolUnderRandomUse : public PoolTest, public ::testing::WithParamInterface<std::uint64_t> {};
+INSTANTIATE_TEST_SUITE_P(Seeds, PoolUnderRandomUse, ::testing::Range(std::uint64_t{1}, std::uint64_t{9}));
+
+TEST_P(PoolUnderRandomUse, KeepsItsPromises) {
+  std::mt19937_64 random(GetParam());
+  std::map<std::uint64_t, std::size_t> live;  // offset → bytes
+  std::size_t live_bytes = 0;
+  std::size_t peak = 0;
+  for (int step = 0; step < 300; ++step) {
+    const auto action = random() % 40;
+    if (action == 0) {
+      pool.trim();
+      peak = live_bytes;
+    } else if (action > 18 || live.empty()) {
+      const std::size_t bytes = random_bytes(random);
+      const std::size_t pages = (std::max<std::size_t>(bytes, 1) + 4095) / 4096;
+      const auto [block, is_new] = live.emplace(pool.allocate(bytes), pages * 4096);
+      ASSERT_TRUE(is_new) << "blocks overlap";
+      EXPECT_EQ(block->first % 4096, 0u);
+      EXPECT_GE(block->first,
+                block == live.begin() ? kControlBytes : std::prev(block)->first + std::prev(block)->second);
+      EXPECT_LE(block->first + block->second, std::next(block) == live.end() ? kSegmentBytes : std::next(block)->first);
+      live_bytes += block->second;
+      peak = std::max(peak, live_bytes);
+    } else {
+      const auto block = std::next(live.begin(), static_cast<std::ptrdiff_t>(random() % live.size()));
+      pool.release(block->first);
+      live_bytes -= block->second;
+      live.erase(block);
+    }
+    ASSERT_EQ(pool.live_bytes(), live_bytes) << "step " << step;
+    ASSERT_LE(pool.committed_bytes(), peak + kReserveBytes) << "step " << step;
+    ASSERT_EQ(pool.committed_bytes(), file_bytes(segment)) << "step " << step;
+  }
+}
 
 TEST_F(PoolTest, ReusesWarmMemoryAsItIs) {
   const std::uint64_t first = pool.allocate(kMiB);
