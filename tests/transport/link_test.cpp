@@ -1,4 +1,5 @@
-// A link and an authenticated peer that breaks the protocol, dies at a bad moment, or is slow; the end of a link.
+// A link and an authenticated peer that breaks the protocol, dies at a bad moment, or is slow; the end of a link, and
+// of a rank of a world of several machines.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,11 +8,14 @@
 #include <functional>
 #include <future>
 #include <optional>
+#include <thread>
 #include <tuple>
 
+#include "support/eventually.hpp"
 #include "support/loopback_ranks.hpp"
 #include "support/require.hpp"
 #include "support/require_error.hpp"
+#include "transport/hybrid/hybrid_transport.hpp"
 
 namespace shunt::test {
 namespace {
@@ -258,6 +262,45 @@ TEST(Link, ThrowsWhereNoThreadCanBeStarted) {
   const auto no_threads = forbid_threads();
   require_error([&] { const LinkEnd end(far::Network::tcp, peer.address(), 5000ms); }, ErrorCode::system,
                 "can't start the network thread of rank 0");
+}
+
+/// Rank 0 leaves; rank 2 of its machine has reported a fault before, or none. What rank 1 of another machine receives.
+std::vector<RawPeer::Kind> sent_on_leaving(bool has_fault) {
+  RawPeer peer(far::Network::tcp);
+  auto carrier = carrier_on_loopback(far::Network::tcp);
+  const auto address = carrier->address();
+  Wiring wiring;
+  for (const int host : {0, 1, 0}) wiring.add(HostId(host), NicId(host));
+  const auto segments = LocalTransport::anonymous_segments(2);
+  LocalTransport other(RankId(2), segments, {RankId(0), RankId(2)});
+  auto rank = std::make_unique<HybridTransport>(RankId(0), wiring, segments, std::move(carrier),
+                                                std::vector{contact_of_peer(peer.address())}, 5s);
+  peer.connect(address);
+  if (has_fault) other.report(ErrorCode::peer_lost, RankId(1), "rank 1 ended");
+  rank->leave();
+  const auto has_left = std::async(std::launch::async, [&] { rank.reset(); });
+  EXPECT_TRUE(eventually([&] {
+    peer.progress();
+    return peer.num_received(RawPeer::Kind::left) > 0;
+  }));
+  peer.send(RawPeer::Kind::left_ack);
+  return peer.received();
+}
+
+TEST(LeavingRank, SendsThatOnceAndAFaultOfAnotherRankBefore) {
+  EXPECT_THAT(sent_on_leaving(true), ElementsAre(RawPeer::Kind::fault, RawPeer::Kind::left));
+  EXPECT_THAT(sent_on_leaving(false), ElementsAre(RawPeer::Kind::left));
+}
+
+// The fault may reach its link while its transport is being destroyed.
+TEST(LeavingRank, MayBeReachedByAFaultMeanwhile) {
+  for (int round = 0; round < 40; ++round) {
+    auto ends = join_hosts(far::Network::tcp, 2, 5s);
+    const std::jthread leaving([&] { ends[0].reset(); });
+    std::this_thread::sleep_for(50us * round);
+    ends[1]->report(ErrorCode::peer_failed, RankId(1), "rank 1 tripped");
+    EXPECT_TRUE(ends[1]->fault());
+  }
 }
 
 }  // namespace
