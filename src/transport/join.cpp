@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <map>
 #include <random>
 
 #include "core/build.hpp"
@@ -40,16 +41,14 @@ std::vector<Bytes> gather(Bootstrap& bootstrap, Clock::time_point deadline, Make
   constexpr std::uint8_t kMade = 0xff;
   constexpr std::size_t kMostText = 1000;
   Bytes mine;
-  const auto contribute_error = [&](ErrorCode code, std::string text) {
-    if (!text.starts_with("rank ")) text = fmt::format("rank {} on {}: {}", bootstrap.rank(), host_name(), text);
-    mine = net::pack(static_cast<std::uint8_t>(code), net::bytes_of(std::string_view(text).substr(0, kMostText)));
-  };
   try {
     mine = net::pack(kMade, make());
-  } catch (const Error& error) {
-    contribute_error(error.code(), error.what());
   } catch (const std::exception& error) {
-    contribute_error(ErrorCode::system, error.what());
+    const auto* const own = dynamic_cast<const Error*>(&error);
+    std::string text = error.what();
+    if (!text.starts_with("rank ")) text = fmt::format("rank {} on {}: {}", bootstrap.rank(), host_name(), text);
+    mine = net::pack(static_cast<std::uint8_t>(own ? own->code() : ErrorCode::system),
+                     net::bytes_of(std::string_view(text).substr(0, kMostText)));
   }
   std::vector<Bytes> all = bootstrap.all_gather(mine, until(deadline) + kGrace);
   if (all.size() != static_cast<std::size_t>(bootstrap.size()))
@@ -129,21 +128,14 @@ struct Endpoints {
   Endpoints() = default;
 };
 
-/// The number of an identity, in the order of their first ranks.
-template <class Id>
-Id number_of(std::uint64_t identity, std::vector<std::uint64_t>& known) {
-  const auto found = std::ranges::find(known, identity);
-  const Id number(static_cast<std::size_t>(found - known.begin()));
-  if (found == known.end()) known.push_back(identity);
-  return number;
-}
-
+/// Machines and NICs are numbered in the order of their first ranks.
 Wiring wiring_of(const std::vector<Identity>& identities) {
   Wiring wiring;
-  std::vector<std::uint64_t> machines;
-  std::vector<std::uint64_t> nics;
+  std::map<std::uint64_t, HostId> hosts;
+  std::map<std::uint64_t, NicId> nics;
   for (const Identity& each : identities)
-    wiring.add(number_of<HostId>(each.machine, machines), number_of<NicId>(each.nic, nics));
+    wiring.add(hosts.try_emplace(each.machine, hosts.size()).first->second,
+               nics.try_emplace(each.nic, nics.size()).first->second);
   return wiring;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "shunt/error.hpp"
+#include "support/require_error.hpp"
 #include "support/traces.hpp"
 #include "transport/bootstrap/connection.hpp"
 #include "transport/bootstrap/rendezvous.hpp"
@@ -20,7 +21,6 @@ namespace shunt::test {
 struct JoinOutcome {
   std::vector<RankId> members;
   std::vector<std::string> texts;
-  std::optional<Error> error;
 };
 
 /// A rank that joins in a thread of its own, by whatever means, and then gathers the texts.
@@ -30,10 +30,12 @@ class RendezvousRank {
                  std::chrono::milliseconds limit);
   explicit RendezvousRank(const bootstrap::RendezvousOptions& options, const std::string& text = "");
 
-  /// Fails the test unless the rank has joined the others.
-  JoinOutcome expect_joined();
-  /// Fails the test unless the rank has thrown such an error.
-  void expect_error(ErrorCode code, const std::string& words);
+  /// Fails the test unless the rank joins the others.
+  JoinOutcome expect_joined() { return outcome_.get(); }
+  /// Fails the test unless the rank throws such an error.
+  void expect_error(ErrorCode code, const std::string& words) {
+    require_error([this] { (void)outcome_.get(); }, code, words);
+  }
 
  private:
   std::future<JoinOutcome> outcome_;
@@ -53,25 +55,6 @@ class RendezvousTest : public LeavesNoTrace {
   std::string address_ = "127.0.0.1";
   std::string token_ = "open sesame";
   std::chrono::milliseconds limit_{60'000};
-};
-
-/// A connection on which a test sends any bytes to rank 0. Waits for rank 0 to listen and to answer, within limits that
-/// only a hang reaches.
-class RawConnection {
- public:
-  explicit RawConnection(const net::Endpoint& endpoint);
-
-  void send(std::span<const std::byte> bytes);
-  void send(const std::string& text) { send(net::bytes_of(text)); }
-  /// That many bytes; fewer if rank 0 closes the connection before.
-  net::Bytes receive(std::size_t num_bytes);
-  [[nodiscard]] bool is_closed_by_rank_0() { return receive(1).empty(); }
-  void reset();
-
-  Descriptor& socket() { return socket_; }
-
- private:
-  Descriptor socket_;
 };
 
 /// A participant that knows the token and the protocol, and does only what the test calls.

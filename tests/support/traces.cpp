@@ -3,15 +3,13 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <map>
 #include <sstream>
-#include <thread>
 #include <vector>
+
+#include "support/eventually.hpp"
 
 namespace shunt::test {
 namespace {
@@ -35,16 +33,14 @@ void add_files(const char* folder, std::set<std::string>& traces) {
     if (entry.path().filename().string().find("shunt") != std::string::npos) traces.insert(entry.path().string());
 }
 
-/// By inode: the names of the abstract sockets of shunt.
-std::map<std::string, std::string> local_listeners() {
-  std::map<std::string, std::string> names;
+void add_abstract_sockets(std::set<std::string>& traces) {
   std::ifstream table("/proc/net/unix");
   for (std::string line; std::getline(table, line);) {
     std::istringstream columns(line);
     const std::vector<std::string> column{std::istream_iterator<std::string>(columns), {}};
-    if (column.size() == 8 && column[7].starts_with("@shunt/")) names.emplace(column[6], column[7].substr(1));
+    if (column.size() == 8 && column[7].starts_with("@shunt/"))
+      traces.insert(fmt::format("abstract socket {} ({})", column[7], column[6]));
   }
-  return names;
 }
 
 }  // namespace
@@ -55,24 +51,19 @@ std::set<std::string> find_traces() {
   add_descriptors(traces);
   add_files("/dev/shm", traces);
   add_files("/tmp", traces);
-  for (const auto& [inode, name] : local_listeners())
-    traces.insert(fmt::format("abstract socket {} ({})", name, inode));
+  add_abstract_sockets(traces);
   return traces;
 }
 
 void expect_no_new_traces(const std::set<std::string>& before) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  std::set<std::string> left = find_traces();
+  std::erase_if(left, [&](const std::string& trace) { return before.contains(trace); });
   // A trace counts if it is there each time one looks.
-  std::set<std::string> left;
-  for (bool first = true; first || !left.empty(); first = false) {
-    const auto now = find_traces();
-    std::set<std::string> fresh;
-    std::set_difference(now.begin(), now.end(), before.begin(), before.end(), std::inserter(fresh, fresh.end()));
-    if (!first) std::erase_if(fresh, [&](const std::string& trace) { return !left.contains(trace); });
-    left = std::move(fresh);
-    if (std::chrono::steady_clock::now() > deadline) break;
-    if (!left.empty()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
+  const auto are_gone = [&] {
+    std::erase_if(left, [now = find_traces()](const std::string& trace) { return !now.contains(trace); });
+    return left.empty();
+  };
+  (void)eventually(are_gone, std::chrono::seconds(10));
   for (const auto& trace : left) ADD_FAILURE() << "left behind: " << trace;
 }
 

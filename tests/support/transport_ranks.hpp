@@ -7,10 +7,9 @@
 #include <cstring>
 #include <functional>
 #include <string>
-#include <string_view>
 #include <tuple>
 
-#include "support/hosts_of_threads.hpp"
+#include "support/loopback_ranks.hpp"
 #include "support/require.hpp"
 #include "transport/transport.hpp"
 
@@ -21,12 +20,8 @@ enum class Backend { inproc, shm, tcp, ucx };
 
 using TransportBody = std::function<void(Transport&)>;
 
-struct RankOptions {
-  std::chrono::milliseconds liveness{5000};
-};
-
 /// Returns when all ranks have; what a rank throws is a failure of the running test.
-void run_ranks(Backend backend, std::int32_t num_ranks, const TransportBody& body, const RankOptions& options = {});
+void run_ranks(Backend backend, std::int32_t num_ranks, const TransportBody& body, std::chrono::milliseconds liveness);
 
 /// Waits for the condition. Throws after some seconds, as a guard against hangs, and for a fault.
 void await(Transport& transport, const std::function<bool()>& condition, const char* file = __builtin_FILE(),
@@ -50,19 +45,17 @@ T value_of(const Message& message) {
   return value;
 }
 
-/// A barrier without messages: counters in a block of rank 0. Collective; constructed before anything else is sent.
+/// A barrier that does not use the transport, but memory that all ranks of the test share.
 class Barrier {
  public:
-  explicit Barrier(Transport& transport);
+  explicit Barrier(Transport& transport) : transport_(transport) {}
   /// Returns once all ranks have called it as often as this one.
   void wait();
-  /// One word per rank that all ranks can read and write; for results that ranks compare.
-  [[nodiscard]] std::atomic_ref<std::uint64_t> word(RankId rank) const;
+  /// One word per rank that all ranks can read and write, zero at first; for results that ranks compare.
+  [[nodiscard]] static std::atomic<std::uint64_t>& word(RankId rank);
 
  private:
   Transport& transport_;
-  Block own_;
-  std::uint64_t* words_ = nullptr;
   std::uint64_t num_calls_ = 0;
 };
 
@@ -74,8 +67,8 @@ class TransportTest : public ::testing::TestWithParam<std::tuple<Backend, std::i
   }
   [[nodiscard]] Backend backend() const { return std::get<0>(GetParam()); }
   [[nodiscard]] std::int32_t num_ranks() const { return std::get<1>(GetParam()); }
-  void run(const TransportBody& body, const RankOptions& options = {}) const {
-    run_ranks(backend(), num_ranks(), body, options);
+  void run(const TransportBody& body, std::chrono::milliseconds liveness = std::chrono::seconds(5)) const {
+    run_ranks(backend(), num_ranks(), body, liveness);
   }
 };
 

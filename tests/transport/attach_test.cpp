@@ -3,11 +3,11 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <future>
 
+#include "support/raw_connection.hpp"
 #include "support/require_error.hpp"
 #include "support/traces.hpp"
 
@@ -34,10 +34,6 @@ class Attach : public LeavesNoTrace {
     return 1000 + 100 * static_cast<std::uint64_t>(from) + static_cast<std::uint64_t>(to);
   }
   [[nodiscard]] const net::Listener& listener(std::int32_t index) const { return listeners_[RankId(index).index()]; }
-  /// A connection to the rank's listener.
-  [[nodiscard]] Descriptor connect(std::int32_t index) const {
-    return std::move(net::begin_to_connect(listener(index).endpoint, "").socket);
-  }
 
   [[nodiscard]] std::vector<net::Contact> contacts(std::int32_t index) const {
     std::vector<net::Contact> ranks;
@@ -89,16 +85,13 @@ TEST_F(Attach, MapsAllMemoryInWhateverOrderRanksStart) {
 
 TEST_F(Attach, IsNotDisturbedByUnidentifiedConnections) {
   prepare(3);
-  std::vector<Descriptor> connections;
+  std::vector<RawConnection> connections;
   for (const std::int32_t index : {0, 1, 2}) {
-    for (const std::size_t bytes : {0, 1, 16, 512, 5000}) {
-      const std::string garbage(bytes, '\xff');
-      connections.push_back(connect(index));
-      (void)!::send(connections.back().get(), garbage.data(), garbage.size(), MSG_NOSIGNAL);
-    }
-    connections.push_back(connect(index));
-    EXPECT_EQ(shm::send_hello(connections.back(), {.session = 1, .rank = kFirst + 2}, STDERR_FILENO), shm::Sent::done);
-    (void)connect(index);  // hangs up at once
+    for (const std::size_t bytes : {0, 1, 16, 512, 5000})
+      connections.emplace_back(listener(index).endpoint).send(std::string(bytes, '\xff'));
+    RawConnection& stranger = connections.emplace_back(listener(index).endpoint);
+    EXPECT_EQ(shm::send_hello(stranger.socket(), {.session = 1, .rank = kFirst + 2}, STDERR_FILENO), shm::Sent::done);
+    (void)RawConnection(listener(index).endpoint);  // hangs up at once
   }
   expect_same_memory(attach_all({0, 1, 2}));
 }
@@ -123,11 +116,10 @@ TEST_F(Attach, NamesARankThatEndsInTheMiddle) {
   prepare(2);
   auto waiting = start(0);
   {
-    const Descriptor mortal = connect(0);
-    ASSERT_EQ(shm::send_hello(mortal, {.session = session(1, 0), .rank = kFirst + 1}, STDERR_FILENO), shm::Sent::done);
-    pollfd entry = {mortal.get(), POLLIN, 0};
-    ASSERT_TRUE(wait_ready(std::span(&entry, 1), std::chrono::steady_clock::now() + 20s));
-    const auto answer = shm::receive_hello(mortal);
+    RawConnection mortal(listener(0).endpoint);
+    ASSERT_EQ(shm::send_hello(mortal.socket(), {.session = session(1, 0), .rank = kFirst + 1}, STDERR_FILENO),
+              shm::Sent::done);
+    const auto answer = shm::receive_hello(mortal.socket());
     ASSERT_TRUE(answer);
     EXPECT_EQ(answer->hello.session, session(0, 1));
   }

@@ -4,12 +4,9 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <array>
 #include <atomic>
 #include <future>
 #include <latch>
-#include <numeric>
-#include <thread>
 
 #include "core/process_id.hpp"
 #include "shunt/bootstrap.hpp"
@@ -34,32 +31,25 @@ Environment with_limits() {
   return environment;
 }
 
-/// Runs the body on a thread per rank, and throws what one of them throws.
-void run_threads(const std::vector<std::int32_t>& ranks, const std::function<void(std::int32_t)>& body) {
+/// Runs the body on a thread per rank, each with its end, and throws what one of them throws.
+void run(std::vector<std::unique_ptr<Bootstrap>> ends, const std::function<void(Bootstrap&)>& body) {
   std::vector<std::future<void>> running;
-  for (const std::int32_t rank : ranks) running.push_back(std::async(std::launch::async, body, rank));
+  for (auto& each : ends)
+    running.push_back(std::async(std::launch::async, [&] {
+      const auto own = std::move(each);
+      body(*own);
+    }));
   for (auto& each : running) each.get();
 }
 
-class CreateFromThreads : public LeavesNoTrace {
- protected:
-  static void run(std::int32_t size, const std::function<void(Bootstrap&)>& body) {
-    auto bootstraps = Bootstrap::threads(size);
-    std::vector<std::int32_t> ranks(bootstraps.size());
-    std::iota(ranks.begin(), ranks.end(), 0);
-    run_threads(ranks, [&](std::int32_t rank) {
-      const auto own = std::move(bootstraps[RankId(rank).index()]);
-      body(*own);
-    });
-  }
-};
+class CreateFromThreads : public LeavesNoTrace {};
 
 TEST_F(CreateFromThreads, MakesAWorldThatShuffles) {
   for (const std::int32_t size : {1, 2, 4, 7})
-    run(size, [](Bootstrap& bootstrap) {
+    run(Bootstrap::threads(size), [](Bootstrap& bootstrap) {
       World world = World::create(bootstrap, {.environment = with_limits()});
       require(world.rank() == bootstrap.rank() && world.size() == bootstrap.size(), "ranks stay");
-      for (std::uint32_t seed = 0; seed < 5; ++seed) round_trip(world, {}, seed);
+      for (std::uint32_t seed = 0; seed < 5; ++seed) round_trip(world, seed);
     });
 }
 
@@ -69,12 +59,12 @@ void require_create_error(Bootstrap& bootstrap, const WorldOptions& options, Err
 }
 
 TEST_F(CreateFromThreads, TakesTheNodesThatAreGivenAndRefusesOthersOnAllRanks) {
-  run(4, [](Bootstrap& bootstrap) {
+  run(Bootstrap::threads(4), [](Bootstrap& bootstrap) {
     World world = World::create(bootstrap, {.topology = Topology::virtual_nodes(4, 2), .environment = with_limits()});
     require(world.topology().num_nodes() == 2, "there are two nodes");
     round_trip(world);
   });
-  run(4, [](Bootstrap& bootstrap) {
+  run(Bootstrap::threads(4), [](Bootstrap& bootstrap) {
     const Topology topology = Topology::virtual_nodes(4, bootstrap.rank() == RankId(2) ? 4 : 2);
     require_create_error(bootstrap, {.topology = topology, .environment = with_limits()}, ErrorCode::mismatch,
                          "rank 2 on ");
@@ -82,7 +72,7 @@ TEST_F(CreateFromThreads, TakesTheNodesThatAreGivenAndRefusesOthersOnAllRanks) {
 }
 
 TEST_F(CreateFromThreads, ThrowsAnErrorOfOneRankOnAll) {
-  run(3, [](Bootstrap& bootstrap) {
+  run(Bootstrap::threads(3), [](Bootstrap& bootstrap) {
     Environment environment = with_limits();
     if (bootstrap.rank() == RankId(1)) environment.topology_file = "/no/such/nodes.json";
     const std::string text = fmt::format("rank 1 on {}: /no/such/nodes.json", host_name());
@@ -92,7 +82,7 @@ TEST_F(CreateFromThreads, ThrowsAnErrorOfOneRankOnAll) {
 
 TEST_F(CreateFromThreads, NamesRanksThatDoNotCome) {
   std::latch late(2);
-  run(4, [&](Bootstrap& bootstrap) {
+  run(Bootstrap::threads(4), [&](Bootstrap& bootstrap) {
     if (bootstrap.rank().value % 2 == 1) return late.wait();
     const std::shared_ptr<void> at_end(nullptr, [&](void*) { late.count_down(); });
     Environment environment = with_limits();
@@ -102,7 +92,7 @@ TEST_F(CreateFromThreads, NamesRanksThatDoNotCome) {
 }
 
 TEST_F(CreateFromThreads, NamesARankThatEnds) {
-  run(3, [](Bootstrap& bootstrap) {
+  run(Bootstrap::threads(3), [](Bootstrap& bootstrap) {
     if (bootstrap.rank() != RankId(1))
       require_create_error(bootstrap, {.environment = with_limits()}, ErrorCode::peer_lost, "rank 1 ended");
   });
@@ -113,16 +103,22 @@ class CreateFromACallback : public LeavesNoTrace {
   /// A callback that gathers through a rendezvous of this test.
   std::unique_ptr<Bootstrap> bootstrap_over_callback(
       std::int32_t rank, std::int32_t size,
-      const std::function<void(std::size_t round, std::vector<std::byte>&)>& tamper = [](auto, auto&) {}) const {
-    const std::shared_ptr<Bootstrap> rendezvous =
-        bootstrap::join_rendezvous(bootstrap::on_one_machine(RankId(rank), size, job_, 10s));
+      const std::function<void(std::vector<std::byte>&)>& tamper = nullptr) const {
+    std::shared_ptr<Bootstrap> rendezvous;
+    const auto options = bootstrap::on_one_machine(RankId(rank), size, job_, 10s);
     return Bootstrap::callback(RankId(rank), size,
-                               [rendezvous, tamper, round = std::size_t{0}](std::span<const std::byte> mine,
-                                                                            std::chrono::milliseconds limit) mutable {
+                               [=](std::span<const std::byte> mine, std::chrono::milliseconds limit) mutable {
                                  std::vector<std::byte> own(mine.begin(), mine.end());
-                                 tamper(round++, own);
+                                 if (!rendezvous && tamper) tamper(own);
+                                 if (!rendezvous) rendezvous = bootstrap::join_rendezvous(options);
                                  return rendezvous->all_gather(own, limit);
                                });
+  }
+  std::vector<std::unique_ptr<Bootstrap>> bootstraps_over_callbacks(std::int32_t first, std::int32_t last,
+                                                                    std::int32_t size) const {
+    std::vector<std::unique_ptr<Bootstrap>> ends;
+    for (std::int32_t rank = first; rank <= last; ++rank) ends.push_back(bootstrap_over_callback(rank, size));
+    return ends;
   }
 
   std::string job_ = fmt::format("shunt/create/{}", getpid());
@@ -132,9 +128,9 @@ TEST_F(CreateFromACallback, MakesAWorldOfThreadsOfSeveralProcesses) {
   std::vector<ChildProcess> processes;
   for (const std::int32_t first : {0, 2})
     processes.emplace_back([&, first] {
-      run_threads({first, first + 1}, [&](std::int32_t rank) {
-        World world = World::create(*bootstrap_over_callback(rank, 4), {.environment = with_limits()});
-        for (std::uint32_t seed = 0; seed < 5; ++seed) round_trip(world, {}, seed);
+      run(bootstraps_over_callbacks(first, first + 1, 4), [](Bootstrap& bootstrap) {
+        World world = World::create(bootstrap, {.environment = with_limits()});
+        for (std::uint32_t seed = 0; seed < 5; ++seed) round_trip(world, seed);
       });
     });
   for (ChildProcess& process : processes) expect_returned(process);
@@ -162,12 +158,12 @@ TEST_F(CreateFromACallback, MakesAWorldThatCanBeRebuilt) {
 }
 
 TEST_F(CreateFromACallback, RefusesAnotherBuildOnAllRanks) {
-  const auto other_build = [](std::size_t round, std::vector<std::byte>& bytes) {
-    if (round == 0) bytes.at(5) = std::byte{'9'};  // the first letter of the version
-  };
-  run_threads({0, 1, 2}, [&](std::int32_t rank) {
-    const auto bootstrap = rank == 2 ? bootstrap_over_callback(rank, 3, other_build) : bootstrap_over_callback(rank, 3);
-    require_create_error(*bootstrap, {.environment = with_limits()}, ErrorCode::mismatch, "runs shunt 9.1.0-");
+  auto ends = bootstraps_over_callbacks(0, 1, 3);
+  ends.push_back(bootstrap_over_callback(2, 3, [](std::vector<std::byte>& bytes) {
+    bytes.at(5) = std::byte{'9'};  // the first letter of the version
+  }));
+  run(std::move(ends), [](Bootstrap& bootstrap) {
+    require_create_error(bootstrap, {.environment = with_limits()}, ErrorCode::mismatch, "runs shunt 9.1.0-");
   });
 }
 
@@ -176,7 +172,7 @@ TEST_F(CreateFromACallback, RefusesTooFewContributions) {
     return std::vector<Bootstrap::Bytes>{{mine.begin(), mine.end()}};
   });
   require_create_error(*alone, {.environment = with_limits()}, ErrorCode::mismatch,
-                       "returned the bytes of 1 ranks, not of 2");
+                       "gathered the bytes of 1 ranks, not of 2");
 }
 
 TEST_F(CreateFromACallback, ThrowsWhatTheCallbackThrows) {

@@ -1,4 +1,5 @@
-// A link and an authenticated peer that breaks the protocol, dies at a bad moment, or is slow.
+// A link and an authenticated peer that breaks the protocol, dies at a bad moment, or is slow; the end of a link, and
+// of a rank of a world of several machines.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,12 +8,14 @@
 #include <functional>
 #include <future>
 #include <optional>
+#include <thread>
 #include <tuple>
 
-#include "support/hosts_of_threads.hpp"
-#include "support/link_pair.hpp"
+#include "support/eventually.hpp"
+#include "support/loopback_ranks.hpp"
 #include "support/require.hpp"
 #include "support/require_error.hpp"
+#include "transport/hybrid/hybrid_transport.hpp"
 
 namespace shunt::test {
 namespace {
@@ -29,8 +32,13 @@ class LinkWithPeer : public ::testing::TestWithParam<far::Network> {
  protected:
   void SetUp() override {
     if (!why_not(GetParam()).empty()) GTEST_SKIP() << why_not(GetParam());
+    start(5000ms);
+  }
+  void start(std::chrono::milliseconds liveness) {
+    TearDown();
+    end_.reset();
     peer_.emplace(GetParam());
-    end_.emplace(GetParam(), peer_->address(), 5000ms);
+    end_.emplace(GetParam(), peer_->address(), liveness);
     peer_->connect(end_->address());
   }
   // The peer first, so that the link does not wait for it.
@@ -50,6 +58,17 @@ class LinkWithPeer : public ::testing::TestWithParam<far::Network> {
     EXPECT_EQ(fault.code, ErrorCode::mismatch);
     EXPECT_EQ(fault.culprit, kPeer);
     EXPECT_THAT(fault.text, HasSubstr("rank 1 sent rank 0 " + sent));
+  }
+  void connect() {
+    peer_->send(RawPeer::Kind::ping);
+    peer_->send(RawPeer::Kind::alive);
+    end_->connect_all();
+  }
+  std::future<void> leave() {
+    return std::async(std::launch::async, [this] { end_.reset(); });
+  }
+  static bool has_ended(const std::future<void>& leaving, std::chrono::milliseconds limit) {
+    return leaving.wait_for(limit) == std::future_status::ready;
   }
   void send_slice(std::size_t bytes) { peer_->send(RawPeer::Kind::slice, std::vector<std::byte>(bytes)); }
   int poll_all_messages() {
@@ -94,12 +113,10 @@ TEST_P(LinkWithPeer, RefusesPacketsThatBreakTheProtocol) {
       {RawPeer::Kind::fault, fault_of_no_rank, "a fault that makes no sense (8 bytes)"},
       {RawPeer::Kind::fault, net::Bytes(7), "a fault that makes no sense (7 bytes)"},
       {RawPeer::Kind::left, net::Bytes(7), "a `left` of 7 bytes"},
-      {RawPeer::Kind::slice, net::Bytes(8), "slice #0 of 8 bytes, for which it was granted no room"}};
+      {RawPeer::Kind::slice, net::Bytes(huge), "slice #0 of 67108864 bytes, for which it was granted no room"}};
   for (const auto& [kind, bytes, text] : packets) {
-    if (end_->fault()) {
-      TearDown();
-      SetUp();
-    }
+    start(5000ms);
+    link().slices().expect(kPeer, 1, kSliceBytes);
     peer_->send(kind, bytes);
     expect_violation(text);
     EXPECT_EQ(poll_all_slices() + poll_all_messages(), 0);
@@ -128,16 +145,8 @@ TEST_P(LinkWithPeer, KeepsAsManySlicesAsWereGrantedAndNoMore) {
   EXPECT_EQ(poll_all_slices(), 1);
 }
 
-TEST_P(LinkWithPeer, RefusesASliceThatIsLargerThanGrantedHoweverItTravels) {
-  link().slices().expect(kPeer, 1, kSliceBytes);
-  send_slice(std::size_t{64} << 20);
-  expect_violation("slice #0 of 67108864 bytes");
-}
-
 TEST_P(LinkWithPeer, ConnectsOncePingsPassBothWaysAndAnswersLaterOnes) {
-  peer_->send(RawPeer::Kind::ping);
-  peer_->send(RawPeer::Kind::alive);
-  end_->connect_all();
+  connect();
   for (int round = 1; round <= 3; ++round) {
     await([&] { return peer_->num_received(RawPeer::Kind::alive) == round; });
     peer_->send(RawPeer::Kind::ping);
@@ -185,27 +194,57 @@ TEST_P(LinkWithPeer, NamesAPeerThatEndsBeforeItConnects) {
 
 TEST_P(LinkWithPeer, SendsItsFaultToAPeerThatConnectsLate) {
   link().flood({ErrorCode::peer_lost, RankId(0), RankId(0), "somebody else ended"});
-  auto end = std::async(std::launch::async, [&] { end_.reset(); });
+  const auto leaving = leave();
   await([&] { return peer_->num_received(RawPeer::Kind::left) == 1; });
   EXPECT_THAT(peer_->received(), ElementsAre(RawPeer::Kind::fault, RawPeer::Kind::left));
   peer_->send(RawPeer::Kind::left_ack);
-  await([&] { return end.wait_for(0ms) == std::future_status::ready; });
+  await([&] { return has_ended(leaving, 0ms); });
+}
+
+// Else the last packets, a fault among them, could be lost with the connection.
+TEST_P(LinkWithPeer, WaitsUntilThePeerAcknowledgesLeft) {
+  connect();
+  const auto leaving = leave();
+  await([&] { return peer_->num_received(RawPeer::Kind::left) == 1; });
+  EXPECT_FALSE(has_ended(leaving, 200ms)) << "it has no acknowledgement yet";
+  peer_->send(RawPeer::Kind::left_ack);
+  await([&] { return has_ended(leaving, 0ms); });
 }
 
 /// TCP only: with RDMA the receiver fetches slices.
-class LinkThatSendsSlices : public LinkWithPeer {};
+class LinkThatSendsSlices : public LinkWithPeer {
+ protected:
+  static constexpr int kNumSlices = 60;  // far more than the system takes
+
+  void post_slices() {
+    constexpr std::size_t kLargeSlice = 512 << 10;
+    for (int i = 0; i < kNumSlices; ++i)
+      link().slices().post(kPeer, link().slices().open(kLargeSlice).value(), kLargeSlice, {});
+  }
+};
 INSTANTIATE_TEST_SUITE_P(Networks, LinkThatSendsSlices, ::testing::Values(far::Network::tcp), name_of_network);
 
 // Else grants would arrive after their receiver has run out of room.
 TEST_P(LinkThatSendsSlices, LetsMessagesOvertakeThem) {
-  constexpr int kNumSlices = 60;  // far more than the system takes
-  constexpr std::size_t kLargeSlice = 512 << 10;
-  for (int i = 0; i < kNumSlices; ++i)
-    link().slices().post(kPeer, link().slices().open(kLargeSlice).value(), kLargeSlice, {});
+  post_slices();
   const std::array<std::byte, 8> message{};
   ASSERT_EQ(link().post(kPeer, message), Post::posted);
   await([&] { return peer_->num_received(RawPeer::Kind::message) == 1; });
   EXPECT_LT(peer_->num_received(RawPeer::Kind::slice), kNumSlices);
+}
+
+// A slow peer takes twice as long as the limit for a silent one.
+TEST_P(LinkThatSendsSlices, WaitsForASlowNetworkThatStillMovesThem) {
+  start(100ms);
+  peer_->send(RawPeer::Kind::ping);  // returns when they are connected
+  post_slices();
+  const auto leaving = leave();
+  // Slices travel on other connections than `left`.
+  await([&, num_received = 0]() mutable {
+    const int num_before = std::exchange(num_received, peer_->num_received(RawPeer::Kind::slice));
+    if (num_received > num_before) std::this_thread::sleep_for(70ms);
+    return num_received == kNumSlices && peer_->num_received(RawPeer::Kind::left) == 1;
+  });
 }
 
 /// Until the result ends, no thread can be started: there is no memory for so large a stack.
@@ -223,6 +262,45 @@ TEST(Link, ThrowsWhereNoThreadCanBeStarted) {
   const auto no_threads = forbid_threads();
   require_error([&] { const LinkEnd end(far::Network::tcp, peer.address(), 5000ms); }, ErrorCode::system,
                 "can't start the network thread of rank 0");
+}
+
+/// Rank 0 leaves; rank 2 of its machine has reported a fault before, or none. What rank 1 of another machine receives.
+std::vector<RawPeer::Kind> sent_on_leaving(bool has_fault) {
+  RawPeer peer(far::Network::tcp);
+  auto carrier = carrier_on_loopback(far::Network::tcp);
+  const auto address = carrier->address();
+  Wiring wiring;
+  for (const int host : {0, 1, 0}) wiring.add(HostId(host), NicId(host));
+  const auto segments = LocalTransport::anonymous_segments(2);
+  LocalTransport other(RankId(2), segments, {RankId(0), RankId(2)});
+  auto rank = std::make_unique<HybridTransport>(RankId(0), wiring, segments, std::move(carrier),
+                                                std::vector{contact_of_peer(peer.address())}, 5s);
+  peer.connect(address);
+  if (has_fault) other.report(ErrorCode::peer_lost, RankId(1), "rank 1 ended");
+  rank->leave();
+  const auto has_left = std::async(std::launch::async, [&] { rank.reset(); });
+  EXPECT_TRUE(eventually([&] {
+    peer.progress();
+    return peer.num_received(RawPeer::Kind::left) > 0;
+  }));
+  peer.send(RawPeer::Kind::left_ack);
+  return peer.received();
+}
+
+TEST(LeavingRank, SendsThatOnceAndAFaultOfAnotherRankBefore) {
+  EXPECT_THAT(sent_on_leaving(true), ElementsAre(RawPeer::Kind::fault, RawPeer::Kind::left));
+  EXPECT_THAT(sent_on_leaving(false), ElementsAre(RawPeer::Kind::left));
+}
+
+// The fault may reach its link while its transport is being destroyed.
+TEST(LeavingRank, MayBeReachedByAFaultMeanwhile) {
+  for (int round = 0; round < 40; ++round) {
+    auto ends = join_hosts(far::Network::tcp, 2, 5s);
+    const std::jthread leaving([&] { ends[0].reset(); });
+    std::this_thread::sleep_for(50us * round);
+    ends[1]->report(ErrorCode::peer_failed, RankId(1), "rank 1 tripped");
+    EXPECT_TRUE(ends[1]->fault());
+  }
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 
 #include "core/fail.hpp"
 #include "shunt/error.hpp"
-#include "support/rendezvous_ranks.hpp"
+#include "support/raw_connection.hpp"
 
 namespace shunt::test {
 namespace {

@@ -7,6 +7,7 @@
 #include <set>
 #include <thread>
 
+#include "support/raw_connection.hpp"
 #include "support/rendezvous_ranks.hpp"
 #include "transport/bootstrap/survivors.hpp"
 
@@ -77,6 +78,13 @@ class Survivors : public LeavesNoTrace, public ::testing::WithParamInterface<Soc
   void expect_joined_by(const std::vector<std::int32_t>& survivors) {
     expect_joined(start_all(survivors, known_losses()), survivors);
   }
+  /// Of so many ranks these are lost, and the others join.
+  void expect_others_join(std::int32_t size, const std::set<std::int32_t>& lost) {
+    prepare(size);
+    std::vector<std::int32_t> survivors;
+    for (std::int32_t rank = 0; rank < size; ++rank) lost.contains(rank) ? lose(rank) : survivors.push_back(rank);
+    expect_joined_by(survivors);
+  }
   /// Returns once this rank looks for rank 0, whose listener has a connection to accept.
   void await_connection_to_rank_0() {
     pollfd entry = {contacts_[0].own.socket.get(), POLLIN, 0};
@@ -88,21 +96,9 @@ class Survivors : public LeavesNoTrace, public ::testing::WithParamInterface<Soc
   std::chrono::milliseconds limit_{20'000};
 };
 
-TEST_P(Survivors, AreNumberedAnewWhicheverRankIsLost) {
-  for (std::int32_t lost = 0; lost < 4; ++lost) {
-    prepare(4);
-    lose(lost);
-    std::vector<std::int32_t> survivors;
-    for (std::int32_t rank = 0; rank < 4; ++rank)
-      if (rank != lost) survivors.push_back(rank);
-    expect_joined_by(survivors);
-  }
-}
-
-TEST_P(Survivors, GoOnWithoutAllThatAreLost) {
-  prepare(7);
-  for (const std::int32_t rank : {0, 1, 5}) lose(rank);
-  expect_joined_by({2, 3, 4, 6});
+TEST_P(Survivors, AreNumberedAnewWhicheverRanksAreLost) {
+  for (std::int32_t lost = 0; lost < 4; ++lost) expect_others_join(4, {lost});
+  expect_others_join(7, {0, 1, 5});
 }
 
 TEST_P(Survivors, WaitForACoordinatorThatComesLast) {
@@ -129,12 +125,8 @@ TEST_P(Survivors, GoOnWithoutACoordinatorThatIsLostBeforeItComes) {
 }
 
 TEST_P(Survivors, ThatAreExactlyAHalfNeedRankZero) {
-  prepare(4);
-  for (const std::int32_t rank : {2, 3}) lose(rank);
-  expect_joined_by({0, 1});
-  prepare(2);
-  lose(1);
-  expect_joined_by({0});
+  expect_others_join(4, {2, 3});
+  expect_others_join(2, {1});
   prepare(2);
   lose(0);
   start(1).expect_error(ErrorCode::minority, "only 1 of 2 ranks");
@@ -177,9 +169,7 @@ TEST_P(Survivors, GoOnWithoutOneThatDoesNotComeInTime) {
 
 // Another rank is lost after the survivors have found each other and before the new world is complete.
 TEST_P(Survivors, JoinAgainUntilThereIsANewWorld) {
-  prepare(4);
-  lose(3);
-  expect_joined_by({0, 1, 2});
+  expect_others_join(4, {3});
   lose(1);
   expect_joined_by({0, 2});
 }

@@ -6,13 +6,12 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <optional>
 #include <thread>
 
 #include "support/eventually.hpp"
-#include "support/link_pair.hpp"
+#include "support/loopback_ranks.hpp"
+#include "support/raw_connection.hpp"
 #include "support/require.hpp"
-#include "transport/bootstrap/connection.hpp"
 #include "transport/net/sockets.hpp"
 #include "transport/tcp/carrier.hpp"
 #include "transport/tcp/connection.hpp"
@@ -22,16 +21,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-net::Connected connect_to(const net::Endpoint& listener) {
-  return net::connect_to(listener, std::chrono::steady_clock::now() + 5s);
-}
-
-/// Whether the other side closes a connection on which these bytes were sent.
-bool is_closed_after(const net::Endpoint& listener, std::span<const std::byte> sent) {
-  bootstrap::Connection connection(connect_to(listener).socket);
-  require(connection.socket().valid(), "the link listens");
-  connection.send(sent);
-  return eventually([&] { return connection.receive(1) || connection.is_lost(); }, 5s) && connection.is_lost();
+bool is_listening(const net::Endpoint& endpoint) {
+  return net::connect_to(endpoint, std::chrono::steady_clock::now() + 5s).socket.valid();
 }
 
 /// Can hold the link's thread at the next arrival.
@@ -61,31 +52,34 @@ class TcpListener : public ::testing::Test {
   }
   // The peer first, so that the link does not wait for it.
   void TearDown() override { peer_.socket = {}; }
+  static void greet(const RawConnection& link, const tcp::Greeting& greeting) {
+    link.send(std::as_bytes(std::span(&greeting, 1)));
+  }
+  static void receive_greeting(const RawConnection& link, std::int32_t channel) {
+    const tcp::Greeting expected{kToPeer, 1, channel};
+    require(std::ranges::equal(link.receive(sizeof(expected)), std::as_bytes(std::span(&expected, 1))),
+            "the link greets with its session, rank and channel");
+  }
   [[nodiscard]] bool refuses(const tcp::Greeting& greeting) const {
-    return is_closed_after(link_endpoint_, std::as_bytes(std::span(&greeting, 1)));
+    const RawConnection link(link_endpoint_);
+    greet(link, greeting);
+    return link.is_closed_by_other_side();
   }
-  static void receive_greeting(tcp::Connection& link, std::int32_t channel) {
-    require(eventually([&] { return link.receive_greeting() != tcp::IoStatus::blocked; }), "the link greets");
-    require(link.greeting() == tcp::Greeting{kToPeer, 1, channel}, "with its session, rank and channel");
-  }
-  [[nodiscard]] tcp::Connection accept_for_messages() const {
-    net::Accepted accepted;
-    while (!accepted.socket.valid()) accepted = net::accept_from(peer_.socket);
-    tcp::Connection link(std::move(accepted.socket));
+  [[nodiscard]] RawConnection accept_for_messages() const {
+    RawConnection link(peer_.socket);
     receive_greeting(link, kMessages);
-    require(link.send_greeting({kToLink, 0, kMessages}), "the link listens");
+    greet(link, {kToLink, 0, kMessages});
     return link;
   }
-  [[nodiscard]] tcp::Connection connect_for_slices() const {
-    tcp::Connection link(connect_to(link_endpoint_).socket);
-    require(link.send_greeting({kToLink, 0, kSlices}), "the link listens");
+  [[nodiscard]] RawConnection connect_for_slices() const {
+    RawConnection link(link_endpoint_);
+    greet(link, {kToLink, 0, kSlices});
     receive_greeting(link, kSlices);
     return link;
   }
-  static void send_packet(const Descriptor& socket, far::Kind kind, const net::Bytes& bytes) {
+  static void send_packet(const RawConnection& link, far::Kind kind, const net::Bytes& bytes) {
     const far::Header header{.session = kToLink, .from = 0, .kind = kind};
-    const auto packet = net::pack(std::as_bytes(std::span(&header, 1)), std::uint64_t{bytes.size()}, bytes);
-    require(::send(socket.get(), packet.data(), packet.size(), MSG_NOSIGNAL) == std::ssize(packet), "the link reads");
+    link.send(net::pack(std::as_bytes(std::span(&header, 1)), std::uint64_t{bytes.size()}, bytes));
   }
   void expect_no_fault() const { EXPECT_FALSE(rank_.fault()) << rank_.fault()->text; }
   [[nodiscard]] Fault await_fault() const {
@@ -107,15 +101,17 @@ TEST_F(TcpListener, RefusesConnectionsThatAreNotAwaited) {
   EXPECT_TRUE(refuses({kToLink, 0, 2})) << "no channel";
   EXPECT_TRUE(refuses({kToLink, 0, -1}));
   EXPECT_TRUE(refuses({kToLink, 0, kMessages})) << "a channel on which it does not wait for others";
-  EXPECT_TRUE(is_closed_after(link_endpoint_, std::vector<std::byte>(5000))) << "garbage";
+  const RawConnection garbage(link_endpoint_);
+  garbage.send(std::vector<std::byte>(5000));
+  EXPECT_TRUE(garbage.is_closed_by_other_side());
   const auto slices = connect_for_slices();
   EXPECT_TRUE(refuses({kToLink, 0, kSlices})) << "a second connection for a channel";
   expect_no_fault();
 }
 
 TEST_F(TcpListener, AcceptsAPeerAmongManySilentConnections) {
-  std::vector<net::Connected> silent;
-  for (int i = 0; i < 300; ++i) silent.push_back(connect_to(link_endpoint_));
+  std::vector<RawConnection> silent;
+  for (int i = 0; i < 300; ++i) silent.emplace_back(link_endpoint_);
   const auto messages = accept_for_messages();
   const auto slices = connect_for_slices();
   expect_no_fault();
@@ -142,17 +138,17 @@ TEST_F(TcpListener, AcceptsAPeerThoughConnectionsTakeAllDescriptors) {
   address.sin_port = htons(link_endpoint_.port);
   for (const Descriptor& each : sockets)
     ASSERT_EQ(::connect(each.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
-  tcp::Connection last(std::move(sockets.back()));
-  ASSERT_TRUE(last.send_greeting({kToLink, 0, kSlices}));
+  const RawConnection last([&] { return std::move(sockets.back()); });
+  greet(last, {kToLink, 0, kSlices});
   receive_greeting(last, kSlices);
   expect_no_fault();
 }
 
 TEST_F(TcpListener, IsClosedOnceAllPeersAreConnected) {
   const auto slices = connect_for_slices();
-  EXPECT_TRUE(connect_to(link_endpoint_).socket.valid());
+  EXPECT_TRUE(is_listening(link_endpoint_));
   const auto messages = accept_for_messages();
-  EXPECT_TRUE(eventually([&] { return !connect_to(link_endpoint_).socket.valid(); }));
+  EXPECT_TRUE(eventually([&] { return !is_listening(link_endpoint_); }));
 }
 
 TEST(TcpCarrier, DoesNotListenWithoutPeers) {
@@ -160,14 +156,13 @@ TEST(TcpCarrier, DoesNotListenWithoutPeers) {
   auto carrier = carrier_on_loopback(far::Network::tcp);
   const net::Endpoint listener = tcp::endpoints_of({RankId(0), carrier->address(), "", 0, 0}).front();
   const far::Link link(std::move(carrier), {}, 5000ms, rank);
-  EXPECT_FALSE(connect_to(listener).socket.valid());
+  EXPECT_FALSE(is_listening(listener));
 }
 
 TEST_F(TcpListener, ClosesAConnectionWhoseSessionChanges) {
   const auto messages = accept_for_messages();
   const auto slices = connect_for_slices();
-  const std::vector<std::byte> frame(40, std::byte{1});
-  ASSERT_EQ(::send(slices.fd(), frame.data(), frame.size(), MSG_NOSIGNAL), 40);
+  slices.send(std::string(40, '\1'));
   EXPECT_EQ(await_fault().text, "rank 1 lost its connection to rank 0: a packet of another session or rank arrived");
 }
 
@@ -182,17 +177,15 @@ TEST_F(TcpListener, NoticesARankThatEndsHalfConnected) {
 
 // The link may notice a rail's reset before it has read the fault that explains it.
 TEST_F(TcpListener, ReceivesTheLastMessagesOfALostRank) {
-  auto messages = accept_for_messages();
+  const auto messages = accept_for_messages();
   auto slices = connect_for_slices();
   link_->slices().expect(RankId(0), 1, 8);
   rank_.is_held = true;
-  send_packet(slices.socket(), far::Kind::slice, {});
+  send_packet(slices, far::Kind::slice, {});
   ASSERT_TRUE(eventually([&] { return rank_.num_arrivals > 0; }));
   const auto code = static_cast<std::int32_t>(ErrorCode::peer_failed);
-  send_packet(messages.socket(), far::Kind::fault, net::pack(code, std::int32_t{0}, net::bytes_of("tripped.")));
-  const linger at_once{1, 0};
-  ASSERT_EQ(setsockopt(slices.fd(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once)), 0);
-  slices = tcp::Connection(Descriptor());
+  send_packet(messages, far::Kind::fault, net::pack(code, std::int32_t{0}, net::bytes_of("tripped.")));
+  slices.reset();
   rank_.is_held = false;
   EXPECT_EQ(await_fault().text, "tripped.");
 }

@@ -115,11 +115,11 @@ class Coordinator final : public Rendezvous {
     }
   }
 
-  std::vector<Contribution> exchange(std::span<const std::byte> mine) override {
+  Contributions exchange(std::span<const std::byte> mine) override {
     deadline_ = Clock::now() + limit_;
     try {
       gather();
-      std::vector<Contribution> all = take_contributions(mine);
+      Contributions all = take_contributions(mine);
       send_results();
       return all;
     } catch (const Error& error) {
@@ -316,17 +316,16 @@ class Coordinator final : public Rendezvous {
     peer.connection.hang_up();
   }
 
-  std::vector<Contribution> take_contributions(std::span<const std::byte> mine) {
+  Contributions take_contributions(std::span<const std::byte> mine) {
     const std::vector<bool> is_here = present_ranks();
     std::erase_if(peers_, [&](const Peer& peer) {
       return !peer.is_authenticated() || !peer.contribution || !is_here[peer.rank().index()];
     });
-    std::vector<Contribution> all = {{options_.rank, {mine.begin(), mine.end()}}};
+    Contributions all = {{options_.rank, {mine.begin(), mine.end()}}};
     for (Peer& peer : peers_) {
-      all.push_back({peer.rank(), *std::exchange(peer.contribution, std::nullopt)});
+      all.emplace(peer.rank(), *std::exchange(peer.contribution, std::nullopt));
       peer.restart_result();
     }
-    std::ranges::sort(all, {}, &Contribution::rank);
     result_ = encode(all);
     return all;
   }

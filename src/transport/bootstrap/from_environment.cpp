@@ -106,17 +106,11 @@ void join_machines(RendezvousOptions& options, const Environment& environment) {
 std::unique_ptr<Bootstrap> Bootstrap::from_environment(const Environment& environment) {
   // All ranks make their worlds in the same order, so the n-th rendezvous of each is the same world.
   static std::atomic<std::uint32_t> num_worlds{0};
-  bootstrap::RendezvousOptions options{.limit = environment.join};
-  if (!environment.launch) {
-    options.rank = RankId(0);
-    options.size = 1;
-    options.token = "alone";
-    return bootstrap::join_rendezvous(options);
-  }
+  if (!environment.launch)
+    return bootstrap::join_rendezvous({.rank = RankId(0), .size = 1, .token = "alone", .limit = environment.join});
   const Environment::Launch& launch = *environment.launch;
-  options.rank = RankId(launch.rank);
-  options.size = launch.size;
-  options.number = num_worlds++;
+  bootstrap::RendezvousOptions options{
+      .rank = RankId(launch.rank), .size = launch.size, .number = num_worlds++, .limit = environment.join};
   if (launch.local_size == launch.size)
     bootstrap::join_on_one_machine(options, environment);
   else

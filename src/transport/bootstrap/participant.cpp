@@ -42,7 +42,7 @@ class Participant final : public Rendezvous {
   explicit Participant(const RendezvousOptions& options)
       : Rendezvous(options), connect_by_(Clock::now() + options.limit) {}
 
-  std::vector<Contribution> exchange(std::span<const std::byte> mine) override {
+  Contributions exchange(std::span<const std::byte> mine) override {
     if (result_by_) result_by_ = Clock::now() + limit_ + kCoordinatorGrace;
     reconnect_by_.reset();
     for (auto pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
@@ -140,7 +140,7 @@ class Participant final : public Rendezvous {
     return connection;
   }
 
-  std::vector<Contribution> gather_once(std::span<const std::byte> mine) {
+  Contributions gather_once(std::span<const std::byte> mine) {
     const std::size_t most_bytes =
         static_cast<std::size_t>(options_.size) * (2 * sizeof(std::uint32_t) + Bootstrap::kMaxBytes);
     connection_->send_frame(FrameKind::contribution, net::pack(round_, mine));
@@ -166,11 +166,10 @@ class Participant final : public Rendezvous {
     }
   }
 
-  [[nodiscard]] std::optional<std::vector<Contribution>> read_result(const net::Bytes& result) const {
+  [[nodiscard]] std::optional<Contributions> read_result(const net::Bytes& result) const {
     auto all = decode_contributions(result, options_.size);
     const bool are_enough = all && (options_.is_gone || all->size() == static_cast<std::size_t>(options_.size));
-    if (!are_enough || std::ranges::find(*all, options_.rank, &Contribution::rank) == all->end()) return std::nullopt;
-    return all;
+    return are_enough && all->contains(options_.rank) ? std::move(all) : std::nullopt;
   }
 
   std::optional<Connection> connection_;  // authenticated

@@ -71,8 +71,9 @@ void on_answer(pmix_status_t status, pmix_value_t* value, void* asked) {
                               is_text ? value->data.string : std::string()});
 }
 
-/// Empty after the deadline. The blocking call has none when rank 0 is on another host and has published nothing yet.
-std::optional<Answer> ask_rank_0(const std::string& key, Deadline deadline) {
+/// Empty while rank 0 has published nothing, and after the deadline. The blocking call has none when rank 0 is on
+/// another host and has published nothing yet.
+std::optional<std::string> ask_rank_0(const std::string& key, Deadline deadline) {
   pmix_proc_t rank_0 = self();
   rank_0.rank = 0;
   auto question = std::make_unique<Question>();
@@ -81,7 +82,10 @@ std::optional<Answer> ask_rank_0(const std::string& key, Deadline deadline) {
         "ask for what rank 0 has published");
   (void)question.release();
   if (answer.wait_until(deadline) != std::future_status::ready) return std::nullopt;
-  return answer.get();
+  const auto [status, text] = answer.get();
+  if (status == PMIX_ERR_NOT_FOUND || status == PMIX_ERR_TIMEOUT) return std::nullopt;
+  check(status, "read what rank 0 has published");
+  return text;
 }
 
 void publish(const std::string& key, const std::string& text) {
@@ -96,12 +100,7 @@ void publish(const std::string& key, const std::string& text) {
 
 std::optional<std::string> read_from_rank_0(const std::string& key, Deadline deadline) {
   while (Clock::now() < deadline) {
-    const auto answer = ask_rank_0(key, deadline);
-    if (!answer) return std::nullopt;
-    if (answer->status == PMIX_SUCCESS) return answer->text;
-    // Not yet.
-    if (answer->status != PMIX_ERR_NOT_FOUND && answer->status != PMIX_ERR_TIMEOUT)
-      check(answer->status, "read what rank 0 has published");
+    if (auto text = ask_rank_0(key, deadline)) return text;
     std::this_thread::sleep_for(std::min<Clock::duration>(kPause, deadline - Clock::now()));
   }
   return std::nullopt;

@@ -20,32 +20,31 @@ void check(const RendezvousOptions& options) {
 
 RendezvousOptions on_one_machine(RankId rank, std::int32_t size, const std::string& job,
                                  std::chrono::milliseconds limit) {
-  RendezvousOptions options;
-  options.rank = rank;
-  options.size = size;
   // Not the token itself: any process can read the names of sockets.
-  options.endpoint.address = fmt::format("@shunt/{:016x}", Hasher().add_all<char>(std::span<const char>(job)).value());
-  options.token = job;
-  options.limit = limit;
-  return options;
+  const std::uint64_t name = Hasher().add_all<char>(std::span<const char>(job)).value();
+  return {.rank = rank,
+          .size = size,
+          .endpoint = {.address = fmt::format("@shunt/{:016x}", name)},
+          .token = job,
+          .limit = limit};
 }
 
-net::Bytes encode(std::span<const Contribution> contributions) {
-  net::Bytes bytes;
-  for (const Contribution& each : contributions)
-    net::append(bytes, net::pack(each.rank.value, static_cast<std::uint32_t>(each.bytes.size()), each.bytes));
-  return bytes;
+net::Bytes encode(const Contributions& contributions) {
+  net::Bytes encoded;
+  for (const auto& [rank, bytes] : contributions)
+    net::append(encoded, net::pack(rank.value, static_cast<std::uint32_t>(bytes.size()), bytes));
+  return encoded;
 }
 
-std::optional<std::vector<Contribution>> decode_contributions(std::span<const std::byte> bytes, std::int32_t size) {
+std::optional<Contributions> decode_contributions(std::span<const std::byte> bytes, std::int32_t size) {
   net::ByteReader reader(bytes);
-  std::vector<Contribution> contributions;
+  Contributions contributions;
   while (reader.ok() && !reader.at_end()) {
     const RankId rank(reader.take<std::int32_t>());
     const auto theirs = reader.take(reader.take<std::uint32_t>());
-    if (rank.value >= size || (contributions.empty() ? !rank.valid() : rank <= contributions.back().rank))
-      return std::nullopt;
-    contributions.push_back({rank, {theirs.begin(), theirs.end()}});
+    const bool is_in_order = contributions.empty() || contributions.rbegin()->first < rank;
+    if (!rank.valid() || rank.value >= size || !is_in_order) return std::nullopt;
+    contributions.emplace(rank, net::Bytes(theirs.begin(), theirs.end()));
   }
   if (!reader.ok()) return std::nullopt;
   return contributions;
@@ -59,7 +58,7 @@ std::unique_ptr<Rendezvous> join_rendezvous(const RendezvousOptions& options, st
   return rendezvous;
 }
 
-std::vector<Contribution> Rendezvous::next_round(std::span<const std::byte> mine, std::chrono::milliseconds limit) {
+Contributions Rendezvous::next_round(std::span<const std::byte> mine, std::chrono::milliseconds limit) {
   ++round_;
   limit_ = limit;
   return exchange(mine);
@@ -67,7 +66,7 @@ std::vector<Contribution> Rendezvous::next_round(std::span<const std::byte> mine
 
 void Rendezvous::find_members() {
   std::vector<RankId> found;
-  for (const Contribution& member : next_round({}, options_.limit)) found.push_back(member.rank);
+  for (const auto& [rank, bytes] : next_round({}, options_.limit)) found.push_back(rank);
   members_ = std::move(found);
 }
 
@@ -80,7 +79,7 @@ std::vector<Bootstrap::Bytes> Rendezvous::all_gather(std::span<const std::byte> 
     fail(ErrorCode::invalid_argument, "rank {} contributes {} bytes, at most {} are allowed", options_.rank,
          mine.size(), kMaxBytes);
   std::vector<Bytes> gathered;
-  for (Contribution& each : next_round(mine, limit)) gathered.push_back(std::move(each.bytes));
+  for (auto& [rank, bytes] : next_round(mine, limit)) gathered.push_back(std::move(bytes));
   if (gathered.size() != members_.size())
     fail(ErrorCode::mismatch, "rank {} was given the bytes of {} ranks, not of {}", options_.rank, gathered.size(),
          members_.size());

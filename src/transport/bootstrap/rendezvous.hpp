@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 
 #include "shunt/bootstrap.hpp"
@@ -29,14 +30,10 @@ struct RendezvousOptions {
 RendezvousOptions on_one_machine(RankId rank, std::int32_t size, const std::string& job,
                                  std::chrono::milliseconds limit);
 
-/// One rank's bytes.
-struct Contribution {
-  RankId rank;
-  net::Bytes bytes;
-};
-net::Bytes encode(std::span<const Contribution> contributions);
+using Contributions = std::map<RankId, net::Bytes>;
+net::Bytes encode(const Contributions& contributions);
 /// Empty unless it names different ranks below `size`, in order.
-std::optional<std::vector<Contribution>> decode_contributions(std::span<const std::byte> bytes, std::int32_t size);
+std::optional<Contributions> decode_contributions(std::span<const std::byte> bytes, std::int32_t size);
 
 /// The members are numbered anew, in the order of their ranks. Rounds are numbered, and a participant that lost its
 /// connection requests the last result again.
@@ -57,8 +54,8 @@ class Rendezvous : public Bootstrap {
  protected:
   explicit Rendezvous(const RendezvousOptions& options) : options_(options) {}
 
-  /// One round: the members' contributions, by rank.
-  virtual std::vector<Contribution> exchange(std::span<const std::byte> mine) = 0;
+  /// One round: the members' contributions.
+  virtual Contributions exchange(std::span<const std::byte> mine) = 0;
 
   RendezvousOptions options_;
   std::string address_;
@@ -67,7 +64,7 @@ class Rendezvous : public Bootstrap {
   std::vector<RankId> members_;         // none before the first round is over
 
  private:
-  std::vector<Contribution> next_round(std::span<const std::byte> mine, std::chrono::milliseconds limit);
+  Contributions next_round(std::span<const std::byte> mine, std::chrono::milliseconds limit);
 };
 
 /// The two sides. The coordinator listens from this call on, at the endpoint or at these listeners; its destructor

@@ -69,13 +69,8 @@ void Link::connect_all(std::chrono::milliseconds limit) {
 }
 
 std::unique_ptr<Packet> Link::make_packet(RankId peer, Kind kind, net::Bytes bytes) const {
-  auto packet = std::make_unique<Packet>();
-  packet->to = peer;
-  packet->header.session = peers_[peer.index()]->contact.session_there;
-  packet->header.from = self_.value;
-  packet->header.kind = kind;
-  packet->small = std::move(bytes);
-  return packet;
+  const Header header{.session = peers_[peer.index()]->contact.session_there, .from = self_.value, .kind = kind};
+  return std::make_unique<Packet>(Packet{.to = peer, .header = header, .small = std::move(bytes)});
 }
 
 void Link::queue(std::unique_ptr<Packet> packet) {
@@ -137,7 +132,6 @@ bool Link::is_gone(RankId peer) const {
 }
 
 void Link::flood(const Fault& fault) {
-  is_poisoned_ = true;
   const auto text = std::string_view(fault.text).substr(0, kMostFaultText);
   const auto bytes = net::pack(static_cast<std::int32_t>(fault.code), fault.culprit.value, net::bytes_of(text));
   for (const auto& peer : peers_)
@@ -146,6 +140,8 @@ void Link::flood(const Fault& fault) {
 
 void Link::leave() {
   if (has_left_.exchange(true)) return;
+  // Another rank of this machine may send the fault too, but it has to arrive before this rank's `left`.
+  if (const auto known = world_.fault()) flood(*known);
   for (const auto& peer : peers_)
     if (peer) queue(make_packet(peer->contact.rank, Kind::left, net::pack(peer->num_slices_to.load())));
 }

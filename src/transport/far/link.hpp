@@ -45,7 +45,7 @@ class Link final : private SliceLink, private Receiver {
 
   /// Sends a fault to all far ranks. Any thread.
   void flood(const Fault& fault);
-  /// As in Transport. Any thread.
+  /// As in Transport, after the world's fault, if there is one. Any thread.
   void leave();
 
  private:
@@ -132,7 +132,6 @@ class Link final : private SliceLink, private Receiver {
   std::atomic<bool> has_left_{false};
   std::atomic<bool> is_connecting_{false};  // connect_all() has begun; pings are not answered before
   std::atomic<bool> is_connected_{false};   // connect_all() has succeeded
-  std::atomic<bool> is_poisoned_{false};    // by a fault; packets that are still on their way don't matter
   std::unique_ptr<Carrier> carrier_;
   std::thread thread_;
 };

@@ -105,9 +105,9 @@ void Link::receive_left(Peer& peer, std::span<const std::byte> bytes) {
   world_.wake();
 }
 
-/// Once all slices have arrived, which travel on other connections than `left`.
+/// Once all slices have arrived, which travel on other connections than `left`. After a fault they don't matter.
 void Link::ack_leave(Peer& peer) {
-  if (!peer.has_left || (!is_poisoned_ && !peer.has_all_slices())) return;
+  if (!peer.has_left || (!peer.has_all_slices() && !world_.fault())) return;
   if (!std::exchange(peer.is_leave_acked, true)) carrier_->send(make_packet(peer.contact.rank, Kind::left_ack));
 }
 
@@ -136,7 +136,6 @@ void Link::receive_fault(Peer& peer, std::span<const std::byte> bytes) {
   if (!net::unpack(bytes, code, culprit, text) || culprit < 0 || culprit >= std::ssize(peers_) || code < 0 ||
       code > static_cast<std::int32_t>(ErrorCode::internal))
     return report_violation(peer, fmt::format("a fault that makes no sense ({} bytes)", bytes.size()));
-  is_poisoned_ = true;
   world_.report(static_cast<ErrorCode>(code), RankId(culprit), net::text_of(text));
 }
 
@@ -173,7 +172,7 @@ void Link::on_lost(RankId rank, const std::string& why) {
 
 // Lasts as long as packets move, so that a slow network loses none.
 void Link::send_rest() {
-  const auto limit = is_poisoned_ ? kCloseLimit : std::max(kCloseLimit, liveness_);
+  const auto limit = world_.fault() ? kCloseLimit : std::max(kCloseLimit, liveness_);
   auto deadline = Clock::now() + limit;
   while (send_queued()) {
   }

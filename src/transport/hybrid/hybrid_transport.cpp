@@ -42,12 +42,7 @@ bool HybridTransport::poll(Message& message) {
   return false;
 }
 
-void HybridTransport::suspect(RankId peer) {
-  if (is_near(peer))
-    LocalTransport::suspect(peer);
-  else
-    far_.suspect(peer);
-}
+void HybridTransport::suspect(RankId peer) { is_near(peer) ? LocalTransport::suspect(peer) : far_.suspect(peer); }
 
 bool HybridTransport::has_left(RankId peer) const {
   return is_near(peer) ? LocalTransport::has_left(peer) : far_.has_left(peer);
@@ -58,10 +53,7 @@ bool HybridTransport::is_gone(RankId peer) const {
 }
 
 void HybridTransport::leave() {
-  if (has_left_.exchange(true)) return;
   LocalTransport::leave();
-  // Another rank of this machine may send the fault too, but it has to arrive before this rank's `left`.
-  if (const auto known = fault()) far_.flood(*known);
   far_.leave();
 }
 

@@ -1,7 +1,6 @@
 // A world of several machines: shared memory inside a machine, a network between machines.
 #pragma once
 
-#include <atomic>
 #include <memory>
 
 #include "core/wiring.hpp"
@@ -38,7 +37,6 @@ class HybridTransport final : public LocalTransport {
   Wiring wiring_;
   far::Link far_;
   bool poll_far_next_ = false;
-  std::atomic<bool> has_left_{false};
 };
 
 }  // namespace shunt

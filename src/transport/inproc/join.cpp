@@ -24,8 +24,7 @@ class Island final : public LocalTransport, private SliceLink {
       : LocalTransport(rank, std::move(segments)),
         topology_(topology),
         inboxes_(std::move(inboxes)),
-        bells_(bells()),
-        buffers_(kMostOpen, [bell = bells_[rank.index()]] { bell->ring(); }) {}
+        buffers_(kMostOpen, [bell = bell_of(rank)] { bell->ring(); }) {}
 
   [[nodiscard]] HostId host(RankId peer) const override { return HostId(topology_.node(peer).value); }
   [[nodiscard]] NicId nic(RankId peer) const override { return NicId(peer.value); }
@@ -50,7 +49,7 @@ class Island final : public LocalTransport, private SliceLink {
       const std::lock_guard lock(inbox.mutex);
       inbox.arrived.push_back({rank(), tag, slice.bytes.first(bytes), std::move(slice.owner)});
     }
-    bells_[peer.index()]->ring();
+    bell_of(peer)->ring();
   }
 
   bool poll(InSlice& slice) override {
@@ -73,7 +72,6 @@ class Island final : public LocalTransport, private SliceLink {
 
   Topology topology_;
   std::shared_ptr<std::vector<Inbox>> inboxes_;
-  std::vector<std::shared_ptr<Bell>> bells_;
   SliceBuffers buffers_;  // keeps its bell alive, as receivers may free slices later
 };
 

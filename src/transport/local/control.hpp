@@ -6,37 +6,28 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "shunt/error.hpp"
-#include "shunt/ids.hpp"
 #include "transport/local/bell.hpp"
 #include "transport/local/mailbox.hpp"
 
 namespace shunt {
 
-/// A fault in one atomic word, so that no rank can die half-way through reporting it.
-struct FaultWord {
-  ErrorCode code;
-  RankId culprit;
-  RankId reporter;
-
-  /// Never zero, which stands for "no fault".
-  [[nodiscard]] std::uint64_t pack() const {
-    return (std::uint64_t{1} << 63) | (static_cast<std::uint64_t>(code) << 48) |
-           (static_cast<std::uint64_t>(culprit.value) << 24) | static_cast<std::uint64_t>(reporter.value);
-  }
-  static FaultWord unpack(std::uint64_t word) {
-    return {static_cast<ErrorCode>((word >> 48) & 0xff), RankId(static_cast<std::int32_t>((word >> 24) & 0xff'ffff)),
-            RankId(static_cast<std::int32_t>(word & 0xff'ffff))};
-  }
+/// A fault in one atomic word, so that no rank can die half-way through reporting it. All zero: none. Aligned as a
+/// whole, else clang calls libatomic.
+struct alignas(8) FaultWord {
+  std::int32_t culprit = 0;
+  std::uint16_t reporter = 0;  ///< its place among the ranks of its machine
+  std::uint8_t code = 0;       ///< an ErrorCode
+  std::uint8_t is_set = 0;
 };
+static_assert(std::atomic<FaultWord>::is_always_lock_free);
 
 /// Lives in shared memory; all-zero bytes are its initial state. `num_ranks` mailboxes follow it.
 struct Control {
   Bell bell;
 
-  /// The world's fault, packed by FaultWord; used on the first rank's segment alone, so that there is one first fault.
-  /// It outlives that rank's process, as every rank maps the segment. Zero: none.
-  alignas(64) std::atomic<std::uint64_t> world_fault;
+  /// The world's fault; used on the first rank's segment alone, so that there is one first fault. It outlives that
+  /// rank's process, as every rank maps the segment.
+  alignas(64) std::atomic<FaultWord> world_fault;
   /// Explains world_fault if this rank reported it; written before the word, by its release.
   std::array<char, 1024> fault_text;
 

@@ -101,16 +101,16 @@ bool LocalTransport::poll(Message& message) {
 
 void LocalTransport::report(ErrorCode code, RankId culprit, const std::string& text) {
   const std::lock_guard lock(report_mutex_);
-  std::atomic<std::uint64_t>& cell = control(0).world_fault;
-  if (cell.load(std::memory_order_acquire) != 0) return;
+  std::atomic<FaultWord>& cell = control(0).world_fault;
+  if (cell.load(std::memory_order_acquire).is_set != 0) return;
   auto& own_text = control(self_).fault_text;
   const std::size_t length = std::min(text.size(), own_text.size() - 1);
   std::memcpy(own_text.data(), text.data(), length);
   own_text[length] = '\0';
-  std::uint64_t none = 0;
+  FaultWord none;
+  const FaultWord mine{culprit.value, static_cast<std::uint16_t>(self_), static_cast<std::uint8_t>(code), 1};
   // Release: partner of the acquire in fault(); covers the text.
-  const bool is_first =
-      cell.compare_exchange_strong(none, FaultWord{code, culprit, rank_}.pack(), std::memory_order_acq_rel);
+  const bool is_first = cell.compare_exchange_strong(none, mine, std::memory_order_acq_rel);
   ring_all();
   if (is_first && fault_listener_) fault_listener_({code, culprit, rank_, text});
 }
@@ -122,13 +122,13 @@ void LocalTransport::set_fault_listener(std::function<void(const Fault&)> listen
 }
 
 std::optional<Fault> LocalTransport::fault() const {
-  const std::uint64_t word = control(0).world_fault.load(std::memory_order_acquire);
-  if (word == 0) return std::nullopt;
-  const FaultWord fault = FaultWord::unpack(word);
-  if (!std::ranges::binary_search(members_, fault.reporter) || fault.culprit.value >= size())
+  const FaultWord word = control(0).world_fault.load(std::memory_order_acquire);
+  if (word.is_set == 0) return std::nullopt;
+  if (word.reporter >= members_.size() || word.culprit < 0 || word.culprit >= size())
     return Fault{ErrorCode::internal, rank_, rank_, "the world's fault record is damaged"};
-  const auto& text = control(place(fault.reporter)).fault_text;
-  return Fault{fault.code, fault.culprit, fault.reporter, std::string(text.data(), strnlen(text.data(), text.size()))};
+  const auto& text = control(word.reporter).fault_text;
+  return Fault{static_cast<ErrorCode>(word.code), RankId(word.culprit), members_[word.reporter],
+               std::string(text.data(), strnlen(text.data(), text.size()))};
 }
 
 void LocalTransport::suspect(RankId peer) {
@@ -146,12 +146,6 @@ bool LocalTransport::is_gone(RankId peer) const {
 
 void LocalTransport::leave() {
   if (control(self_).left.exchange(1, std::memory_order_release) == 0) ring_all();
-}
-
-std::vector<std::shared_ptr<Bell>> LocalTransport::bells() const {
-  std::vector<std::shared_ptr<Bell>> bells;
-  for (std::size_t each = 0; each < members_.size(); ++each) bells.emplace_back(home_, &control(each).bell);
-  return bells;
 }
 
 void LocalTransport::ring_all() const {

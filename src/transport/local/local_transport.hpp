@@ -67,8 +67,8 @@ class LocalTransport : public Transport {
   /// Called with the fault if this rank reports it, on the reporting thread, or at once if there is a fault already.
   /// Empty: none is called from now on.
   void set_fault_listener(std::function<void(const Fault&)> listener);
-  /// Every rank's bell; each keeps the memory that it lies in.
-  [[nodiscard]] std::vector<std::shared_ptr<Bell>> bells() const;
+  /// A member's bell, which keeps the memory that it lies in.
+  [[nodiscard]] std::shared_ptr<Bell> bell_of(RankId rank) const { return {home_, &control(place(rank)).bell}; }
 
  private:
   /// Outlives the transport as long as a block does.

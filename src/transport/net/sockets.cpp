@@ -113,7 +113,12 @@ Resolved resolve(const std::string& name, int flags) {
   return resolved;
 }
 
-/// The interfaces' addresses that `is_wanted(entry)`.
+bool is_link_local(const sockaddr* address) {
+  return address->sa_family == AF_INET6 &&
+         IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
+}
+
+/// The interfaces' addresses that `is_wanted(entry)`, but for link-local ones, whose meaning differs per link.
 template <class IsWanted>
 std::vector<Address> addresses_of_interfaces(IsWanted is_wanted) {
   ifaddrs* first = nullptr;
@@ -121,28 +126,17 @@ std::vector<Address> addresses_of_interfaces(IsWanted is_wanted) {
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(first, &freeifaddrs);
   std::vector<Address> addresses;
   for (const ifaddrs* entry = first; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr || !is_wanted(*entry)) continue;
+    if (entry->ifa_addr == nullptr || is_link_local(entry->ifa_addr) || !is_wanted(*entry)) continue;
     if (entry->ifa_addr->sa_family == AF_INET) addresses.emplace_back(entry->ifa_addr, sizeof(sockaddr_in));
     if (entry->ifa_addr->sa_family == AF_INET6) addresses.emplace_back(entry->ifa_addr, sizeof(sockaddr_in6));
   }
   return addresses;
 }
 
-bool is_link_local(const sockaddr* address) {
-  return address->sa_family == AF_INET6 &&
-         IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
-}
-
-/// The addresses of an interface, or a numeric address. Link-local ones differ in meaning per link and are left out.
+/// The addresses of an interface, or a numeric address.
 std::vector<Address> addresses_of_interface(const std::string& name) {
-  std::vector<Address> addresses = addresses_of_interfaces(
-      [&](const ifaddrs& entry) { return name == entry.ifa_name && !is_link_local(entry.ifa_addr); });
+  auto addresses = addresses_of_interfaces([&](const ifaddrs& entry) { return name == entry.ifa_name; });
   return addresses.empty() ? resolve(name, AI_NUMERICHOST | AI_PASSIVE).addresses : addresses;
-}
-
-bool is_reachable_from_other_machines(const ifaddrs& entry) {
-  return (entry.ifa_flags & IFF_LOOPBACK) == 0 && (entry.ifa_flags & IFF_RUNNING) != 0 &&
-         !is_link_local(entry.ifa_addr);
 }
 
 void set_option(const Descriptor& socket, int level, int option, int value) {
@@ -309,7 +303,8 @@ bool is_loopback(const std::string& address) {
 
 std::vector<std::string> own_addresses(const std::string& interface) {
   std::vector<Address> addresses = addresses_of_interfaces([&](const ifaddrs& entry) {
-    return is_reachable_from_other_machines(entry) && (interface.empty() || interface == entry.ifa_name);
+    const bool is_reachable = (entry.ifa_flags & IFF_LOOPBACK) == 0 && (entry.ifa_flags & IFF_RUNNING) != 0;
+    return is_reachable && (interface.empty() || interface == entry.ifa_name);
   });
   if (addresses.empty() && !interface.empty()) addresses = resolve(interface, AI_NUMERICHOST).addresses;
   std::vector<std::string> numbers;

@@ -90,16 +90,13 @@ class Carrier final : public far::Carrier {
     if (listeners_.size() > kMaxRails)
       fail(ErrorCode::invalid_argument, "SHUNT_NET_DEVICES='{}': expected at most {} interfaces", options_.devices,
            kMaxRails);
-    for (const net::Listener& listener : listeners_) {
-      net::accept_many(listener);
-      endpoints_.push_back(listener.endpoint);
-    }
+    for (const net::Listener& listener : listeners_) net::accept_many(listener);
   }
   ~Carrier() override { Carrier::close(); }
 
   [[nodiscard]] std::vector<std::byte> address() const override {
     net::Bytes bytes;
-    for (const net::Endpoint& endpoint : endpoints_) net::append(bytes, net::pack(endpoint.port, endpoint.address));
+    for (const auto& [endpoint, socket] : listeners_) net::append(bytes, net::pack(endpoint.port, endpoint.address));
     return bytes;
   }
 
@@ -168,7 +165,7 @@ class Carrier final : public far::Carrier {
     Peer& peer = peers_[contact.rank];
     peer.endpoints = endpoints_of(contact);
     peer.contact = std::move(contact);
-    const std::size_t num_rails = std::max(peer.endpoints.size(), endpoints_.size());
+    const std::size_t num_rails = std::max(peer.endpoints.size(), listeners_.size());
     for (std::size_t i = 0; i <= num_rails; ++i)
       peer.channels.push_back({.peer = &peer, .index = static_cast<std::int32_t>(i)});
     num_unopened_ += peer.channels.size();
@@ -178,7 +175,7 @@ class Carrier final : public far::Carrier {
     const Peer& peer = *channel.peer;
     const auto rail = static_cast<std::size_t>(std::max(channel.index - 1, 0));
     const net::Endpoint& to = peer.endpoints[rail % peer.endpoints.size()];
-    net::Connected connected = net::begin_to_connect(to, endpoints_[rail % endpoints_.size()].address);
+    net::Connected connected = net::begin_to_connect(to, listeners_[rail % listeners_.size()].endpoint.address);
     if (!connected.socket.valid())
       fail(ErrorCode::system, "rank {} can't connect to rank {} at {}", self_, peer.contact.rank, connected.why_not);
     channel.connection.emplace(std::move(connected.socket));
@@ -256,9 +253,11 @@ class Carrier final : public far::Carrier {
 
   void stop_listening() {
     for (const Connection& each : unidentified_) unwatch(each.fd());
-    for (const net::Listener& listener : listeners_) unwatch(listener.socket.get());
     unidentified_.clear();
-    listeners_.clear();
+    for (net::Listener& listener : listeners_) {
+      unwatch(listener.socket.get());
+      listener.socket = {};
+    }
   }
 
   bool handle_events(int timeout_ms) {
@@ -389,8 +388,7 @@ class Carrier final : public far::Carrier {
   void unwatch(int fd) { (void)epoll_ctl(events_.get(), EPOLL_CTL_DEL, fd, nullptr); }
 
   Environment::Network options_;
-  std::vector<net::Listener> listeners_;  // one per rail; none once all peers are connected
-  std::vector<net::Endpoint> endpoints_;
+  std::vector<net::Listener> listeners_;  // one per rail; without sockets once all peers are connected
   Descriptor events_;
   RankId self_;
   far::Receiver* receiver_ = nullptr;

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <exception>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <type_traits>
@@ -118,7 +119,7 @@ class Carrier final : public far::Carrier {
   }
 
   // Packets that are being sent come back when the connection is closed.
-  void drop(RankId rank) override { peer(rank).is_lost = true; }
+  void drop(RankId rank) override { peers_.at(rank).is_lost = true; }
 
   void connect(RankId, std::vector<far::Contact> contacts, far::Receiver& receiver,
                std::shared_ptr<Wake> wake) override {
@@ -134,16 +135,14 @@ class Carrier final : public far::Carrier {
     handler.flags = UCP_AM_FLAG_WHOLE_MSG;
     check(ucp_worker_set_am_recv_handler(worker_, &handler), "take active messages");
     for (const far::Contact& contact : contacts) {
-      if (peers_.size() <= contact.rank.index()) peers_.resize(contact.rank.index() + 1);
-      auto& peer = peers_[contact.rank.index()];
-      peer = std::make_unique<Peer>(Peer{this, contact.rank});
+      Peer& peer = peers_.try_emplace(contact.rank, Peer{this, contact.rank}).first->second;
       ucp_ep_params_t params{};
       params.field_mask =
           UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
       params.address = reinterpret_cast<const ucp_address_t*>(contact.address.data());
       params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
-      params.err_handler = {on_error, peer.get()};
-      const ucs_status_t status = ucp_ep_create(worker_, &params, &peer->endpoint);
+      params.err_handler = {on_error, &peer};
+      const ucs_status_t status = ucp_ep_create(worker_, &params, &peer.endpoint);
       // The peer may have ended since its address was gathered.
       if (is_of_peer(status))
         lose(contact.rank, status);
@@ -154,14 +153,15 @@ class Carrier final : public far::Carrier {
 
   void send(std::unique_ptr<far::Packet> packet) override {
     const RankId to = packet->to;
-    if (peer(to).is_lost) return;
+    const Peer& peer = peers_.at(to);
+    if (peer.is_lost) return;
     auto sending = std::make_unique<Sending>(Sending{this, std::move(packet)});
     const auto bytes = sending->packet->bytes();
     ucp_request_param_t param{};
     param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
     param.cb.send = on_sent;
     param.user_data = sending.get();
-    const ucs_status_ptr_t request = ucp_am_send_nbx(peer(to).endpoint, kActiveMessage, &sending->packet->header,
+    const ucs_status_ptr_t request = ucp_am_send_nbx(peer.endpoint, kActiveMessage, &sending->packet->header,
                                                      sizeof(far::Header), bytes.data(), bytes.size(), &param);
     if (UCS_PTR_IS_ERR(request)) return lose(to, UCS_PTR_STATUS(request));
     if (!request) return receiver_->on_sent(*sending->packet);
@@ -196,13 +196,13 @@ class Carrier final : public far::Carrier {
   void close() override {
     std::vector<ucs_status_ptr_t> closing;
     if (UCS_PTR_IS_PTR(flush_)) closing.push_back(std::exchange(flush_, nullptr));
-    for (const auto& peer : peers_) {
-      if (!peer || !peer->endpoint) continue;
-      peer->is_lost = true;
+    for (auto& [rank, peer] : peers_) {
+      if (!peer.endpoint) continue;
+      peer.is_lost = true;
       ucp_request_param_t param{};
       param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
       param.flags = UCP_EP_CLOSE_FLAG_FORCE;
-      const ucs_status_ptr_t request = ucp_ep_close_nbx(std::exchange(peer->endpoint, nullptr), &param);
+      const ucs_status_ptr_t request = ucp_ep_close_nbx(std::exchange(peer.endpoint, nullptr), &param);
       if (UCS_PTR_IS_PTR(request)) closing.push_back(request);
     }
     const auto deadline = std::chrono::steady_clock::now() + kCloseLimit;
@@ -271,8 +271,6 @@ class Carrier final : public far::Carrier {
       throw;
     }
   }
-
-  [[nodiscard]] Peer& peer(RankId rank) { return *peers_[rank.index()]; }
 
   static ucs_status_t on_active_message(void* self, const void* data_header, std::size_t header_bytes, void* data,
                                         std::size_t bytes, const ucp_am_recv_param_t* param) {
@@ -350,7 +348,7 @@ class Carrier final : public far::Carrier {
   }
 
   void lose(RankId rank, ucs_status_t status) {
-    if (!std::exchange(peer(rank).is_lost, true)) receiver_->on_lost(rank, ucs_status_string(status));
+    if (!std::exchange(peers_.at(rank).is_lost, true)) receiver_->on_lost(rank, ucs_status_string(status));
   }
 
   ucp_context_h context_ = nullptr;
@@ -360,7 +358,7 @@ class Carrier final : public far::Carrier {
   far::Receiver* receiver_ = nullptr;
   std::shared_ptr<Wake> wake_;
   std::shared_ptr<Releases> releases_;
-  std::vector<std::unique_ptr<Peer>> peers_;  // by rank; none for those that are no contacts
+  std::map<RankId, Peer> peers_;
   std::int64_t num_sending_ = 0;
   ucs_status_ptr_t flush_ = nullptr;
   std::exception_ptr thrown_;  // by the receiver; nothing may be thrown through UCX

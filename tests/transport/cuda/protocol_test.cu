@@ -1,16 +1,22 @@
+// Barriers on one device: two ranks are two blocks of one kernel. What they report is in engine/fault_test.cpp.
+#include <gtest/gtest.h>
+
 #include <vector>
 
 #include "core/cuda/check.hpp"
+#include "support/cuda/device.hpp"
 #include "transport/cuda/barrier.cuh"
-#include "transport/cuda/protocol_kernels.hpp"
 
 namespace shunt::test {
 namespace {
 
 using device::Control;
 
+constexpr std::uint32_t kRounds = 2000;
+constexpr std::uint32_t kWords = 4096;  // that block 0 writes into block 1's memory per round
+
 struct Run {
-  ProtocolCase what;
+  bool in_parts;  // the receiver says that it has come, then waits
   Control ranks[2];
   std::uint32_t* inbox;  // of block 1
   unsigned long long* wrong_words;
@@ -28,14 +34,14 @@ __device__ bool pass(const Control& control, bool in_parts) {
 __global__ void send_kernel(Run run) {
   const bool sends = blockIdx.x == 0;
   const Control& control = run.ranks[blockIdx.x];
-  const bool in_parts = run.what.in_parts && !sends;
-  for (std::uint32_t round = 0; round < run.what.rounds; ++round) {
+  const bool in_parts = run.in_parts && !sends;
+  for (std::uint32_t round = 0; round < kRounds; ++round) {
     if (sends)
-      for (std::uint32_t i = threadIdx.x; i < run.what.words; i += blockDim.x) run.inbox[i] = round * 7919u + i;
+      for (std::uint32_t i = threadIdx.x; i < kWords; i += blockDim.x) run.inbox[i] = round * 7919u + i;
     __syncthreads();
     if (!pass(control, in_parts)) return;
     if (!sends)
-      for (std::uint32_t i = threadIdx.x; i < run.what.words; i += blockDim.x)
+      for (std::uint32_t i = threadIdx.x; i < kWords; i += blockDim.x)
         if (run.inbox[i] != round * 7919u + i) atomicAdd(run.wrong_words, 1ull);
     if (!pass(control, in_parts)) return;  // the inbox may be written again
   }
@@ -49,11 +55,10 @@ T* allocate(std::size_t count) {
   return data;
 }
 
-}  // namespace
-
-ProtocolResult send_between_blocks(const ProtocolCase& what) {
+/// Block 0 sends, block 1 receives: each round words that only that round has, through memory that is used again.
+void expect_sent_between_blocks(bool in_parts) {
   const device::ControlShape shape{2, 1};
-  Run run{what, {}, allocate<std::uint32_t>(what.words), allocate<unsigned long long>(1)};
+  Run run{in_parts, {}, allocate<std::uint32_t>(kWords), allocate<unsigned long long>(1)};
   auto** heaps = allocate<std::byte*>(2);
   auto** blocks = allocate<std::byte*>(2);
   auto* faults = allocate<device::FaultRecord>(2);
@@ -77,9 +82,15 @@ ProtocolResult send_between_blocks(const ProtocolCase& what) {
   send_kernel<<<2, 256>>>(run);
   device::check(cudaGetLastError(), "start the protocol");
   device::check(cudaDeviceSynchronize(), "run the protocol");
-  const ProtocolResult result{*run.wrong_words, faults[1]};
+  EXPECT_EQ(*run.wrong_words, 0u);
+  EXPECT_EQ(faults[1].cause, device::FaultRecord::none);
   for (void* data : all) (void)cudaFree(data);
-  return result;
 }
 
+TEST(DeviceBarrier, WhatIsSentBeforeIsSeenAfterItsWholeOrItsTwoParts) {
+  SHUNT_NEEDS_DEVICE();
+  for (const bool in_parts : {false, true}) expect_sent_between_blocks(in_parts);
+}
+
+}  // namespace
 }  // namespace shunt::test

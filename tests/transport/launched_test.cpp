@@ -1,16 +1,18 @@
-// A job of processes loses ranks; the others make a new world of themselves and go on.
+// Ranks that another launcher started join, or throw what went wrong; when some are lost, the others make a new world
+// of themselves and go on. rendezvous_test has more of the errors.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <functional>
+#include <vector>
 
 #include "shunt/engine.hpp"
 #include "support/child_process.hpp"
 #include "support/eventually.hpp"
-#include "support/launched_rank.hpp"
 #include "support/require.hpp"
 #include "support/require_error.hpp"
 #include "support/round_trip.hpp"
@@ -18,6 +20,80 @@
 
 namespace shunt::test {
 namespace {
+
+/// A process that makes a world and runs the body on it.
+ChildProcess start_rank(std::int32_t rank, std::int32_t size, const std::string& job,
+                        const std::function<void(World&)>& body, int join_ms = 15'000) {
+  return ChildProcess([&] {
+    setenv("SHUNT_RANK", std::to_string(rank).c_str(), 1);
+    setenv("SHUNT_WORLD_SIZE", std::to_string(size).c_str(), 1);
+    setenv("SHUNT_JOB", (std::to_string(getppid()) + job).c_str(), 1);
+    setenv("SHUNT_LIVENESS_MS", "1000", 1);
+    setenv("SHUNT_JOIN_MS", std::to_string(join_ms).c_str(), 1);
+    World world = World::from_environment();
+    body(world);
+  });
+}
+
+class Join : public LeavesNoTrace {
+ protected:
+  /// A rank of this test's job, started as a launcher would do it.
+  ChildProcess start(
+      std::int32_t rank, std::int32_t size, int join_ms = 10'000,
+      const std::function<void(World&)>& body = [](World& world) { round_trip(world); }) const {
+    // A name that is longer than a socket's may be.
+    return start_rank(rank, size, fmt::format("{}-{}", std::string(150, 'x'), job_), body, join_ms);
+  }
+
+  std::int32_t job_ = 0;
+};
+
+TEST_F(Join, NeedsNoMoreDescriptorsInFlightThanAnOrdinaryUserMayHave) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  constexpr std::int32_t kNumRanks = 24;
+  ChildProcess user([] {
+    const rlimit fewer_than_the_ranks_exchange{160, 160};
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &fewer_than_the_ranks_exchange), 0);
+    ASSERT_EQ(setresuid(65534, 65534, 65534), 0);
+    World::spawn(kNumRanks, [](World& world) { world.barrier(); }, {.kind = WorldKind::shm});
+  });
+  expect_returned(user);
+}
+
+TEST_F(Join, LetsAJobMakeOneWorldAfterAnother) {
+  const auto make_another = [](World& world) {
+    World second = World::from_environment();
+    round_trip(second);
+    round_trip(world);
+  };
+  std::vector<ChildProcess> ranks;
+  for (int rank = 0; rank < 3; ++rank) ranks.push_back(start(rank, 3, 10'000, make_another));
+  for (auto& rank : ranks) expect_returned(rank);
+}
+
+TEST_F(Join, KeepsJobsApartWhoseLongNamesDifferAtTheEnd) {
+  std::vector<ChildProcess> ranks;
+  for (const int rank : {0, 1})
+    for (job_ = 0; job_ < 3; ++job_) ranks.push_back(start(rank, 2));
+  for (auto& rank : ranks) expect_returned(rank);
+}
+
+TEST_F(Join, NamesTheMissingRanksAfterTheLimitToAllThatCame) {
+  ChildProcess coordinator = start(0, 4, 500);
+  ChildProcess participant = start(2, 4, 500);
+  for (ChildProcess* rank : {&coordinator, &participant}) expect_error(*rank, ErrorCode::deadline, "ranks: 1, 3");
+}
+
+TEST_F(Join, ReportsARankWhoseWorldIsDestroyedByAnException) {
+  const auto body = [](World& world) {
+    if (world.rank() == RankId(1)) throw std::runtime_error("slipped");
+    world.barrier();
+  };
+  ChildProcess witness = start(0, 2, 10'000, body);
+  ChildProcess thrower = start(1, 2, 10'000, body);
+  expect_error(witness, ErrorCode::peer_failed, "rank 1 left the world because of an exception");
+  expect_error(thrower, ErrorCode::internal, "slipped");
+}
 
 class Rebuild : public LeavesNoTrace {
  protected:
@@ -30,7 +106,7 @@ class Rebuild : public LeavesNoTrace {
   /// some; survivors then call `afterwards`.
   void start(std::int32_t size, const std::function<void(World&)>& afterwards) {
     for (std::int32_t rank = 0; rank < size; ++rank) {
-      ranks_.push_back(start_rank({rank, size, "rebuild"}, [&](World& world) {
+      ranks_.push_back(start_rank(rank, size, "rebuild", [&](World& world) {
         round_trip(world);
         ++*num_ready_;
         try {
@@ -60,7 +136,7 @@ TEST_F(Rebuild, MakesAWorldOfTheSurvivorsWhicheverRankDied) {
       require(world.size() == 3, "three are left");
       require(survivors[world.rank().index()] == former, "the order stays");
       for (const RankId survivor : survivors) require(survivor != RankId(lost), "the lost one is gone");
-      for (std::uint32_t seed = 0; seed < 20; ++seed) round_trip(world, {}, seed);
+      for (std::uint32_t seed = 0; seed < 20; ++seed) round_trip(world, seed);
     });
     ranks_[RankId(lost).index()].kill(SIGKILL);
     for (std::int32_t r = 0; r < 4; ++r)
@@ -121,7 +197,7 @@ TEST_F(Rebuild, KeepsTheNodesOfTheSurvivors) {
 }
 
 TEST_F(Rebuild, NeedsAFault) {
-  ranks_.push_back(start_rank({.job = "whole"}, [](World& world) { (void)world.rebuild(); }));
+  ranks_.push_back(start_rank(0, 1, "whole", [](World& world) { (void)world.rebuild(); }));
   expect_error(rank(0), ErrorCode::invalid_argument, "no rank is lost");
 }
 

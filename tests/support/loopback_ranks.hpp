@@ -1,10 +1,11 @@
-// Two ranks over the loopback interface: a link, and a peer that may send any packet.
+// Ranks over the loopback interface: a link and a peer that may send any packet; two simulated machines of threads.
 #pragma once
 
 #include <algorithm>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "transport/far/link.hpp"
@@ -13,7 +14,14 @@
 
 namespace shunt::test {
 
-std::unique_ptr<far::Carrier> carrier_on_loopback(far::Network network);
+/// Why this build does not have the network; empty where it does.
+std::string why_not(far::Network network);
+
+/// Ranks of two simulated machines, the first half on one of them, the rest on the other.
+std::vector<std::shared_ptr<Transport>> join_hosts(far::Network network, std::int32_t num_ranks,
+                                                   std::chrono::milliseconds liveness);
+
+std::unique_ptr<far::Carrier> carrier_on_loopback(far::Network network, const std::string& devices = "lo");
 
 /// What rank 0 knows of RawPeer.
 far::Contact contact_of_peer(std::span<const std::byte> address);
