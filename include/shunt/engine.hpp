@@ -256,6 +256,9 @@ class Engine {
   /// - Afterwards the engine serves `padded` plans of maps that it has used before; anything else is
   ///   Error(unsupported).
   ///
+  /// Needs more than half of the ranks that were together before, or half of them including the lowest; others get
+  /// Error(minority), so that ranks which leave each other out don't both go on.
+  ///
   /// A rank that was left out and arrives later reports that the others are missing. It changes none of their results,
   /// because its rows have slots of their own; but it may set its source_counts once more, so that experts compute rows
   /// in vain. To take it back, make a new engine.

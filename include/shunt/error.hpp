@@ -15,7 +15,7 @@ enum class ErrorCode {
   peer_lost,         ///< a rank died, left or stopped answering; the world is poisoned
   peer_failed,       ///< a rank reported an exception of its own; the world is poisoned
   deadline,          ///< an operation took longer than its deadline; the world is poisoned
-  minority,          ///< too few ranks are left to rebuild a world from
+  minority,          ///< too few ranks are left to go on
   unsupported,       ///< this build or this machine can't do what was asked
   system,            ///< the operating system refused (memory, descriptors, files)
   internal,          ///< a broken invariant of shunt itself; please report it

@@ -45,8 +45,13 @@ LoadedBackend load(const std::string& name) {
       continue;
     }
     const auto entry = reinterpret_cast<Backend (*)()>(dlsym(handle, kBackendEntry));
-    const Backend backend = entry ? entry() : Backend{"none", nullptr};
-    if (std::string_view(backend.build) == build_id()) return {backend.functions, ""};
+    const Backend backend = entry ? entry() : Backend{name.c_str(), "none", nullptr};
+    const bool is_of_this_build = std::string_view(backend.build) == build_id();
+    if (is_of_this_build && backend.name == name) return {backend.functions, ""};
+    if (is_of_this_build) {
+      why_not = fmt::format("can't use {}: it is libshunt_{}.so under another name", place, backend.name);
+      continue;
+    }
     why_not = fmt::format("can't use {}: it is of build {}, this is build {}; install both from one build", place,
                           backend.build, build_id());
   }

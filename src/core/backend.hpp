@@ -8,6 +8,7 @@ namespace shunt {
 
 /// The result of a backend's function kBackendEntry.
 struct Backend {
+  const char* name;       ///< the NAME of libshunt_NAME.so
   const char* build;      ///< build_id() of the backend
   const void* functions;  ///< a struct that the backend's header declares
 };

@@ -84,7 +84,14 @@ std::int32_t int32(const char* name, std::int32_t fallback, std::int32_t least, 
 
 std::optional<Environment::Launch> find_launch() {
   for (const Convention& convention : kConventions) {
-    if (!text(convention.rank) || !text(convention.size)) continue;
+    const bool has_rank = text(convention.rank), has_size = text(convention.size);
+    // RANK alone may mean something else; with what follows it, it is meant for this.
+    const bool is_meant = std::string_view(convention.name) == "shunt" ||
+                          (std::string_view(convention.name) == "env" && text("MASTER_ADDR"));
+    if (is_meant && has_rank != has_size)
+      fail(ErrorCode::invalid_argument, "{} is set, but {} is not", has_rank ? convention.rank : convention.size,
+           has_rank ? convention.size : convention.rank);
+    if (!has_rank || !has_size) continue;
     Environment::Launch launch;
     launch.convention = convention.name;
     launch.rank = int32(convention.rank, 0, 0);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <limits>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -10,26 +11,17 @@
 
 namespace shunt {
 
-/// Begins the text of an error about a routing: the call, and its rank if there are several. It becomes text only when
-/// an error is thrown, because a plan of few tokens takes no longer than text does.
+/// The call that checks a routing, and its rank if there are several. It becomes text only for an error: formatting
+/// takes as long as planning a few tokens.
 struct Caller {
   std::string_view call;
   RankId rank = {};
-};
 
-}  // namespace shunt
-
-template <>
-struct fmt::formatter<shunt::Caller> {
-  constexpr auto parse(const fmt::format_parse_context& context) const { return context.begin(); }
-  template <class Context>
-  auto format(const shunt::Caller& caller, Context& context) const {
-    return caller.rank.valid() ? fmt::format_to(context.out(), "{}: rank {}", caller.call, caller.rank)
-                               : fmt::format_to(context.out(), "{}", caller.call);
+  /// "plan: rank 3", or "prune".
+  [[nodiscard]] std::string text() const {
+    return rank.valid() ? fmt::format("{}: rank {}", call, rank) : std::string(call);
   }
 };
-
-namespace shunt {
 
 /// The routing itself, or a copy of a routing with 64-bit experts. In host memory.
 class NarrowRouting {
@@ -37,14 +29,14 @@ class NarrowRouting {
   /// Throws Error(invalid_argument) for an expert beyond 32 bits.
   NarrowRouting(const Routing& routing, const Caller& caller) : routing_(routing) {
     if (!routing.memory.is_host())
-      fail(ErrorCode::invalid_argument, "{}: the routing lies on device {}, expected host memory", caller,
+      fail(ErrorCode::invalid_argument, "{}: the routing lies on device {}, expected host memory", caller.text(),
            routing.memory.device);
     if (!routing.experts.is_wide()) return;
     using Limits = std::numeric_limits<std::int32_t>;
     ids_.reserve(routing.experts.size());
     for (const std::int64_t id : routing.experts.wide()) {
       if (id < Limits::min() || id > Limits::max())
-        fail(ErrorCode::invalid_argument, "{}: token {}: expert {} does not exist", caller,
+        fail(ErrorCode::invalid_argument, "{}: token {}: expert {} does not exist", caller.text(),
              routing.topk > 0 ? ids_.size() / static_cast<std::size_t>(routing.topk) : 0, id);
       ids_.push_back(static_cast<std::int32_t>(id));
     }

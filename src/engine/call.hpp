@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string_view>
+#include <utility>
 
 #include "core/fail.hpp"
 #include "engine/op_kind.hpp"

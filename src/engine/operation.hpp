@@ -105,7 +105,8 @@ class Operation {
   virtual bool finish() { return true; }
   /// Called when a fault ends the operation, before its error is visible: must end everything that waits for a peer.
   virtual void give_up() noexcept {}
-  /// Called by who waits for it, before the Error of a fault is thrown: afterwards the caller's tensors are not in use.
+  /// Called by the thread that waits for the operation, after give_up() and before the Error is thrown: afterwards the
+  /// caller's tensors are not in use. May block; may be called again.
   virtual void release_after_fault() noexcept {}
 
   /// Far ranks without whose slices or grants it can't finish its share.

@@ -22,8 +22,11 @@ void TensorChecks::tensor(const Call& call, std::string_view name, const ConstTe
   call.demand(tensor.rows == rows && tensor.cols == cols, "{} is [{}, {}], expected [{}, {}]", name, tensor.rows,
               tensor.cols, rows, cols);
   call.demand(tensor.rows <= 0 || tensor.data, "{} has no data", name);
-  call.demand(tensor.row_stride == 0 || tensor.row_stride >= tensor.cols,
-              "{} has a row stride of {} elements, expected at least {}", name, tensor.row_stride, tensor.cols);
+  constexpr std::int64_t kMostElements = std::int64_t{1} << 56;
+  const bool is_addressable = tensor.rows <= 1 || tensor.row_stride <= kMostElements / tensor.rows;
+  call.demand((tensor.row_stride == 0 || tensor.row_stride >= tensor.cols) && is_addressable,
+              "{} has a row stride of {} elements, expected at least {}{}", name, tensor.row_stride, tensor.cols,
+              is_addressable ? "" : ", and rows within the address space");
   call.demand(is_aligned(call, tensor, dtype), "{} is not aligned to its elements", name);
 }
 

@@ -36,15 +36,16 @@ void check_padded(const Routing& routing, const ExpertMap& map, RankId self, con
 
 void check_routing(const Routing& routing, const Caller& caller) {
   if (routing.topk < 1 || routing.topk > Routing::kMaxTopK)
-    fail(ErrorCode::invalid_argument, "{}: topk is {}, expected 1 to {}", caller, routing.topk, Routing::kMaxTopK);
+    fail(ErrorCode::invalid_argument, "{}: topk is {}, expected 1 to {}", caller.text(), routing.topk,
+         Routing::kMaxTopK);
   if (routing.experts.size() % static_cast<std::size_t>(routing.topk) != 0)
-    fail(ErrorCode::invalid_argument, "{}: the routing has {} experts, not a multiple of topk {}", caller,
+    fail(ErrorCode::invalid_argument, "{}: the routing has {} experts, not a multiple of topk {}", caller.text(),
          routing.experts.size(), routing.topk);
   if (!routing.weights.empty() && routing.weights.size() != routing.experts.size())
-    fail(ErrorCode::invalid_argument, "{}: the routing has {} weights for {} experts", caller, routing.weights.size(),
-         routing.experts.size());
+    fail(ErrorCode::invalid_argument, "{}: the routing has {} weights for {} experts", caller.text(),
+         routing.weights.size(), routing.experts.size());
   if (routing.experts.size() > static_cast<std::size_t>(kMostRows))
-    fail(ErrorCode::invalid_argument, "{}: the routing has {} experts, expected at most {}", caller,
+    fail(ErrorCode::invalid_argument, "{}: the routing has {} experts, expected at most {}", caller.text(),
          routing.experts.size(), kMostRows);
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "shunt/error.hpp"
+#include "support/require_error.hpp"
 
 namespace shunt {
 namespace {
@@ -63,6 +64,21 @@ TEST_F(EnvironmentTest, TakesAddressesInBracketsAsUrlsHaveThem) {
 }
 
 TEST_F(EnvironmentTest, HasNoLaunchWithoutALauncher) { EXPECT_FALSE(Environment::read().launch.has_value()); }
+
+// Ranks that miss a variable would each be a world of their own.
+TEST_F(EnvironmentTest, RefusesHalfALaunch) {
+  const auto expect_refusal = [&](const std::map<std::string, std::string>& variables, const std::string& text) {
+    SetUp();
+    set(variables);
+    test::require_error([] { (void)Environment::read(); }, ErrorCode::invalid_argument, text);
+  };
+  expect_refusal({{"SHUNT_RANK", "0"}}, "SHUNT_RANK is set, but SHUNT_WORLD_SIZE is not");
+  expect_refusal({{"SHUNT_RANK", ""}, {"SHUNT_WORLD_SIZE", "2"}}, "SHUNT_WORLD_SIZE is set, but SHUNT_RANK is not");
+  expect_refusal({{"RANK", "1"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}}, "RANK is set, but WORLD_SIZE is not");
+  SetUp();
+  set({{"RANK", "1"}});
+  EXPECT_FALSE(Environment::read().launch.has_value());
+}
 
 TEST_F(EnvironmentTest, ReadsEveryLaunchConvention) {
   const std::map<std::string, std::map<std::string, std::string>> conventions = {

@@ -294,6 +294,15 @@ TEST(TensorChecks, AcceptMisalignedElementsOnHostsOnly) {
   }
 }
 
+TEST(TensorChecks, RefuseStridesThatLeaveTheAddressSpace) {
+  std::array<float, 2 * kHidden> memory{};
+  ConstTensor x = borrow(static_cast<const void*>(memory.data()), f32, 2, kHidden);
+  x.row_stride = std::numeric_limits<std::int64_t>::max();
+  const Call dispatch{RankId(1), EngineKind::host, "dispatch", ""};
+  expect_refusal([&] { TensorChecks::tensor(dispatch, "x", x, f32, 2, kHidden); },
+                 "x has a row stride of 9223372036854775807 elements");
+}
+
 TEST(World, RefusesShapesThatCantBe) {
   World::spawn(1, [](World& world) {
     constexpr std::int64_t kHuge = std::int64_t{1} << 40;

@@ -59,6 +59,23 @@ TEST_F(LeaveOut, ALostRankIsNamedByAllOthersWhichGoOnWithoutIt) {
   });
 }
 
+// A rank that comes late misses all others. It must not go on without them.
+TEST_F(LeaveOut, IsRefusedToAMinority) {
+  take_steps(kShort, [](World& world, Engine& engine) {
+    if (world.rank() != kLost) {
+      engine.leave_out(std::span(&kLost, 1));
+      for (std::uint64_t seed = 3; seed < 5; ++seed) take(world, engine, rest_of(seed));
+      return;
+    }
+    std::vector<RankId> others;
+    for (std::int32_t rank = 0; rank < world.size(); ++rank)
+      if (RankId(rank) != kLost) others.emplace_back(rank);
+    require_error([&] { engine.leave_out(others); }, ErrorCode::minority, "1 of 4 ranks would go on");
+    const std::array half = {RankId(0), RankId(1)};
+    require_error([&] { engine.leave_out(half); }, ErrorCode::minority, "2 of 4 ranks would go on");
+  });
+}
+
 TEST_F(LeaveOut, RanksThatWaitAtDifferentBarriersGoOnTogether) {
   take_steps(kShort, [](World& world, Engine& engine) {
     const ShuffleCase step = step_of(3);

@@ -51,7 +51,7 @@ bool has_address(const std::string& address) {
 TEST_F(Rendezvous, GathersTheBytesOfAllRanksOnAllAtEveryAddress) {
   for (const char* address : {"127.0.0.1", "::1"}) {
     address_ = address;
-    if (!has_address(address_)) GTEST_SKIP() << "this machine does not have the address " << address_;
+    if (!has_address(address_)) continue;  // some machines have no IPv6
     for (const std::size_t size : {1, 2, 7, 64}) {
       std::vector<std::int32_t> order(size);
       std::iota(order.begin(), order.end(), 0);

@@ -5,14 +5,18 @@
 
 #include <cuda_runtime.h>
 
-#include <utility>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
 
 #include "core/cuda/check.hpp"
 
 namespace shunt::device {
 
-/// Called by all threads of a kernel that launch_early() starts, before they access memory. All that precedes the
-/// kernel on its stream is complete then, and visible.
+/// Called by all threads of a kernel that launch_early() starts, before they access memory. The kernel ahead of it on
+/// the stream is complete then, and visible; so is all that precedes that one, if it was launched as usual or called
+/// this, too. Callers' kernels that are launched programmatically must do the same (shunt/engine.hpp).
 __device__ inline void wait_for_stream() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -28,19 +32,24 @@ __device__ inline void let_next_start() {
 #endif
 }
 
-/// Whether the current device's code of `kernel`, a kernel of this library, contains what wait_for_stream() does.
+/// True if the current device's code of `kernel`, a kernel of this library, contains what wait_for_stream() does.
 inline bool can_start_early(const void* kernel) {
-  int device = 0, major = 0;
-  check(cudaGetDevice(&device), "ask for the device");
-  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "ask for the device's kind");
-  if (major < 9) return false;
-  // The same for all kernels and devices, as the library is compiled for one set of GPUs.
-  static const bool is_compiled_in = [&] {
-    cudaFuncAttributes attributes;
-    check(cudaFuncGetAttributes(&attributes, kernel), "load a kernel");
-    return attributes.ptxVersion >= 90;
-  }();
-  return is_compiled_in;
+  enum class Answer : std::uint8_t { unknown, no, yes };
+  static std::array<std::atomic<Answer>, 64> answers{};  // by device; the same for all kernels of the library
+  int device = 0;
+  check(cudaGetDevice(&device), "look up the current device");
+  const auto place = static_cast<std::size_t>(device);
+  if (place < answers.size())
+    if (const Answer known = answers[place].load(std::memory_order_relaxed); known != Answer::unknown)
+      return known == Answer::yes;
+  // A newer device may run code that was compiled for an older one, without the wait.
+  int major = 0;
+  cudaFuncAttributes attributes;
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "look at a device");
+  check(cudaFuncGetAttributes(&attributes, kernel), "look at a kernel");
+  const Answer answer = major >= 9 && attributes.ptxVersion >= 90 ? Answer::yes : Answer::no;
+  if (place < answers.size()) answers[place].store(answer, std::memory_order_relaxed);
+  return answer == Answer::yes;
 }
 
 /// The kernel calls wait_for_stream(). Errors are left to cudaGetLastError(), as after any launch.

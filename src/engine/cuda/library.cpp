@@ -44,5 +44,5 @@ constexpr DeviceLibrary kLibrary = {make_engine, make_device_pruner, device::des
 }  // namespace shunt
 
 extern "C" [[gnu::visibility("default")]] shunt::Backend shunt_backend() {
-  return {shunt::build_id().data(), &shunt::kLibrary};
+  return {"cuda", shunt::build_id().data(), &shunt::kLibrary};
 }

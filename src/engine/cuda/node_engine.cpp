@@ -69,7 +69,8 @@ NodeEngine::NodeEngine(World& engine_world, const EngineOptions& engine_options,
       cuda_stream(options.device->stream ? options.device->stream : heap->stream.get()),
       deferred_(std::make_shared<device::DeferredBlocks>(
           [lender = heap](std::byte* block) { lender->memory.release(block); })),
-      is_left_out_(static_cast<std::size_t>(num_ranks())) {
+      is_left_out_(static_cast<std::size_t>(num_ranks())),
+      was_left_out_(is_left_out_) {
   const device::OnDevice scope(memory().device);
   options.device->index = memory().device;
   options.device->stream = cuda_stream;
@@ -138,7 +139,7 @@ void NodeEngine::exchange_control_blocks(World& engine_world) {
       fail(ErrorCode::system, "{}: rank {} has no room for it in its device heap", title("engine"), peer);
     pointers[peer] = heap->memory.base_of(peer);
     pointers[2 * count + peer] = pointers[peer] + theirs.control_offset;
-    // Regroupings publish no words, so what follows their block is aligned for records.
+    SHUNT_CHECK(elsewhere_.shape.bytes() % alignof(device::BarrierRecord) == 0);
     pointers[count + peer] = pointers[2 * count + peer] + elsewhere_.shape.bytes();
   }
   if (failure) std::rethrow_exception(failure);
@@ -221,13 +222,31 @@ std::optional<RankId> NodeEngine::missing() const {
   return RankId(page_->fault.peer);
 }
 
+void NodeEngine::require_majority(const std::vector<bool>& now_left_out) const {
+  std::int32_t num_before = 0, num_left = 0;
+  bool keeps_first = false;
+  for (std::size_t each = 0; each < now_left_out.size(); ++each) {
+    if (was_left_out_[each]) continue;
+    if (num_before++ == 0) keeps_first = !now_left_out[each];
+    num_left += !now_left_out[each];
+  }
+  if (2 * num_left < num_before || (2 * num_left == num_before && !keeps_first))
+    call("leave_out")
+        .fail(ErrorCode::minority,
+              "{} of {} ranks would go on, which is no majority: the others may have left this rank out", num_left,
+              num_before);
+}
+
 void NodeEngine::leave_out(std::span<const RankId> ranks) {
   require_no_capture("leave_out");
   for (const RankId left : ranks)
     call("leave_out")
         .demand(left.value >= 0 && left.value < num_ranks() && left != rank(), "rank {} is not one of the {} others",
                 left, num_ranks() - 1);
-  for (const RankId left : ranks) is_left_out_[left.index()] = true;
+  std::vector<bool> now_left_out = is_left_out_;
+  for (const RankId left : ranks) now_left_out[left.index()] = true;
+  require_majority(now_left_out);
+  is_left_out_ = std::move(now_left_out);
   const device::OnDevice scope(memory().device);
   std::vector<std::byte* const*> tables{control_.blocks, elsewhere_.blocks};
   for (const auto& buffers : all_padded_buffers())
@@ -260,6 +279,7 @@ void NodeEngine::leave_out(std::span<const RankId> ranks) {
   num_regroupings_ = round - 1;
   device::throw_if_faulty(page_->fault, *watch_, rank(), 2 * *options.deadline, options.name);
   ++num_regroupings_;
+  was_left_out_ = is_left_out_;
 }
 
 // The stream.

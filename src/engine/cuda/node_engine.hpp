@@ -103,6 +103,9 @@ class NodeEngine final : public Engine::Impl, public std::enable_shared_from_thi
   /// that were left out.
   void keep_what_peers_may_write() const noexcept;
   [[nodiscard]] bool has_left_out() const;
+  /// Throws Error(minority) unless the ranks that would go on are more than half of those that last regrouped, or half
+  /// including the first. So ranks that leave each other out don't both go on.
+  void require_majority(const std::vector<bool>& now_left_out) const;
 
   // The stream.
   /// The id of the capture that an operation joins: that of the engine's stream, or else of the caller's.
@@ -182,8 +185,8 @@ class NodeEngine final : public Engine::Impl, public std::enable_shared_from_thi
   Planned just_planned_;            // no plan: the last operation made none
   std::shared_ptr<HostPage> page_;
   std::unique_ptr<device::Watchdog::Watch> watch_;
-  std::shared_ptr<std::byte>
-      control_block_;                     // peers write it: at barriers of regroupings and, behind that, of operations
+  // Peers write it: at barriers of regroupings and, behind that, of operations.
+  std::shared_ptr<std::byte> control_block_;
   std::shared_ptr<std::byte> own_block_;  // only this rank's kernels use it
   std::map<std::uint64_t, std::shared_ptr<const device::MapTables>> maps_;
 
@@ -211,6 +214,7 @@ class NodeEngine final : public Engine::Impl, public std::enable_shared_from_thi
   device::Control elsewhere_{};                   // barriers of regroupings
   unsigned long long* furthest_round_ = nullptr;  // device
   std::vector<bool> is_left_out_;
+  std::vector<bool> was_left_out_;  // when ranks last regrouped
   std::uint64_t num_regroupings_ = 0;
 };
 

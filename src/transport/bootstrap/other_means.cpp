@@ -70,7 +70,11 @@ class CallbackBootstrap final : public Bootstrap {
   [[nodiscard]] RankId rank() const override { return rank_; }
   [[nodiscard]] std::int32_t size() const override { return size_; }
   std::vector<Bytes> all_gather(std::span<const std::byte> mine, std::chrono::milliseconds limit) override {
-    return all_gather_(mine, limit);
+    auto gathered = all_gather_(mine, limit);
+    if (gathered.size() != static_cast<std::size_t>(size_))
+      fail(ErrorCode::mismatch, "rank {}: the bootstrap gathered the bytes of {} ranks, not of {}", rank_,
+           gathered.size(), size_);
+    return gathered;
   }
 
  private:

@@ -112,5 +112,5 @@ std::optional<std::string> read_from_rank_0(const std::string& key, Deadline dea
 extern "C" [[gnu::visibility("default")]] shunt::Backend shunt_backend() {
   static constexpr shunt::bootstrap::PmixStore store{.publish = shunt::bootstrap::publish,
                                                      .read_from_rank_0 = shunt::bootstrap::read_from_rank_0};
-  return {shunt::build_id().data(), &store};
+  return {"pmix", shunt::build_id().data(), &store};
 }

@@ -28,7 +28,9 @@ __global__ void barrier_kernel(const __grid_constant__ Control control, const __
                                const __grid_constant__ Poison poison) {
   wait_for_stream();
   if constexpr (kPart == BarrierPart::arrive) let_next_start();
-  if (pass_barrier<kPart>(control, record)) return let_next_start();
+  const bool has_passed = pass_barrier<kPart>(control, record);
+  if constexpr (kPart != BarrierPart::arrive) let_next_start();  // not before: peers' kernels may need the room
+  if (has_passed) return;
   for (const Region& output : poison.outputs) fill(output, ~0u);
   fill(poison.counts, 0);
 }

@@ -372,5 +372,5 @@ extern "C" [[gnu::visibility("default")]] shunt::Backend shunt_backend() {
       .make_carrier = [](const shunt::Environment::Network& options) -> std::unique_ptr<shunt::far::Carrier> {
         return std::make_unique<shunt::ucx::Carrier>(options);
       }};
-  return {shunt::build_id().data(), &functions};
+  return {"ucx", shunt::build_id().data(), &functions};
 }

@@ -66,6 +66,10 @@ std::vector<FarPart> far_parts_of(const PlanData& plan, bool is_flat) {
         if (plan.topology.node(plan.targets[i].rank) == node && (is_flat || ends_node(plan.targets[i].closes)))
           parts[i] = {static_cast<std::int32_t>(flow), count++};
   }
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const Target& target = plan.targets[i];
+    SHUNT_CHECK(parts[i].flow >= 0 || plan.is_near(target.rank) || !(is_flat || ends_node(target.closes)));
+  }
   return parts;
 }
 

@@ -118,7 +118,8 @@ class SlicePacker {
 };
 
 /// Receives runs from one far rank: slices, however they are cut, are copied into host buffers, which kernels unpack.
-/// It holds no buffer while it waits for the peer's next segment; once a part of one is here, the peer sends the rest.
+/// It holds no buffer while it waits for the peer's next segment. Once a part of one is here, it holds one until the
+/// rest is, which the peer has packed already: a slow peer keeps a buffer from others, but none waits in a circle.
 class SliceUnpacker {
  public:
   SliceUnpacker(SliceChannel& channel, std::array<Run, 2> runs)
@@ -179,6 +180,7 @@ class SliceUnpacker {
       channel_.pop_slice();
       used_ = 0;
     }
+    if (filled_ == 0) buffer_ = nullptr;
     return true;
   }
 
