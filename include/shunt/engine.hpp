@@ -152,6 +152,10 @@ struct CombineOptions {
 /// - for memory of earlier operations, if the heap has no other,
 /// - for inputs in host memory.
 ///
+/// Operations are launched so that they overlap with the end of the work ahead of them. Kernels of the caller that are
+/// launched programmatically themselves (cudaLaunchAttributeProgrammaticStreamSerialization), ahead of an operation or
+/// behind it, must wait for the kernel ahead of them (cudaGridDependencySynchronize) before they end or touch tensors.
+///
 /// So operations can be captured in a CUDA graph, under these conditions:
 /// - The engine has planned with the same map before; plans are bounded (or `padded`); rows that peers read or write
 ///   are from Engine::allocate.
