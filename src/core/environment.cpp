@@ -84,14 +84,7 @@ std::int32_t int32(const char* name, std::int32_t fallback, std::int32_t least, 
 
 std::optional<Environment::Launch> find_launch() {
   for (const Convention& convention : kConventions) {
-    const bool has_rank = text(convention.rank), has_size = text(convention.size);
-    // RANK alone may mean something else; with what follows it, it is meant for this.
-    const bool is_meant = std::string_view(convention.name) == "shunt" ||
-                          (std::string_view(convention.name) == "env" && text("MASTER_ADDR"));
-    if (is_meant && has_rank != has_size)
-      fail(ErrorCode::invalid_argument, "{} is set, but {} is not", has_rank ? convention.rank : convention.size,
-           has_rank ? convention.size : convention.rank);
-    if (!has_rank || !has_size) continue;
+    if (!text(convention.rank) || !text(convention.size)) continue;
     Environment::Launch launch;
     launch.convention = convention.name;
     launch.rank = int32(convention.rank, 0, 0);
@@ -112,6 +105,15 @@ std::optional<Environment::Launch> find_launch() {
                       int32("PMIX_RANK", -1, 0) == launch.rank;
     launch.holds_master_port = launch.convention == "env" && text(kElasticRun);
     return launch;
+  }
+  // Else ranks that miss a variable would each be a world of their own. RANK alone may mean something else.
+  for (const Convention& convention : kConventions) {
+    const bool is_meant = std::string_view(convention.name) == "shunt" ||
+                          (std::string_view(convention.name) == "env" && text("MASTER_ADDR"));
+    const bool has_rank = text(convention.rank), has_size = text(convention.size);
+    if (is_meant && has_rank != has_size)
+      fail(ErrorCode::invalid_argument, "{} is set, but {} is not", has_rank ? convention.rank : convention.size,
+           has_rank ? convention.size : convention.rank);
   }
   return std::nullopt;
 }
