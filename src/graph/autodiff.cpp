@@ -89,6 +89,12 @@ std::vector<std::pair<ValueId, ValueId>> append_backward(Graph& graph, ValueId l
 
 void append_updates(Graph& graph, const std::vector<std::pair<ValueId, ValueId>>& gradients,
                     const Optimizer& optimizer) {
+  const auto declare = [&](OpKind kind, const std::string& name, std::vector<DimId> dims, const Origin& origin) {
+    return graph.op(graph.declare(kind, {}, {}, {name}, {{Element::f32, std::move(dims)}}, origin)).results.front();
+  };
+  std::vector<ValueId> progress;  // of training: its rate, and the number of this step
+  if (optimizer.kind == Optimizer::Kind::adam)
+    for (const char* name : {"rate", "step"}) progress.push_back(declare(OpKind::input, name, {}, {Phase::update}));
   for (const auto& [param, local] : gradients) {
     const std::string name = graph.value(param).name;
     const std::int32_t layer = graph.op(graph.value(param).producer).origin.layer;
@@ -103,11 +109,9 @@ void append_updates(Graph& graph, const std::vector<std::pair<ValueId, ValueId>>
     }
     std::vector<ValueId> operands = {param, gradient};
     for (const char* moment : {".m", ".v"})
-      operands.push_back(graph
-                             .op(graph.declare(OpKind::state, {}, {}, {name + moment},
-                                               {{Element::f32, graph.type(param).dims}}, origin))
-                             .results.front());
-    graph.append(OpKind::adam, operands, {{"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}, {"rate", optimizer.rate}},
+      operands.push_back(declare(OpKind::state, name + moment, graph.type(param).dims, origin));
+    operands.insert(operands.end(), progress.begin(), progress.end());
+    graph.append(OpKind::adam, operands, {{"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}},
                  {name + ".new", name + ".m.new", name + ".v.new"}, origin);
   }
 }

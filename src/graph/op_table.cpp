@@ -114,7 +114,7 @@ constexpr OpInfo kTable[] = {
     {OpKind::cross_entropy_dx, "cross_entropy_dx", compute, 3, 3, 1, "over:dims tokens:int", types::cross_entropy_dx, splits::not_over, work::touch, nullptr},
 
     {OpKind::sgd, "sgd", compute, 2, 2, 1, "rate:real", types::sgd, splits::never, work::touch, nullptr, true, 0b1},
-    {OpKind::adam, "adam", compute, 4, 4, 3, "beta1:real beta2:real eps:real rate:real", types::adam, splits::never, work::touch, nullptr, true, 0b1101},
+    {OpKind::adam, "adam", compute, 6, 6, 3, "beta1:real beta2:real eps:real", types::adam, splits::never, work::touch, nullptr, true, 0b1101},
     {OpKind::bias_update, "bias_update", compute, 2, 2, 1, "rate:real", types::sgd, splits::never, work::touch, nullptr, true, 0b1},
 };
 // clang-format on

@@ -400,6 +400,7 @@ std::vector<Type> sgd(const OpView& op) {
 
 std::vector<Type> adam(const OpView& op) {
   for (std::size_t i = 1; i < 4; ++i) expect(op, i, op.operands[0].dims);
+  for (std::size_t i = 4; i < 6; ++i) expect(op, i, {});
   return {op.operands[0], op.operands[2], op.operands[3]};
 }
 

@@ -158,9 +158,13 @@ void Interpreter::adam(const Op& op) {
   };
   pointwise(op, 1, [&](Index& i) { return moment(2, "beta1", i, 1); });
   pointwise(op, 2, [&](Index& i) { return moment(3, "beta2", i, 2); });
+  const double rate = in(op, 4).data[0], step = in(op, 5).data[0];
+  const auto unbiased = [&](std::size_t operand, const char* beta, Index& i, int power) {
+    return moment(operand, beta, i, power) / (1 - std::pow(op.attributes.real(beta), step));
+  };
   pointwise(op, 0, [&](Index& i) {
-    return at(in(op, 0), i) - op.attributes.real("rate") * moment(2, "beta1", i, 1) /
-                                  (std::sqrt(std::max(0.0, moment(3, "beta2", i, 2))) + op.attributes.real("eps"));
+    return at(in(op, 0), i) - rate * unbiased(2, "beta1", i, 1) /
+                                  (std::sqrt(std::max(0.0, unbiased(3, "beta2", i, 2))) + op.attributes.real("eps"));
   });
 }
 
@@ -197,9 +201,9 @@ RankValues interpret(const Graph& graph, const RankValues& given) {
 
 bool is_replicated(const Graph& graph, const Op& declaration) {
   const auto& dims = graph.type(declaration.results[0]).dims;
-  return declaration.kind != OpKind::input && std::none_of(dims.begin(), dims.end(), [&](DimId dim) {
-           return graph.dims[dim].role == DimRole::local_expert;
-         });
+  const bool is_of_tokens = declaration.kind == OpKind::input && !dims.empty();
+  return !is_of_tokens && std::none_of(dims.begin(), dims.end(),
+                                       [&](DimId dim) { return graph.dims[dim].role == DimRole::local_expert; });
 }
 
 RankValues random_declarations(const Graph& graph, std::uint64_t seed) {
@@ -216,6 +220,7 @@ RankValues random_declarations(const Graph& graph, std::uint64_t seed) {
     for (std::int64_t i = 0; i < graph.dims.count(type.dims); ++i)
       tensor.data.push_back(type.element == Element::i32 ? std::floor(uniform() * static_cast<double>(vocabulary))
                             : op.kind == OpKind::state   ? 0.01 * uniform()
+                            : type.dims.empty()          ? 1 + uniform()  // rates and steps are positive
                                                          : uniform() - 0.5);
     return tensor;
   };
