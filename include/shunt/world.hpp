@@ -14,6 +14,7 @@
 #include "shunt/environment.hpp"
 #include "shunt/ids.hpp"
 #include "shunt/tensor.hpp"
+#include "shunt/ticket.hpp"
 #include "shunt/topology.hpp"
 
 namespace shunt {
@@ -84,6 +85,11 @@ class World {
   /// Collective: returns every rank's bytes, by rank; lengths may differ. For small data such as settings and timings;
   /// at most 256 MiB per rank.
   [[nodiscard]] std::vector<std::vector<std::byte>> all_gather(std::span<const std::byte> mine);
+
+  /// Collective: adds up the tensors of all ranks, element by element, in place: all get the sum. f32 in host memory,
+  /// contiguous, of the same size on all ranks; memory of allocate() saves two copies. The order of additions is that
+  /// of combine (ranks of a node, then nodes, ascending), so all ranks have the same bits, whatever the transport.
+  [[nodiscard]] Ticket<Tensor> all_reduce(const Tensor& tensor);
 
   /// Collective: ranks that pass the same colour form a new world, in the order of their ranks here. It shares this
   /// world's transport, so a fault in one is a fault in both.

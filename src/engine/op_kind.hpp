@@ -16,6 +16,7 @@ enum class OpKind : std::uint8_t {
   join,
   barrier,
   all_gather,
+  all_reduce,
   split,
   leave_out,
 };

@@ -16,6 +16,7 @@ std::string_view to_string(OpKind kind) {
     case OpKind::join: return "join";
     case OpKind::barrier: return "barrier";
     case OpKind::all_gather: return "all_gather";
+    case OpKind::all_reduce: return "all_reduce";
     case OpKind::split: return "split";
     case OpKind::leave_out: return "leave_out";
   }

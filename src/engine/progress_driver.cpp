@@ -27,9 +27,11 @@ void check_match(const Operation& operation, RankId member, const Announcement& 
   if (theirs.kind != ours.kind)
     fail_because_of(member, "rank {} called {} where rank {} called {} (call #{})", peer, to_string(theirs.kind), self,
                     to_string(ours.kind), operation.key().sequence);
-  fail_because_of(member,
-                  "rank {} and rank {} called {} #{} with different plans, or plans of engines with different options",
-                  peer, self, to_string(ours.kind), operation.key().sequence);
+  const char* const what = ours.kind == OpKind::all_reduce
+                               ? "tensors of different sizes"
+                               : "different plans, or plans of engines with different options";
+  fail_because_of(member, "rank {} and rank {} called {} #{} with {}", peer, self, to_string(ours.kind),
+                  operation.key().sequence, what);
 }
 
 }  // namespace

@@ -6,7 +6,9 @@
 
 #include "core/fail.hpp"
 #include "core/hash.hpp"
+#include "engine/all_reduce.hpp"
 #include "engine/exchange.hpp"
+#include "engine/pending_operation.hpp"
 #include "engine/world_impl.hpp"
 
 namespace shunt {
@@ -126,6 +128,27 @@ std::vector<std::vector<std::byte>> World::all_gather(std::span<const std::byte>
     fail(ErrorCode::invalid_argument, "rank {}: all_gather of {} bytes, at most {} are allowed", rank(), mine.size(),
          kMostExchangedBytes);
   return gather(*impl_, OpKind::all_gather, mine, kMostExchangedBytes);
+}
+
+Ticket<Tensor> World::all_reduce(const Tensor& tensor) {
+  const auto refuse = [&](std::string_view why) {
+    fail(ErrorCode::invalid_argument, "rank {}: all_reduce: the tensor {}", rank(), why);
+  };
+  if (tensor.dtype != f32) refuse(fmt::format("is {}, expected f32", to_string(tensor.dtype)));
+  if (!tensor.memory.is_host()) refuse("lies on a device, expected host memory");
+  if (!tensor.is_contiguous()) refuse("has gaps between its rows");
+  if (tensor.bytes() > 0 && !tensor.data) refuse("has no data");
+  CommContext& comm = *impl_->comm;
+  Block block{tensor.data, tensor.bytes(), tensor.owner};
+  if (tensor.bytes() > 0 && !comm.transport().offset_of(tensor.data, tensor.bytes())) {
+    block = comm.allocate(tensor.bytes());
+    std::memcpy(block.data, tensor.data, tensor.bytes());
+  }
+  const auto operation = std::make_shared<AllReduce>(comm.transport(), impl_->group, impl_->topology, impl_->group->id,
+                                                     comm.environment().deadline, tensor, std::move(block));
+  auto pending = std::make_shared<PendingOperation>(impl_->comm, operation);
+  comm.progress().issue(operation, impl_->next_sequence);
+  return {std::move(pending), tensor};
 }
 
 World World::split(std::int32_t colour) {
