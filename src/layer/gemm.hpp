@@ -32,4 +32,20 @@ class Gemm {
   std::unique_ptr<Impl> impl_;
 };
 
+/// c = a · b, or c += a · b, in f32; what each backend implements for multiply(). c is row-major; a and b may be
+/// transposed in memory, and their leading dimensions are the distances of rows in memory.
+struct Sgemm {
+  std::int64_t rows, cols, inner;
+  const float* a;
+  std::int64_t leading_a;
+  bool transposed_a;
+  const float* b;
+  std::int64_t leading_b;
+  bool transposed_b;
+  float* c;
+  std::int64_t leading_c;
+  bool adds;
+};
+void run(const Sgemm& product);
+
 }  // namespace shunt

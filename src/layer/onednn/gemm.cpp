@@ -89,4 +89,15 @@ void Gemm::run(const std::byte* x, const std::byte* w, std::byte* y, std::int64_
   }
 }
 
+void run(const Sgemm& product) {
+  const OneThread one_thread;
+  const auto flag = [](bool is_transposed) { return is_transposed ? 'T' : 'N'; };
+  const dnnl_status_t status = dnnl_sgemm(flag(product.transposed_a), flag(product.transposed_b), product.rows,
+                                          product.cols, product.inner, 1.0f, product.a, product.leading_a, product.b,
+                                          product.leading_b, product.adds ? 1.0f : 0.0f, product.c, product.leading_c);
+  if (status != dnnl_success)
+    fail(ErrorCode::internal, "oneDNN can't multiply [{}, {}] by [{}, {}]: status {}", product.rows, product.inner,
+         product.inner, product.cols, static_cast<int>(status));
+}
+
 }  // namespace shunt
