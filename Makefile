@@ -33,7 +33,7 @@ tsan: build/tsan/build.ninja ## the tests under ThreadSanitizer
 	@$(FIXED_ADDRESSES) tools/run_tests tsan
 
 clang: build/clang/build.ninja ## compile the library and the command line with clang
-	$(call compile,clang) --target shunt_cli
+	$(call compile,clang) --target shunt_cli shunt_runtime
 
 lint: setup ## check format, layers and files
 	@tools/lint
