@@ -206,9 +206,7 @@ void embedding_dw(const OpCall& call) {
   const View &ids = call.in(0), &dy = call.in(1), &table = call.out();
   const Axis& vocabulary = call.axis_of_role(table, graph::DimRole::vocabulary);
   const std::vector<Axis> features = axes_without(table, std::array{vocabulary.dim});
-  for_each_run<1>(table.axes, {&table}, [](const Run<1>& run, const std::array<std::byte*, 1>& at) {
-    for (std::int64_t i = 0; i < run.count; ++i) reinterpret_cast<float*>(at[0])[i * run.strides[0]] = 0;
-  });
+  clear(table);
   for_each_index<2>(ids.axes, {&ids, &dy}, [&](const auto&, const std::array<std::byte*, 2>& at) {
     View from = dy, to = table;
     from.data = at[1];

@@ -78,12 +78,6 @@ class Block {
   std::vector<float> scores_, gradients_;
 };
 
-void clear(const View& view) {
-  for_each_run<1>(view.axes, {&view}, [](const Run<1>& run, const std::array<std::byte*, 1>& at) {
-    for (std::int64_t i = 0; i < run.count; ++i) reinterpret_cast<float*>(at[0])[i * run.strides[0]] = 0;
-  });
-}
-
 }  // namespace
 
 void attention(const OpCall& call) {

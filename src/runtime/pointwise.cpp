@@ -74,9 +74,7 @@ void expand(const OpCall& call) { copy(call.in(0), call.out()); }
 
 void reduce(const OpCall& call) {
   const View& x = call.in(0);
-  for_each_run<1>(call.out().axes, {&call.out()}, [](const Run<1>& run, const std::array<std::byte*, 1>& at) {
-    for (std::int64_t i = 0; i < run.count; ++i) f32(at[0])[i * run.strides[0]] = 0;
-  });
+  clear(call.out());
   for_each_run<2>(x.axes, {&x, &call.out()}, [](const Run<2>& run, const std::array<std::byte*, 2>& at) {
     const auto [stride, sum_stride] = run.strides;
     if (run.is_contiguous())

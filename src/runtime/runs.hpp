@@ -83,4 +83,11 @@ void for_each_run(std::span<const Axis> axes, const std::array<const View*, n>& 
   Walk<n>(axes, views).for_each(visit);
 }
 
+/// Sets all elements to 0.
+inline void clear(const View& view) {
+  for_each_run<1>(view.axes, {&view}, [](const Run<1>& run, const std::array<std::byte*, 1>& at) {
+    for (std::int64_t i = 0; i < run.count; ++i) reinterpret_cast<float*>(at[0])[i * run.strides[0]] = 0;
+  });
+}
+
 }  // namespace shunt::runtime
