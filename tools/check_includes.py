@@ -11,7 +11,7 @@ ALLOWED = {
     "placement": {"plan", "core"},
     "engine": {"plan", "transport", "kernels", "core"},
     "layer": {"engine", "plan", "kernels", "core"},
-    "runtime": {"graph", "layer", "engine", "core"},
+    "runtime": {"graph", "layer", "engine", "plan", "core"},
     "sim": {"plan", "placement", "graph", "core"},
 }
 BELOW = set(ALLOWED)

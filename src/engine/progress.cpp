@@ -43,20 +43,6 @@ void Progress::drain_backlog() {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
-class Progress::Waiter {
- public:
-  explicit Waiter(Progress& progress) : progress_(progress) { ++progress_.num_waiters_; }
-  ~Waiter() {
-    --progress_.num_waiters_;
-    if (progress_.needs_server()) progress_.notify_server();
-  }
-  Waiter(const Waiter&) = delete;
-  Waiter& operator=(const Waiter&) = delete;
-
- private:
-  Progress& progress_;
-};
-
 void Progress::add_ticket(const Operation& operation) {
   if (++num_tickets_ <= kMostTickets) return;
   --num_tickets_;

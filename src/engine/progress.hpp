@@ -16,6 +16,21 @@ namespace shunt {
 
 /// One per transport; shared by all worlds and engines on it. All functions may be called from any thread.
 class Progress {
+  /// A calling thread that drives; when the last one leaves, the server thread takes over.
+  class Waiter {
+   public:
+    explicit Waiter(Progress& progress) : progress_(progress) { ++progress_.num_waiters_; }
+    ~Waiter() {
+      --progress_.num_waiters_;
+      if (progress_.needs_server()) progress_.notify_server();
+    }
+    Waiter(const Waiter&) = delete;
+    Waiter& operator=(const Waiter&) = delete;
+
+   private:
+    Progress& progress_;
+  };
+
  public:
   /// What the server thread sleeps on. Blocks hold a reference to this alone: the server thread may free the last
   /// block, and a reference to Progress would make the thread destroy, and wait for, itself.
@@ -51,6 +66,16 @@ class Progress {
   /// Drives until the operation is done, however it ended, or the limit has passed; true if it is done.
   bool wait_for(Operation& operation, std::chrono::milliseconds limit);
 
+  /// Drives until condition(), which a thread may make true that then wakes the transport.
+  template <class Condition>
+  void drive_until(const Condition& condition) {
+    const Waiter waiter(*this);
+    while (!condition()) {
+      const std::uint32_t seen = transport_->observe();
+      if (!condition() && !try_advance() && !condition()) transport_->sleep(seen, sleep_limit_.load());
+    }
+  }
+
   /// Issues and waits, without a wake-up of the server.
   void issue_and_wait(const std::shared_ptr<Operation>& operation, std::uint32_t& next_sequence);
 
@@ -68,9 +93,6 @@ class Progress {
   static constexpr std::chrono::milliseconds kCheckInterval{100};
   // Longest sleep while an operation has returned Work::soon.
   static constexpr std::chrono::milliseconds kSoon{1};
-
-  /// A calling thread that drives; when the last one leaves, the server thread takes over.
-  class Waiter;
 
   // Posting. queue_mutex_ is held briefly, so issue() never waits for rows to move.
   void post(RankId peer, const SignalRecord& record);

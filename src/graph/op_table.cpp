@@ -104,7 +104,7 @@ constexpr OpInfo kTable[] = {
     {OpKind::balance_loss, "balance_loss", compute, 2, 2, 1, "by:real choices:int tokens:int", types::balance_loss, splits::never, work::touch, g::balance_loss},
     {OpKind::balance_loss_dx, "balance_loss_dx", compute, 2, 2, 1, "by:real choices:int tokens:int", types::balance_loss_dx, splits::never, work::touch, nullptr},
 
-    {OpKind::plan, "plan", comm, 1, 1, 1, "expert:dims rows:dims", types::plan, splits::shuffle, nullptr, nullptr},
+    {OpKind::plan, "plan", comm, 1, 2, 1, "expert:dims rows:dims", types::plan, splits::shuffle, nullptr, nullptr},
     {OpKind::dispatch, "dispatch", comm, 2, 2, 1, "", types::dispatch, splits::shuffle, nullptr, g::dispatch},
     {OpKind::combine, "combine", comm, 2, 3, 1, "", types::combine, splits::shuffle, nullptr, g::combine},
     {OpKind::combine_dx, "combine_dx", comm, 4, 4, 2, "", types::combine_dx, splits::shuffle, nullptr, nullptr},

@@ -24,23 +24,16 @@ Program Program::reordered(std::span<const TaskId> order) const {
 }
 
 Program make_program(const Graph& graph, const CostModel& cost) {
-  const std::vector<std::vector<OpId>> waits = dependencies(graph);
+  const std::vector<std::vector<OpId>> needs = tasks_needed(graph);
   Program program;
-  std::vector<std::vector<TaskId>> reached_by(graph.ops().size());  // by op: the tasks that its users depend on
+  std::vector<TaskId> task_of_op(graph.ops().size());
   for (std::size_t i = 0; i < graph.ops().size(); ++i) {
     const Op& op = graph.op(OpId(i));
-    std::vector<TaskId> needs;
-    for (const OpId wait : waits[i])
-      needs.insert(needs.end(), reached_by[wait.index()].begin(), reached_by[wait.index()].end());
-    std::sort(needs.begin(), needs.end());
-    needs.erase(std::unique(needs.begin(), needs.end()), needs.end());
-    if (lane_of(op) == Lane::none) {
-      reached_by[i] = std::move(needs);
-      continue;
-    }
-    reached_by[i] = {static_cast<TaskId>(program.tasks.size())};
-    program.tasks.push_back(
-        {OpId(i), lane_of(op), is_all_to_all(op) || op.kind == OpKind::plan, cost.of(graph, op), std::move(needs)});
+    if (lane_of(op) == Lane::none) continue;
+    task_of_op[i] = static_cast<TaskId>(program.tasks.size());
+    Task& task = program.tasks.emplace_back(
+        Task{OpId(i), lane_of(op), is_all_to_all(op) || op.kind == OpKind::plan, cost.of(graph, op), {}});
+    for (const OpId need : needs[i]) task.needs.push_back(task_of_op[need.index()]);
   }
   program.find_users();
   return program;
@@ -73,6 +66,26 @@ std::vector<std::vector<OpId>> dependencies(const Graph& graph) {
     all[i].erase(std::unique(all[i].begin(), all[i].end()), all[i].end());
   }
   return all;
+}
+
+std::vector<std::vector<OpId>> tasks_needed(const Graph& graph) {
+  const std::vector<std::vector<OpId>> waits = dependencies(graph);
+  std::vector<std::vector<OpId>> needs(graph.ops().size());
+  std::vector<std::vector<OpId>> reached_by(graph.ops().size());  // by op: the tasks that its users depend on
+  for (std::size_t i = 0; i < graph.ops().size(); ++i) {
+    std::vector<OpId> all;
+    for (const OpId wait : waits[i])
+      all.insert(all.end(), reached_by[wait.index()].begin(), reached_by[wait.index()].end());
+    std::ranges::sort(all);
+    all.erase(std::unique(all.begin(), all.end()), all.end());
+    if (lane_of(graph.op(OpId(i))) == Lane::none) {
+      reached_by[i] = std::move(all);
+    } else {
+      reached_by[i] = {OpId(i)};
+      needs[i] = std::move(all);
+    }
+  }
+  return needs;
 }
 
 Graph in_program_order(const Graph& graph) {

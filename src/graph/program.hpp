@@ -39,6 +39,9 @@ std::vector<double> longest_tails(const Program& program);
 /// operands and every reader of what it overwrites, also through views.
 std::vector<std::vector<OpId>> dependencies(const Graph& graph);
 
+/// By op: the ops that take time on which it depends, also through views; empty for ops that take none.
+std::vector<std::vector<OpId>> tasks_needed(const Graph& graph);
+
 /// Places each op as early as its dependencies permit, updates last; so an all-reduce directly follows its gradient.
 Graph in_program_order(const Graph& graph);
 

@@ -203,8 +203,8 @@ class Transformer {
   ValueId experts(ValueId h, std::vector<ValueId>& losses) {
     const Choice choice = gate(h, losses);
     const DimId rows = rows_[static_cast<std::size_t>((layer_ - model_.moe->first) / model_.moe->every)];
-    const ValueId plan =
-        op(OpKind::plan, {choice.experts}, {{"expert", std::vector{E}}, {"rows", std::vector{rows}}}, "plan");
+    const ValueId plan = op(OpKind::plan, {choice.experts, choice.weights},
+                            {{"expert", std::vector{E}}, {"rows", std::vector{rows}}}, "plan");
     const ValueId sent = op(OpKind::dispatch, {h, plan}, {}, "dispatch");
     // The shared expert is placed where its work can hide the dispatch.
     const ValueId shared = model_.moe->shared > 0 ? mlp(h, U, "shared") : ValueId();

@@ -342,6 +342,10 @@ std::vector<Type> plan(const OpView& op) {
   expect_element(op, 0, Element::i32);
   (void)of_role(op, 0, DimRole::choice);
   (void)only(op, "expert", DimRole::expert);
+  if (op.operands.size() == 2) {  // the weights of its combine, if that has any
+    expect_number(op, 1);
+    expect(op, 1, op.operands[0].dims);
+  }
   const std::vector<DimId> rows = {only(op, "rows", DimRole::rows)};
   check_rows(op, rows[0]);
   return {made(op, Element::plan, united(op.operands[0].dims, rows))};

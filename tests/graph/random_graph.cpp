@@ -277,7 +277,8 @@ class Generator {
     run_experts(*x, gate);
     if (!shares_tokens) return;
     --plans_left_;
-    run_experts(*x, {gate.scores, gate.experts, gate.weights, plan_for(gate.experts, gate.tokens), gate.tokens});
+    run_experts(
+        *x, {gate.scores, gate.experts, gate.weights, plan_for(gate.experts, gate.weights, gate.tokens), gate.tokens});
   }
 
   Gate gated(const Known& x) {
@@ -299,15 +300,16 @@ class Generator {
       experts = append(OpKind::limit, {experts}, {{"capacity", dice_.between(1, 3)}, {"expert", std::vector{E_}}});
     const ValueId weights =
         append(OpKind::pick, {scores.id, experts}, {{"normalise", std::int64_t{dice_.one_in(2)}}, {"scale", 1.5}});
-    return {scores, experts, weights, plan_for(experts, tokens), tokens};
+    return {scores, experts, weights, plan_for(experts, weights, tokens), tokens};
   }
 
-  ValueId plan_for(ValueId experts, const std::vector<DimId>& tokens) {
+  ValueId plan_for(ValueId experts, ValueId weights, const std::vector<DimId>& tokens) {
     const std::string name = fmt::format("R{}", plans_left_);
     const std::int64_t all = graph_.dims.count(tokens) * graph_.dims[K_].size;
     const std::int64_t mean = dice_.one_in(4) ? (all + 1) / 2 : all;  // as if some choices were dropped
     const DimId rows = dim(name.c_str(), mean, DimRole::rows, X_);
-    return append(OpKind::plan, {experts}, {{"expert", std::vector{E_}}, {"rows", std::vector{rows}}});
+    const std::vector<ValueId> operands = dice_.one_in(3) ? std::vector{experts} : std::vector{experts, weights};
+    return append(OpKind::plan, operands, {{"expert", std::vector{E_}}, {"rows", std::vector{rows}}});
   }
 
   void balance_by_bias(ValueId bias, ValueId experts) {

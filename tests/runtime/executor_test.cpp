@@ -1,0 +1,183 @@
+// Whole steps on real ranks equal the interpreter's, in every order that the passes make.
+#include "runtime/executor.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "graph/interpreter.hpp"
+#include "graph/model.hpp"
+#include "graph/passes/pass.hpp"
+#include "graph/passes/tutel.hpp"
+#include "graph/small_models.hpp"
+#include "graph/text.hpp"
+
+namespace shunt::runtime::test {
+namespace {
+
+using graph::Graph;
+using graph::Op;
+using graph::OpKind;
+using graph::ValueId;
+namespace interpreter = graph::test;
+
+using Bits = std::map<std::string, std::vector<float>>;  // by name: values after a step
+
+bool is_declaration(const Op& op) {
+  return op.kind == OpKind::input || op.kind == OpKind::param || op.kind == OpKind::state;
+}
+
+void fill(Store& store, const Graph& graph, const interpreter::Values& values) {
+  for (const Op& op : graph.ops()) {
+    if (!is_declaration(op)) continue;
+    const ValueId id = op.results[0];
+    const std::vector<double>& data = values.at(graph.value(id).name).data;
+    std::byte* const memory = store.memory(graph.value(id).name, data.size());
+    for (std::size_t i = 0; i < data.size(); ++i) {
+      if (graph.type(id).element == graph::Element::i32)
+        reinterpret_cast<std::int32_t*>(memory)[i] = static_cast<std::int32_t>(data[i]);
+      else
+        reinterpret_cast<float*>(memory)[i] = static_cast<float>(data[i]);
+    }
+  }
+}
+
+std::vector<float> elements(const View& view) {
+  std::vector<float> all;
+  const auto walk = [&](const auto& self, std::size_t axis, std::int64_t offset) -> void {
+    if (axis == view.axes.size()) return all.push_back(view.f32()[offset]);
+    for (std::int64_t i = 0; i < view.axes[axis].size; ++i) self(self, axis + 1, offset + i * view.axes[axis].stride);
+  };
+  walk(walk, 0, 0);
+  return all;
+}
+
+struct Run {
+  std::int32_t steps = 1;
+  SpawnOptions spawn = {};
+  ExecutorOptions options = {};
+};
+
+/// By rank: outputs, parameters and states after the steps.
+std::vector<Bits> execute(const Graph& graph, const interpreter::RankValues& given, const Run& run = {}) {
+  std::vector<Bits> results(given.size());
+  World::spawn(
+      graph.ranks,
+      [&](World& world) {
+        const std::size_t rank = world.rank().index();
+        Store store;
+        fill(store, graph, given[rank]);
+        Executor executor(world, graph, store, run.options);
+        for (std::int32_t step = 0; step < run.steps; ++step) executor.step();
+        for (const Op& op : graph.ops())
+          if (op.kind == OpKind::param || op.kind == OpKind::state)
+            results[rank][graph.value(op.results[0]).name] = elements(executor.view(op.results[0]));
+        for (const ValueId output : graph.outputs)
+          results[rank]["return " + graph.value(output).name] = elements(executor.view(output));
+      },
+      run.spawn);
+  return results;
+}
+
+/// What the interpreter gives for the values of execute() after one step.
+std::map<std::string, std::vector<double>> expected_of(const Graph& graph, const interpreter::Values& values) {
+  std::map<std::string, std::vector<double>> expected;
+  for (const Op& op : graph.ops()) {
+    if (op.kind == OpKind::param || op.kind == OpKind::state)
+      expected[graph.value(op.results[0]).name] = values.at(graph.value(op.results[0]).name).data;
+    if (graph::info(op.kind).writes == 0 || op.kind == OpKind::all_reduce) continue;
+    std::size_t result = 0;
+    for (std::size_t i = 0; i < op.operands.size(); ++i)
+      if (graph::info(op.kind).overwrites(i))
+        expected[graph.value(op.operands[i]).name] = values.at(graph.value(op.results[result++]).name).data;
+  }
+  for (const ValueId output : graph.outputs)
+    expected["return " + graph.value(output).name] = values.at(graph.value(output).name).data;
+  return expected;
+}
+
+void expect_near(const std::map<std::string, std::vector<double>>& expected, const Bits& actual) {
+  ASSERT_EQ(expected.size(), actual.size());
+  for (const auto& [name, values] : expected) {
+    const std::vector<float>& found = actual.at(name);
+    ASSERT_EQ(found.size(), values.size()) << name;
+    double norm = 0, distance = 0;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      norm += values[i] * values[i];
+      distance += (values[i] - found[i]) * (values[i] - found[i]);
+    }
+    EXPECT_LE(std::sqrt(distance), 1e-5 * std::max(std::sqrt(norm), 1e-2)) << name;
+  }
+}
+
+/// Nothing is read that the step has not written, and memory that values share is never in use twice.
+Run careful() {
+  Run run;
+  run.options.memory.poisons = true;
+  return run;
+}
+
+void expect_as_interpreted(const Graph& graph, std::uint64_t seed, const Run& run = careful()) {
+  const interpreter::RankValues given = interpreter::random_declarations(graph, seed);
+  const interpreter::RankValues values = interpreter::interpret(graph, given);
+  const std::vector<Bits> actual = execute(graph, given, run);
+  for (std::size_t rank = 0; rank < values.size(); ++rank) {
+    SCOPED_TRACE("rank " + std::to_string(rank));
+    expect_near(expected_of(graph, values[rank]), actual[rank]);
+  }
+}
+
+Cluster cluster_of(std::int32_t ranks) {
+  Cluster cluster = Cluster::load("v100x8");
+  cluster.nodes = 1;
+  cluster.ranks_per_node = ranks;
+  cluster.f32_flops = cluster.memory_bytes_per_s = cluster.near_bytes_per_s = 1e9;
+  cluster.tile = 2;
+  return cluster;
+}
+
+/// The step in the orders of each pass alone, of tutel, and of all passes together.
+std::map<std::string, Graph> schedules_of(const Graph& step) {
+  const graph::CostModel cost(cluster_of(step.ranks));
+  std::map<std::string, Graph> schedules = {{"plain", step}, {"tutel", tutel(step, cost).graph}};
+  graph::PassContext context{.cost = cost, .interleaves_micro_batches = true, .notes = {}};
+  Graph all = step;
+  for (const graph::Pass& pass : graph::all_passes()) {
+    schedules.emplace(pass.name, pass.apply(step, context));
+    all = pass.apply(all, context);
+  }
+  schedules.emplace("all", all);
+  return schedules;
+}
+
+class ExecutorOfModel : public ::testing::TestWithParam<interpreter::SmallModel> {};
+
+TEST_P(ExecutorOfModel, ComputesWhatTheInterpreterDoesInEveryOrder) {
+  for (const std::int32_t ranks : {1, 2, 4})
+    for (const auto& [name, graph] :
+         schedules_of(graph::build_training_step(interpreter::model_of(GetParam()), ranks))) {
+      SCOPED_TRACE(std::to_string(ranks) + " ranks, " + name);
+      expect_as_interpreted(graph, 3);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Small, ExecutorOfModel, ::testing::ValuesIn(interpreter::small_models()),
+                         [](const auto& model) { return model.param.name; });
+
+TEST(Executor, ComputesRandomModelsAsTheInterpreterDoes) {
+  for (std::uint64_t seed = 0; seed < 40 && !::testing::Test::HasFailure(); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    constexpr std::int32_t kRanks[] = {1, 2, 3, 7};
+    const Graph step = graph::build_training_step(interpreter::model_of(interpreter::random_model(seed)),
+                                                  kRanks[seed % std::size(kRanks)]);
+    auto schedules = schedules_of(step);
+    expect_as_interpreted(seed % 2 == 0 ? schedules.at("all") : schedules.at("partition"), seed);
+  }
+}
+
+}  // namespace
+}  // namespace shunt::runtime::test
