@@ -51,6 +51,7 @@ int main(int argc, char** argv) {
   shunt::cli::add_bench_layer(*bench);
   shunt::cli::add_place(app);
   shunt::cli::add_schedule(app);
+  shunt::cli::add_train(app);
   shunt::cli::add_report(app);
   shunt::cli::check_numbers(app);
   try {

@@ -15,6 +15,7 @@ void add_place(CLI::App& app);
 void add_schedule(CLI::App& app);
 void add_selftest(CLI::App& app);
 void add_report(CLI::App& app);
+void add_train(CLI::App& app);
 
 /// Adds --routing, --first-token, --map, --layer, --prune, --prune-by and --prune-level.
 void add_routing_options(CLI::App& verb, bench::ShuffleConfig& config);

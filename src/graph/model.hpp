@@ -63,7 +63,8 @@ struct Model {
 /// The presets of presets/models.
 std::span<const Preset> model_presets();
 
-/// The forward pass on one of `ranks` ranks; the only output is the loss.
+/// The forward pass on one of `ranks` ranks; the first output is the loss, the last one its cross entropy (the
+/// same, unless a loss balances the experts).
 Graph build_forward(const Model& model, std::int32_t ranks);
 
 /// Forward, backward and updates in program order: dW beside its dX, an all-reduce once its gradient is ready.

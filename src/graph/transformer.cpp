@@ -29,7 +29,8 @@ class Transformer {
     const ValueId logits = matmul(x, head, {M}, "logits");
     losses[0] = op(OpKind::cross_entropy, {logits, targets}, {{"over", std::vector{V}}, {"tokens", global_tokens()}},
                    "cross_entropy");
-    graph_.outputs = {losses.size() == 1 ? losses[0] : op(OpKind::add, losses, {}, "loss")};
+    graph_.outputs = {losses[0]};
+    if (losses.size() > 1) graph_.outputs.insert(graph_.outputs.begin(), op(OpKind::add, losses, {}, "loss"));
     return std::move(graph_);
   }
 

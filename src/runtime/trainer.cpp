@@ -1,0 +1,161 @@
+#include "runtime/trainer.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numbers>
+
+#include "core/fail.hpp"
+#include "core/hash.hpp"
+
+namespace shunt::runtime {
+namespace {
+
+using graph::DimId;
+using graph::DimRole;
+using graph::Op;
+using graph::OpKind;
+using graph::ValueId;
+
+constexpr double kNatsPerBit = std::numbers::ln2;
+
+/// Uniform in (0, 1].
+double uniform(std::uint64_t bits) { return (static_cast<double>(bits >> 11) + 1) * 0x1p-53; }
+
+/// Normally distributed, a pure function of its arguments (Box and Muller, 1958).
+float normal(std::uint64_t seed, std::uint64_t name, std::uint64_t element) {
+  const std::uint64_t bits = Hasher().add(seed, name, element).value();
+  const double radius = std::sqrt(-2 * std::log(uniform(bits)));
+  return static_cast<float>(radius * std::cos(2 * std::numbers::pi * uniform(Hasher().add(bits).value())));
+}
+
+std::uint64_t hash_of_name(const std::string& name) {
+  Hasher hasher;
+  for (const char c : name) hasher.add(static_cast<unsigned char>(c));
+  return hasher.value();
+}
+
+/// Elements over which a forward product with this parameter sums; 0 if there is no such product.
+std::int64_t fan_in_of(const graph::Graph& graph, ValueId param) {
+  for (const Op& op : graph.ops())
+    if ((op.kind == OpKind::matmul || op.kind == OpKind::grouped_matmul) && op.operands[1] == param &&
+        op.origin.phase == graph::Phase::forward)
+      return graph.dims.count(op.attributes.dims("over"));
+  return 0;
+}
+
+}  // namespace
+
+double rate_of(const TrainerOptions& options, std::int64_t step) {
+  if (step < options.warmup) return options.rate * static_cast<double>(step + 1) / static_cast<double>(options.warmup);
+  const double course = std::min(1.0, static_cast<double>(step - options.warmup) /
+                                          static_cast<double>(std::max<std::int64_t>(options.steps - options.warmup, 1)));
+  const double least = options.rate * options.last_rate;
+  return least + (options.rate - least) * (1 + std::cos(std::numbers::pi * course)) / 2;
+}
+
+void initialise(const graph::Graph& graph, Store& store, std::span<const ExpertId> experts, std::uint64_t seed) {
+  for (const Op& op : graph.ops()) {
+    if (op.kind != OpKind::param) continue;
+    const ValueId param = op.results[0];
+    const std::string& name = graph.value(param).name;
+    const graph::Type& type = graph.type(param);
+    const std::int64_t count = graph.dims.count(type.dims);
+    auto* const values = reinterpret_cast<float*>(store.memory(name, static_cast<std::size_t>(count)));
+    if (type.dims.size() == 1) {  // of a norm
+      std::fill_n(values, count, name.find("gain.") != std::string::npos ? 1.0f : 0.0f);
+      continue;
+    }
+    const std::int64_t fan_in = fan_in_of(graph, param);
+    const float scale = fan_in > 0 ? 1 / std::sqrt(static_cast<float>(fan_in)) : 1.0f;
+    const bool is_of_experts = graph.dims[type.dims[0]].role == DimRole::local_expert;
+    const std::int64_t size = is_of_experts ? count / static_cast<std::int64_t>(experts.size()) : count;
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t expert = is_of_experts ? experts[static_cast<std::size_t>(i / size)].value : 0;
+      values[i] = scale * normal(seed, hash_of_name(name), static_cast<std::uint64_t>(expert * size + i % size));
+    }
+  }
+}
+
+Trainer::Trainer(World& world, const graph::Model& model, graph::Graph step, const Corpus& corpus,
+                 const TrainerOptions& options)
+    : world_(world), model_(model), corpus_(corpus), options_(options) {
+  std::vector<ExpertId> experts;
+  for (const Op& op : step.ops())
+    if (op.kind == OpKind::plan && experts.empty()) {
+      const auto num_experts = static_cast<std::int32_t>(step.dims[op.attributes.dims("expert")[0]].size);
+      const ExpertMap map = ExpertMap::contiguous(num_experts, world.size());
+      for (std::int32_t i = 0; i < map.num_local(world.rank()); ++i)
+        experts.push_back(map.logical(PhysicalId(map.first_physical(world.rank()).value + i)));
+    }
+  initialise(step, store_, experts, options.seed);
+  executor_ = std::make_unique<Executor>(world, std::move(step), store_, options.executor);
+}
+
+void Trainer::load(const std::vector<std::uint8_t>& text, std::span<const std::size_t> begins) {
+  const auto sequence = static_cast<std::size_t>(model_.sequence);
+  const std::size_t count = begins.size() * sequence;
+  auto* const tokens = reinterpret_cast<std::int32_t*>(store_.memory("tokens", count));
+  auto* const targets = reinterpret_cast<std::int32_t*>(store_.memory("targets", count));
+  for (std::size_t i = 0; i < begins.size(); ++i)
+    for (std::size_t j = 0; j < sequence; ++j) {
+      tokens[i * sequence + j] = text[begins[i] + j];
+      targets[i * sequence + j] = text[begins[i] + j + 1];
+    }
+}
+
+double Trainer::output(const Executor& executor) const {
+  // The cross entropy; the first output also has the losses that balance experts.
+  return *executor.view(executor.graph().outputs.back()).f32();
+}
+
+std::vector<double> Trainer::sum_over_ranks(std::vector<double> mine, bool takes_largest) {
+  std::vector<double> total(mine.size());
+  for (const auto& bytes : world_.all_gather(std::as_bytes(std::span(mine)))) {
+    std::vector<double> theirs(mine.size());
+    if (bytes.size() != mine.size() * sizeof(double))
+      fail(ErrorCode::mismatch, "rank {} received {} bytes of a step's figures", world_.rank(), bytes.size());
+    std::memcpy(theirs.data(), bytes.data(), bytes.size());
+    for (std::size_t i = 0; i < total.size(); ++i)
+      total[i] = takes_largest ? std::max(total[i], theirs[i]) : total[i] + theirs[i];
+  }
+  return total;
+}
+
+Trainer::Step Trainer::step() {
+  const std::int64_t here = model_.sequences_per_rank;
+  load(corpus_.training, draw_sequences(corpus_.training.size(), model_.sequence, options_.seed, steps_done_,
+                                        here * world_.rank().value, here));
+  *reinterpret_cast<float*>(store_.memory("rate", 1)) = static_cast<float>(rate_of(options_, steps_done_));
+  *reinterpret_cast<float*>(store_.memory("step", 1)) = static_cast<float>(++steps_done_);
+  executor_->step();
+  const StepTimes& times = executor_->times();
+  const auto loss = sum_over_ranks({output(*executor_)});
+  const auto slowest = sum_over_ranks({times.step_s, times.exposed_s}, true);
+  return {loss[0] / kNatsPerBit, slowest[0], slowest[1]};
+}
+
+double Trainer::evaluate(std::int64_t most_bytes) {
+  if (!forward_)
+    forward_ = std::make_unique<Executor>(world_, graph::build_forward(model_, world_.size()), store_, options_.executor);
+  const auto sequence = static_cast<std::size_t>(model_.sequence);
+  const auto here = static_cast<std::size_t>(model_.sequences_per_rank);
+  const std::size_t text = corpus_.held_out.size();
+  const std::size_t used = most_bytes > 0 ? std::min(text, static_cast<std::size_t>(most_bytes)) : text;
+  const std::size_t of_batch = here * sequence * static_cast<std::size_t>(world_.size());
+  const std::size_t batches = std::max<std::size_t>(1, (used - 1) / of_batch);
+  double nats = 0;
+  for (std::size_t batch = 0; batch < batches; ++batch) {
+    std::vector<std::size_t> begins;
+    for (std::size_t i = 0; i < here; ++i) {
+      const std::size_t begin = (batch * static_cast<std::size_t>(world_.size()) * here + world_.rank().index() * here + i) * sequence;
+      begins.push_back(std::min(begin, text - sequence - 1));
+    }
+    load(corpus_.held_out, begins);
+    forward_->step();
+    nats += output(*forward_);
+  }
+  return sum_over_ranks({nats})[0] / static_cast<double>(batches) / kNatsPerBit;
+}
+
+}  // namespace shunt::runtime

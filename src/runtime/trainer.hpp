@@ -1,0 +1,66 @@
+// Trains a byte-level model on this rank: batches, rates, steps, evaluation.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "graph/model.hpp"
+#include "runtime/corpus.hpp"
+#include "runtime/executor.hpp"
+
+namespace shunt::runtime {
+
+struct TrainerOptions {
+  std::uint64_t seed = 1;
+  std::int64_t steps = 1000;  ///< of the whole training, for the rate's course
+  double rate = 2e-3;         ///< at its highest
+  std::int64_t warmup = 50;   ///< steps in which it rises
+  double last_rate = 0.1;     ///< at the end, over the highest
+  ExecutorOptions executor = {};
+};
+
+/// The rate of a step, the first being 0: rises evenly, then falls along half a cosine.
+[[nodiscard]] double rate_of(const TrainerOptions& options, std::int64_t step);
+
+/// Random values of a model's parameters and zeros for its states, by name and logical expert: the same whatever the
+/// number of ranks and the map. `experts`: this rank's logical experts, ascending.
+void initialise(const graph::Graph& graph, Store& store, std::span<const ExpertId> experts, std::uint64_t seed);
+
+/// All functions are collective.
+class Trainer {
+ public:
+  /// step: a graph of the model's training step, in any order. The corpus, which is the same on all ranks, and the world
+  /// outlive the trainer.
+  Trainer(World& world, const graph::Model& model, graph::Graph step, const Corpus& corpus,
+          const TrainerOptions& options);
+
+  struct Step {
+    double bits_per_byte = 0;  ///< of the batch, before the step
+    double step_s = 0, exposed_s = 0;  ///< of the slowest rank
+  };
+  Step step();
+
+  /// Bits per byte of the held-out text, of at most `most_bytes` of it from the start (0: all). Every byte is predicted
+  /// once, from those before it in its sequence.
+  [[nodiscard]] double evaluate(std::int64_t most_bytes = 0);
+
+  [[nodiscard]] std::int64_t steps_done() const { return steps_done_; }
+  [[nodiscard]] const Executor& executor() const { return *executor_; }
+
+ private:
+  void load(const std::vector<std::uint8_t>& text, std::span<const std::size_t> begins);
+  [[nodiscard]] double output(const Executor& executor) const;
+  [[nodiscard]] std::vector<double> sum_over_ranks(std::vector<double> mine, bool takes_largest = false);
+
+  World& world_;
+  graph::Model model_;
+  const Corpus& corpus_;
+  TrainerOptions options_;
+  Store store_;
+  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<Executor> forward_;  // made when first needed
+  std::int64_t steps_done_ = 0;
+};
+
+}  // namespace shunt::runtime
