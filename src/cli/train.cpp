@@ -1,7 +1,10 @@
 // shunt train: trains a byte-level Mixture-of-Experts transformer with expert and data parallelism.
+#include <signal.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -9,6 +12,7 @@
 
 #include "cli/launch.hpp"
 #include "cli/output.hpp"
+#include "cli/signals.hpp"
 #include "cli/verbs.hpp"
 #include "core/fail.hpp"
 #include "core/file.hpp"
@@ -41,6 +45,9 @@ Examples:
 )";
 
 struct Arguments {
+  std::string checkpoint;
+  std::int64_t checkpoint_every = 0;
+  bool resumes = false;
   std::string model = "bytes", corpus, world = "shm", schedule = "plain", json, trace, progress = "auto";
   std::int32_t ranks = 2;
   std::int64_t batch = 0, evaluate_every = 0, most_held_out = 0;
@@ -63,6 +70,21 @@ graph::Graph schedule_of(const Arguments& arguments, const graph::Model& model, 
   const graph::CostModel cost(cluster);
   if (arguments.schedule == "tutel") return tutel(plain, cost).graph;
   return graph::make_schedule(model, cost, {}).graph;
+}
+
+/// Set by the first SIGINT or SIGTERM; a second one ends the process. Ranks that are forked share it.
+std::atomic<int>* asked_to_stop = nullptr;
+
+void ask_to_stop(int signal_number) {
+  *asked_to_stop = signal_number;
+  signal(signal_number, SIG_DFL);
+}
+
+void listen_for_signals() {
+  void* const shared = mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (shared == MAP_FAILED) fail_errno("can't map memory");
+  asked_to_stop = new (shared) std::atomic<int>(0);
+  for (const int number : {SIGINT, SIGTERM}) signal(number, ask_to_stop);
 }
 
 /// One line on a terminal that is replaced; lines elsewhere.
@@ -119,16 +141,29 @@ void run_rank(World& world, const Arguments& arguments, const graph::Model& mode
     fmt::print("step {:>6}  held-out {:.4f} bits/byte  {:.1f} s\n", trainer.steps_done(), bits, elapsed());
     flush_stdout();
   };
-  while (trainer.steps_done() < arguments.options.steps) {
-    const Trainer::Step made = trainer.step();
+  if (arguments.resumes) {
+    trainer.resume(arguments.checkpoint);
+    if (reports) fmt::print("resumed {} at step {}\n", arguments.checkpoint, trainer.steps_done());
+  }
+  bool stops = false;
+  while (trainer.steps_done() < arguments.options.steps && !stops) {
+    const Trainer::Step made = trainer.step(asked_to_stop->load() != 0);
+    stops = made.stops;
     losses.push_back(made.bits_per_byte);
     step_ms.push_back(1e3 * made.step_s);
     exposed_ms.push_back(1e3 * made.exposed_s);
     if (reports) progress.show(trainer.steps_done(), made);
     const bool is_last = trainer.steps_done() == arguments.options.steps;
+    const bool is_due = arguments.checkpoint_every > 0 && trainer.steps_done() % arguments.checkpoint_every == 0;
+    if (!arguments.checkpoint.empty() && (is_last || is_due || stops)) trainer.save(arguments.checkpoint);
     if (is_last || (arguments.evaluate_every > 0 && trainer.steps_done() % arguments.evaluate_every == 0)) evaluate();
   }
+  progress.end();
   if (!reports) return;
+  if (stops)
+    fmt::print("stopped at step {}; {}\n", trainer.steps_done(),
+               arguments.checkpoint.empty() ? std::string("nothing was saved, as there is no --checkpoint")
+                                            : fmt::format("--resume continues from {}", arguments.checkpoint));
   const auto bytes_per_step = static_cast<double>(model.sequences_per_rank * model.sequence * world.size());
   fmt::print("{} steps, median {:.1f} ms, exposed communication {:.1f} ms, {:.0f} bytes/s; memory of values {:.1f} MB\n",
              losses.size(), median(step_ms), median(exposed_ms), 1e3 * bytes_per_step / median(step_ms),
@@ -171,12 +206,16 @@ void run(Arguments& arguments) {
   }
   if (model.vocabulary < 256) fail(ErrorCode::invalid_argument, "{}: bytes need a vocabulary of 256", model.name);
   arguments.options.rate = arguments.rate > 0 ? arguments.rate : model.optimizer.rate;
-  for (const std::string& path : {arguments.json, arguments.trace})
+  for (const std::string& path : {arguments.json, arguments.trace, arguments.checkpoint})
     if (!path.empty()) check_writable(path);
   const auto least_bytes = static_cast<std::size_t>(model.sequence) + 1;
   const Corpus corpus = arguments.corpus.empty() ? runtime::read_own_repository(least_bytes)
                                                  : runtime::read_corpus(arguments.corpus, least_bytes);
+  if (arguments.resumes && arguments.checkpoint.empty())
+    fail(ErrorCode::invalid_argument, "--resume: which --checkpoint?");
+  if (arguments.resumes) (void)runtime::read_training_state(arguments.checkpoint);
   const graph::Graph step = schedule_of(arguments, model, ranks);
+  listen_for_signals();
   if (arguments.world == "env") {
     World world = World::from_environment();
     return run_rank(world, arguments, model, step, corpus);
@@ -185,6 +224,7 @@ void run(Arguments& arguments) {
   if (arguments.world == "shm") options.kind = WorldKind::shm;
   World::spawn(
       ranks, [&](World& world) { run_rank(world, arguments, model, step, corpus); }, options);
+  if (const int number = asked_to_stop->load()) end_by_signal(number);
 }
 
 }  // namespace
@@ -210,6 +250,10 @@ void add_train(CLI::App& app) {
   verb->add_option("--seed", options.seed, "Seed of parameters and batches");
   verb->add_option("--evaluate-every", arguments->evaluate_every, "Steps between evaluations; 0: at the end only");
   verb->add_option("--held-out-bytes", arguments->most_held_out, "Held-out bytes to evaluate on; 0: all");
+  verb->add_option("--checkpoint", arguments->checkpoint,
+                   "Save to this file at the end, when Ctrl-C stops the training, and as --checkpoint-every says");
+  verb->add_option("--checkpoint-every", arguments->checkpoint_every, "Steps between checkpoints; 0: at the end only");
+  verb->add_flag("--resume", arguments->resumes, "Continue from --checkpoint; ranks and schedule may differ");
   verb->add_option("--json", arguments->json, "Write the results to this file");
   verb->add_option("--trace", arguments->trace,
                    "Write the last step's trace for chrome://tracing or Perfetto to this file");

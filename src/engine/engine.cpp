@@ -19,8 +19,10 @@ void Engine::check() const {
 }
 const std::uint32_t* Engine::fault_word() const { return impl_->fault_word(); }
 
-Plan Engine::plan(const Routing& routing, const ExpertMap& map, const PlanOptions& options) {
-  Impl& engine = *impl_;
+namespace {
+
+void check_plan_call(const Engine::Impl& engine, const Routing& routing, const ExpertMap& map,
+                     const PlanOptions& options) {
   const Call call = engine.call("plan");
   call.demand(options.layout != Layout::token_unique || engine.options.reduction != Reduction::flat,
               "token_unique sums per rank; reduction = flat needs expert_major or padded");
@@ -35,7 +37,18 @@ Plan Engine::plan(const Routing& routing, const ExpertMap& map, const PlanOption
         std::tuple("weights", routing.weights.size(), static_cast<const void*>(routing.weights.data()))})
     call.demand(size == 0 || data, "the routing has {} {} without data", size, name);
   engine.check_trace(routing, map);
-  return engine.named([&] { return engine.plan(routing, map, options); });
+}
+
+}  // namespace
+
+Plan Engine::plan(const Routing& routing, const ExpertMap& map, const PlanOptions& options) {
+  check_plan_call(*impl_, routing, map, options);
+  return impl_->named([&] { return impl_->plan(routing, map, options); });
+}
+
+Ticket<Plan> Engine::start_plan(const Routing& routing, const ExpertMap& map, const PlanOptions& options) {
+  check_plan_call(*impl_, routing, map, options);
+  return impl_->named([&] { return impl_->start_plan(routing, map, options); });
 }
 
 Ticket<Rows> Engine::dispatch(const Plan& plan, const ConstTensor& x, const DispatchOptions& options) {

@@ -135,4 +135,20 @@ void Engine::Impl::check() const {
     fail(fault->code, "{}; rank {} called {}", fault->text, rank(), title("check"));
 }
 
+namespace {
+
+class Completed final : public Pending {
+ public:
+  void wait() override {}
+  void wait_on(Stream) override {}
+  [[nodiscard]] bool done() const override { return true; }
+  void drop(bool) override {}
+};
+
+}  // namespace
+
+Ticket<Plan> Engine::Impl::start_plan(const Routing& routing, const ExpertMap& map, const PlanOptions& plan_options) {
+  return {std::make_shared<Completed>(), plan(routing, map, plan_options)};
+}
+
 }  // namespace shunt

@@ -82,6 +82,9 @@ struct Engine::Impl {
   virtual void copy(const ConstTensor& from, const Tensor& to) const = 0;
   /// Collective.
   [[nodiscard]] virtual Plan plan(const Routing& routing, const ExpertMap& map, const PlanOptions& plan_options) = 0;
+  /// The same, as a ticket; this one is complete when it returns.
+  [[nodiscard]] virtual Ticket<Plan> start_plan(const Routing& routing, const ExpertMap& map,
+                                                const PlanOptions& plan_options);
   [[nodiscard]] virtual Ticket<Rows> dispatch(const Plan& plan, const ConstTensor& x,
                                               const DispatchOptions& dispatch_options) = 0;
   struct Pull {

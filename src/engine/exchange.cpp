@@ -11,10 +11,11 @@ namespace {
 class NearExchange final : public Operation {
  public:
   NearExchange(const ExchangePlace& place, std::shared_ptr<const Group> group, const Announcement& announcement,
-               ReadAll read, Block block)
+               ReadAll read, std::function<void()> then, Block block)
       : Operation(std::move(group), place.engine, announcement, place.deadline, place.engine_name),
         transport_(place.comm.transport()),
         read_(std::move(read)),
+        then_(std::move(then)),
         block_(std::move(block)) {}
 
   void begin(std::span<const Announcement> peers) override {
@@ -26,15 +27,21 @@ class NearExchange final : public Operation {
     read_(all);
   }
 
+  bool finish() override {
+    then_();
+    return true;
+  }
+
  private:
   Transport& transport_;
   ReadAll read_;
+  std::function<void()> then_;
   Block block_;  // peers may read it as long as the operation exists
 };
 
 /// The exchange among near ranks.
-void exchange_near(const ExchangePlace& place, const std::shared_ptr<const Group>& group, OpKind kind,
-                   std::span<const std::byte> mine, const ReadAll& read) {
+void start_near(const ExchangePlace& place, Chain& chain, const std::shared_ptr<const Group>& group, OpKind kind,
+                std::span<const std::byte> mine, ReadAll read, std::function<void()> then) {
   CommContext& comm = place.comm;
   Announcement announcement;
   announcement.kind = kind;
@@ -45,15 +52,15 @@ void exchange_near(const ExchangePlace& place, const std::shared_ptr<const Group
     announcement.offset = *comm.transport().offset_of(block.data, block.bytes);
     announcement.bytes = block.bytes;
   }
-  const auto operation = std::make_shared<NearExchange>(place, group, announcement, read, block);
-  comm.progress().issue_and_wait(operation, place.next_sequence);
+  chain.issue(std::make_shared<NearExchange>(place, group, announcement, std::move(read), std::move(then), block),
+              place.next_sequence);
 }
 
 class FarSwap final : public Operation {
  public:
   FarSwap(const ExchangePlace& place, const Announcement& announcement, std::vector<FarBytes> outgoing,
-          std::span<const FarSender> senders)
-      : Operation(place.group, place.engine, announcement, place.deadline, place.engine_name) {
+          std::span<const FarSender> senders, std::function<void(std::vector<FarBytes>)> then)
+      : Operation(place.group, place.engine, announcement, place.deadline, place.engine_name), then_(std::move(then)) {
     for (FarBytes& far : outgoing) out_.push_back({std::move(far)});
     for (const FarSender& sender : senders) in_.push_back({{sender.rank, {}}, sender.most_bytes});
   }
@@ -85,10 +92,11 @@ class FarSwap final : public Operation {
     return is_over ? Work::finished : progress_of(moved);
   }
 
-  [[nodiscard]] std::vector<FarBytes> received() {
-    std::vector<FarBytes> all;
-    for (In& in : in_) all.push_back(std::move(in.far));
-    return all;
+  bool finish() override {
+    std::vector<FarBytes> received;
+    for (In& in : in_) received.push_back(std::move(in.far));
+    then_(std::move(received));
+    return true;
   }
 
  private:
@@ -128,6 +136,7 @@ class FarSwap final : public Operation {
     return moved;
   }
 
+  std::function<void(std::vector<FarBytes>)> then_;
   std::vector<Out> out_;
   std::vector<In> in_;
 };
@@ -180,8 +189,9 @@ std::shared_ptr<const Group> near_group(const Group& all) {
 }
 
 /// Sends each rank's bytes once to each far node, to the rank's counterpart there.
-std::vector<FarBytes> swap_with_counterparts(const ExchangePlace& place, OpKind kind, std::span<const std::byte> mine,
-                                             std::size_t most_bytes) {
+void start_swap_with_counterparts(const ExchangePlace& place, Chain& chain, OpKind kind,
+                                  std::span<const std::byte> mine, std::size_t most_bytes,
+                                  std::function<void(std::vector<FarBytes>)> then) {
   const Group& group = *place.group;
   const Topology& topology = place.topology;
   std::vector<FarBytes> outgoing;
@@ -193,42 +203,85 @@ std::vector<FarBytes> swap_with_counterparts(const ExchangePlace& place, OpKind 
     for (const RankId rank : topology.ranks(node))
       if (topology.counterpart(rank, topology.node(group.self)) == group.self) senders.push_back({rank, most_bytes});
   }
-  return swap_far(place, kind, 0, std::move(outgoing), senders);
+  start_far_swap(place, chain, kind, 0, std::move(outgoing), senders, std::move(then));
 }
 
 }  // namespace
 
-std::vector<FarBytes> swap_far(const ExchangePlace& place, OpKind kind, std::uint64_t plan_hash,
-                               std::vector<FarBytes> outgoing, std::span<const FarSender> senders) {
-  const Announcement announcement{.kind = kind, .plan_hash = plan_hash};
-  const auto operation = std::make_shared<FarSwap>(place, announcement, std::move(outgoing), senders);
-  place.comm.progress().issue_and_wait(operation, place.next_sequence);
-  return operation->received();
+void Chain::issue(const std::shared_ptr<Operation>& operation, std::uint32_t& next_sequence) {
+  // Visible before the operation can be complete, and with it the one after it be issued.
+  const std::lock_guard lock(mutex_);
+  comm_.progress().issue(operation, next_sequence);
+  current_ = operation;
 }
 
-void exchange(const ExchangePlace& place, OpKind kind, std::span<const std::byte> mine, const ForFar& for_far,
-              const ReadAll& read) {
+void Chain::end(std::exception_ptr error) {
+  {
+    const std::lock_guard lock(mutex_);
+    error_ = std::move(error);
+    has_ended_ = true;
+  }
+  comm_.transport().wake();
+}
+
+bool Chain::done() const {
+  const std::lock_guard lock(mutex_);
+  return has_ended_ || (current_ && current_->phase() == Operation::Phase::failed);
+}
+
+void Chain::wait() {
+  comm_.progress().drive_until([this] { return done(); });
+  std::shared_ptr<Operation> last;  // destroyed after unlocking: it may hold what holds this
+  const std::lock_guard lock(mutex_);
+  last.swap(current_);
+  if (error_) std::rethrow_exception(error_);
+  if (!has_ended_) last->rethrow();
+}
+
+void start_far_swap(const ExchangePlace& place, Chain& chain, OpKind kind, std::uint64_t plan_hash,
+                    std::vector<FarBytes> outgoing, std::span<const FarSender> senders,
+                    std::function<void(std::vector<FarBytes>)> then) {
+  const Announcement announcement{.kind = kind, .plan_hash = plan_hash};
+  chain.issue(std::make_shared<FarSwap>(place, announcement, std::move(outgoing), senders, std::move(then)),
+              place.next_sequence);
+}
+
+void start_exchange(const ExchangePlace& place, Chain& chain, OpKind kind, std::span<const std::byte> mine,
+                    const ForFar& for_far, ReadAll read, std::function<void()> then) {
   const Group& group = *place.group;
-  if (!group.has_far()) return exchange_near(place, place.group, kind, mine, read);
+  if (!group.has_far())
+    return start_near(place, chain, place.group, kind, mine, std::move(read), std::move(then));
 
   Bundle bundle;
   bundle.add(group.self, mine);
-  for (const FarBytes& far : swap_with_counterparts(place, kind, mine.first(for_far.bytes), for_far.most_bytes))
-    bundle.add(far.rank, far.bytes);
-  const auto near = near_group(group);
-  exchange_near(place, near, kind, bundle.bytes(), [&](std::span<const std::span<const std::byte>> bundles) {
-    std::vector<std::span<const std::byte>> all(group.members.size());
-    for (std::size_t i = 0; i < bundles.size(); ++i) Bundle::unpack(bundles[i], near->members[i], all);
-    read(all);
-  });
+  auto share_with_node = [place, &chain, kind, bundle, read = std::move(read),
+                          then = std::move(then)](const std::vector<FarBytes>& received) mutable {
+    for (const FarBytes& far : received) bundle.add(far.rank, far.bytes);
+    const auto near = near_group(*place.group);
+    auto unpack = [near, size = place.group->members.size(),
+                   read = std::move(read)](std::span<const std::span<const std::byte>> bundles) {
+      std::vector<std::span<const std::byte>> all(size);
+      for (std::size_t i = 0; i < bundles.size(); ++i) Bundle::unpack(bundles[i], near->members[i], all);
+      read(all);
+    };
+    try {
+      start_near(place, chain, near, kind, bundle.bytes(), std::move(unpack), std::move(then));
+    } catch (...) {
+      chain.end(std::current_exception());
+    }
+  };
+  start_swap_with_counterparts(place, chain, kind, mine.first(for_far.bytes), for_far.most_bytes,
+                               std::move(share_with_node));
 }
 
 std::vector<std::vector<std::byte>> gather(const ExchangePlace& place, OpKind kind, std::span<const std::byte> mine,
                                            const ForFar& for_far) {
   std::vector<std::vector<std::byte>> gathered;
-  exchange(place, kind, mine, for_far, [&](std::span<const std::span<const std::byte>> all) {
+  Chain chain(place.comm);
+  const auto copy = [&](std::span<const std::span<const std::byte>> all) {
     for (const auto bytes : all) gathered.emplace_back(bytes.begin(), bytes.end());
-  });
+  };
+  chain.run([&] { start_exchange(place, chain, kind, mine, for_far, copy, [&] { chain.end(); }); });
   return gathered;
 }
 

@@ -3,8 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -37,10 +39,47 @@ struct ForFar {
   std::size_t most_bytes = kMostExchangedBytes;  ///< upper bound for any rank
 };
 
-/// Collective, blocking: an all-gather. `kind` is the public call that needs it; it must match on all ranks.
-void exchange(const ExchangePlace& place, OpKind kind, std::span<const std::byte> mine, const ForFar& for_far,
-              const ReadAll& read);
-/// The same; returns copies of all members' bytes, by rank.
+/// Operations of this rank that follow each other: when one is complete, the thread that drives issues the next, so they
+/// proceed without calls. Any thread may wait, one at a time.
+class Chain {
+ public:
+  explicit Chain(CommContext& comm) : comm_(comm) {}
+  Chain(const Chain&) = delete;
+  Chain& operator=(const Chain&) = delete;
+
+  /// Throws the world's fault if it is poisoned; the chain then goes on or ends as if this had not been called.
+  void issue(const std::shared_ptr<Operation>& operation, std::uint32_t& next_sequence);
+  /// Calls start() and waits for the end, without a wake-up of the server thread.
+  template <class Start>
+  void run(const Start& start) {
+    const Progress::Waiter waiter(comm_.progress());
+    start();
+    wait();
+  }
+  /// Nothing follows.
+  void end(std::exception_ptr error = nullptr);
+
+  /// True if wait() would return or throw at once.
+  [[nodiscard]] bool done() const;
+  /// Drives until the end. Throws its error, or that of an operation that failed.
+  void wait();
+
+ private:
+  CommContext& comm_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<Operation> current_;  // null before the first and after the end
+  std::exception_ptr error_;
+  bool has_ended_ = false;
+};
+
+/// Collective: an all-gather. `kind` is the public call that needs it; it must match on all ranks. Returns at once;
+/// `then` is called after `read`, by the thread that drives, and must not throw.
+void start_exchange(const ExchangePlace& place, Chain& chain, OpKind kind, std::span<const std::byte> mine,
+                    const ForFar& for_far, ReadAll read, std::function<void()> then);
+/// Operations that an exchange issues, which is the number of places it takes in the order.
+[[nodiscard]] inline std::uint32_t num_operations_of_exchange(const Group& group) { return group.has_far() ? 2 : 1; }
+
+/// Collective, blocking: the same; returns copies of all members' bytes, by rank.
 std::vector<std::vector<std::byte>> gather(const ExchangePlace& place, OpKind kind, std::span<const std::byte> mine,
                                            const ForFar& for_far);
 
@@ -56,9 +95,10 @@ struct FarSender {
   std::size_t most_bytes;
 };
 
-/// Collective, blocking: every rank sends to some far ranks, and names those that send to it. `plan_hash` must be equal
-/// on all. Returns the bytes of `senders`, in their order.
-std::vector<FarBytes> swap_far(const ExchangePlace& place, OpKind kind, std::uint64_t plan_hash,
-                               std::vector<FarBytes> outgoing, std::span<const FarSender> senders);
+/// Collective: every rank sends to some far ranks, and names those that send to it. `plan_hash` must be equal on all.
+/// Returns at once; `then` receives the bytes of `senders`, in their order, as in start_exchange().
+void start_far_swap(const ExchangePlace& place, Chain& chain, OpKind kind, std::uint64_t plan_hash,
+                    std::vector<FarBytes> outgoing, std::span<const FarSender> senders,
+                    std::function<void(std::vector<FarBytes>)> then);
 
 }  // namespace shunt

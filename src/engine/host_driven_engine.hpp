@@ -8,12 +8,18 @@
 
 namespace shunt {
 
+class PlanRun;
+
 struct HostDrivenEngine : Engine::Impl {
   using Impl::Impl;
 
   /// Collective: exchanges counts with all ranks. The routing is in host memory.
   [[nodiscard]] std::shared_ptr<PlanData> make_plan(const Routing& routing, const ExpertMap& map,
                                                     const PlanOptions& plan_options);
+
+  /// The same, not yet started. With keeps_map, the map need not outlive the call.
+  [[nodiscard]] std::shared_ptr<PlanRun> new_plan(const Routing& routing, const ExpertMap& map,
+                                                  const PlanOptions& plan_options, bool keeps_map);
 
   template <class Op>
   [[nodiscard]] std::shared_ptr<Pending> issue(const Plan& plan, const Announcement& announcement,

@@ -7,6 +7,7 @@
 #include "engine/combine_backward.hpp"
 #include "engine/dispatch.hpp"
 #include "engine/host_driven_engine.hpp"
+#include "engine/plan_run.hpp"
 #include "engine/row_block.hpp"
 
 namespace shunt {
@@ -29,6 +30,13 @@ class HostEngine final : public HostDrivenEngine {
 
   [[nodiscard]] Plan plan(const Routing& routing, const ExpertMap& map, const PlanOptions& plan_options) override {
     return Plan(make_plan(routing, map, plan_options));
+  }
+
+  [[nodiscard]] Ticket<Plan> start_plan(const Routing& routing, const ExpertMap& map,
+                                        const PlanOptions& plan_options) override {
+    const auto run = new_plan(routing, map, plan_options, true);
+    run->start();
+    return {run, Plan(run->plan())};
   }
 
   [[nodiscard]] Ticket<Rows> dispatch(const Plan& plan, const ConstTensor& x,

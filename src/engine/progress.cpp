@@ -43,11 +43,11 @@ void Progress::drain_backlog() {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
-void Progress::add_ticket(const Operation& operation) {
+void Progress::add_ticket(OpKind kind) {
   if (++num_tickets_ <= kMostTickets) return;
   --num_tickets_;
   fail(ErrorCode::invalid_argument, "rank {} called {} while it has {} tickets; wait for some or drop them first",
-       transport_->rank(), to_string(operation.announcement().kind), kMostTickets);
+       transport_->rank(), to_string(kind), kMostTickets);
 }
 
 void Progress::issue(const std::shared_ptr<Operation>& operation, std::uint32_t& next_sequence) {
@@ -111,19 +111,8 @@ void Progress::flush_backlog() {
 }
 
 void Progress::wait(Operation& operation) {
-  while (!wait_for(operation, std::chrono::hours(1))) {
-  }
+  drive_until([&] { return operation.done(); });
   operation.rethrow();
-}
-
-bool Progress::wait_for(Operation& operation, std::chrono::milliseconds limit) {
-  const auto deadline = Clock::now() + limit;
-  const Waiter waiter(*this);
-  while (!operation.done() && Clock::now() < deadline) {
-    const std::uint32_t seen = transport_->observe();
-    if (!try_advance() && !operation.done()) transport_->sleep(seen, std::min(sleep_limit_.load(), limit));
-  }
-  return operation.done();
 }
 
 void Progress::issue_and_wait(const std::shared_ptr<Operation>& operation, std::uint32_t& next_sequence) {

@@ -16,6 +16,7 @@ namespace shunt {
 
 /// One per transport; shared by all worlds and engines on it. All functions may be called from any thread.
 class Progress {
+ public:
   /// A calling thread that drives; when the last one leaves, the server thread takes over.
   class Waiter {
    public:
@@ -31,7 +32,6 @@ class Progress {
     Progress& progress_;
   };
 
- public:
   /// What the server thread sleeps on. Blocks hold a reference to this alone: the server thread may free the last
   /// block, and a reference to Progress would make the thread destroy, and wait for, itself.
   class ServerState {
@@ -53,7 +53,7 @@ class Progress {
 
   /// Counts a ticket that a caller holds. Throws Error(invalid_argument), and counts nothing, beyond kMostTickets:
   /// peers store the signals of operations that they have not issued.
-  void add_ticket(const Operation& operation);
+  void add_ticket(OpKind kind);
   void remove_ticket() { --num_tickets_; }
 
   /// Gives the operation the next place in `next_sequence`, announces it to its near peers once it is ready, and
@@ -62,9 +62,6 @@ class Progress {
 
   /// Drives until the operation is done; throws its error.
   void wait(Operation& operation);
-
-  /// Drives until the operation is done, however it ended, or the limit has passed; true if it is done.
-  bool wait_for(Operation& operation, std::chrono::milliseconds limit);
 
   /// Drives until condition(), which a thread may make true that then wakes the transport.
   template <class Condition>

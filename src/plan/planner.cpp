@@ -262,6 +262,7 @@ Planner::~Planner() = default;
 Planner::Planner(Planner&&) noexcept = default;
 Planner& Planner::operator=(Planner&&) noexcept = default;
 
+std::uint32_t Planner::num_rounds() const { return state_->num_rounds; }
 bool Planner::needs_round() const { return state_->round < state_->num_rounds; }
 
 std::span<const std::byte> Planner::proposal() const {

@@ -38,6 +38,8 @@ class Planner {
   Planner(Planner&&) noexcept;
   Planner& operator=(Planner&&) noexcept;
 
+  /// Of the whole plan; the same on all ranks.
+  [[nodiscard]] std::uint32_t num_rounds() const;
   /// False once the plan can be finished: at once for `padded`, after one round, or after two with a capacity limit.
   [[nodiscard]] bool needs_round() const;
 

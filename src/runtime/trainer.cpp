@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <numbers>
+#include <numeric>
 
 #include "core/fail.hpp"
 #include "core/hash.hpp"
@@ -77,19 +78,49 @@ void initialise(const graph::Graph& graph, Store& store, std::span<const ExpertI
   }
 }
 
+namespace {
+
+/// The experts of the model's layers; one where there are none.
+std::int32_t num_experts_of(const graph::Graph& graph) {
+  for (const Op& op : graph.ops())
+    if (op.kind == OpKind::plan) return static_cast<std::int32_t>(graph.dims[op.attributes.dims("expert")[0]].size);
+  return 1;
+}
+
+}  // namespace
+
 Trainer::Trainer(World& world, const graph::Model& model, graph::Graph step, const Corpus& corpus,
                  const TrainerOptions& options)
-    : world_(world), model_(model), corpus_(corpus), options_(options) {
-  std::vector<ExpertId> experts;
-  for (const Op& op : step.ops())
-    if (op.kind == OpKind::plan && experts.empty()) {
-      const auto num_experts = static_cast<std::int32_t>(step.dims[op.attributes.dims("expert")[0]].size);
-      const ExpertMap map = ExpertMap::contiguous(num_experts, world.size());
-      for (std::int32_t i = 0; i < map.num_local(world.rank()); ++i)
-        experts.push_back(map.logical(PhysicalId(map.first_physical(world.rank()).value + i)));
-    }
-  initialise(step, store_, experts, options.seed);
+    : world_(world),
+      model_(model),
+      corpus_(corpus),
+      options_(options),
+      map_(ExpertMap::contiguous(num_experts_of(step), world.size())),
+      state_{.model = model.name,
+             .sequences = model.sequences_per_rank * world.size(),
+             .sequence = model.sequence,
+             .seed = options.seed,
+             .corpus = hash_of(corpus)} {
+  initialise(step, store_, experts_of(map_, world.rank()), options.seed);
   executor_ = std::make_unique<Executor>(world, std::move(step), store_, options.executor);
+}
+
+void Trainer::save(const std::string& path) {
+  save_checkpoint(world_, executor_->graph(), store_, map_, state_, path);
+}
+
+void Trainer::resume(const std::string& path) {
+  const TrainingState found = load_checkpoint(executor_->graph(), store_, experts_of(map_, world_.rank()), path);
+  const auto demand = [&](std::string_view what, const auto& there, const auto& here) {
+    if (there != here)
+      fail(ErrorCode::invalid_argument, "{}: its training has {} {}, this one {}", path, what, there, here);
+  };
+  demand("model", found.model, state_.model);
+  demand("sequences per step:", found.sequences, state_.sequences);
+  demand("bytes per sequence:", found.sequence, state_.sequence);
+  demand("seed", found.seed, state_.seed);
+  demand("a corpus of hash", found.corpus, state_.corpus);
+  state_ = found;
 }
 
 void Trainer::load(const std::vector<std::uint8_t>& text, std::span<const std::size_t> begins) {
@@ -109,30 +140,33 @@ double Trainer::output(const Executor& executor) const {
   return *executor.view(executor.graph().outputs.back()).f32();
 }
 
-std::vector<double> Trainer::sum_over_ranks(std::vector<double> mine, bool takes_largest) {
-  std::vector<double> total(mine.size());
-  for (const auto& bytes : world_.all_gather(std::as_bytes(std::span(mine)))) {
-    std::vector<double> theirs(mine.size());
-    if (bytes.size() != mine.size() * sizeof(double))
+template <class Value>
+std::vector<Value> Trainer::gather(const Value& mine) {
+  std::vector<Value> values;
+  for (const auto& bytes : world_.all_gather(std::as_bytes(std::span(&mine, 1)))) {
+    if (bytes.size() != sizeof(Value))
       fail(ErrorCode::mismatch, "rank {} received {} bytes of a step's figures", world_.rank(), bytes.size());
-    std::memcpy(theirs.data(), bytes.data(), bytes.size());
-    for (std::size_t i = 0; i < total.size(); ++i)
-      total[i] = takes_largest ? std::max(total[i], theirs[i]) : total[i] + theirs[i];
+    std::memcpy(&values.emplace_back(), bytes.data(), sizeof(Value));
   }
-  return total;
+  return values;
 }
 
-Trainer::Step Trainer::step() {
+Trainer::Step Trainer::step(bool wants_to_stop) {
   const std::int64_t here = model_.sequences_per_rank;
-  load(corpus_.training, draw_sequences(corpus_.training.size(), model_.sequence, options_.seed, steps_done_,
+  load(corpus_.training, draw_sequences(corpus_.training.size(), model_.sequence, options_.seed, state_.steps,
                                         here * world_.rank().value, here));
-  *reinterpret_cast<float*>(store_.memory("rate", 1)) = static_cast<float>(rate_of(options_, steps_done_));
-  *reinterpret_cast<float*>(store_.memory("step", 1)) = static_cast<float>(++steps_done_);
+  *reinterpret_cast<float*>(store_.memory("rate", 1)) = static_cast<float>(rate_of(options_, state_.steps));
+  *reinterpret_cast<float*>(store_.memory("step", 1)) = static_cast<float>(++state_.steps);
   executor_->step();
   const StepTimes& times = executor_->times();
-  const auto loss = sum_over_ranks({output(*executor_)});
-  const auto slowest = sum_over_ranks({times.step_s, times.exposed_s}, true);
-  return {loss[0] / kNatsPerBit, slowest[0], slowest[1]};
+  Step all;
+  for (const Step& each : gather(Step{output(*executor_) / kNatsPerBit, times.step_s, times.exposed_s, wants_to_stop})) {
+    all.bits_per_byte += each.bits_per_byte;
+    all.step_s = std::max(all.step_s, each.step_s);
+    all.exposed_s = std::max(all.exposed_s, each.exposed_s);
+    all.stops |= each.stops;
+  }
+  return all;
 }
 
 double Trainer::evaluate(std::int64_t most_bytes) {
@@ -155,7 +189,8 @@ double Trainer::evaluate(std::int64_t most_bytes) {
     forward_->step();
     nats += output(*forward_);
   }
-  return sum_over_ranks({nats})[0] / static_cast<double>(batches) / kNatsPerBit;
+  const std::vector<double> of_ranks = gather(nats);
+  return std::accumulate(of_ranks.begin(), of_ranks.end(), 0.0) / static_cast<double>(batches) / kNatsPerBit;
 }
 
 }  // namespace shunt::runtime

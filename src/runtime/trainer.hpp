@@ -6,6 +6,7 @@
 #include <string>
 
 #include "graph/model.hpp"
+#include "runtime/checkpoint.hpp"
 #include "runtime/corpus.hpp"
 #include "runtime/executor.hpp"
 
@@ -36,31 +37,41 @@ class Trainer {
           const TrainerOptions& options);
 
   struct Step {
-    double bits_per_byte = 0;  ///< of the batch, before the step
+    double bits_per_byte = 0;          ///< of the batch, before the step
     double step_s = 0, exposed_s = 0;  ///< of the slowest rank
+    bool stops = false;                ///< some rank wants to stop
   };
-  Step step();
+  Step step(bool wants_to_stop = false);
 
   /// Bits per byte of the held-out text, of at most `most_bytes` of it from the start (0: all). Every byte is predicted
   /// once, from those before it in its sequence.
   [[nodiscard]] double evaluate(std::int64_t most_bytes = 0);
 
-  [[nodiscard]] std::int64_t steps_done() const { return steps_done_; }
+  /// As save_checkpoint.
+  void save(const std::string& path);
+  /// Continues a training as if it had not been interrupted; steps and rates are those of the options. Throws as
+  /// load_checkpoint, and if the checkpoint is of another batch, seed or corpus.
+  void resume(const std::string& path);
+
+  [[nodiscard]] std::int64_t steps_done() const { return state_.steps; }
   [[nodiscard]] const Executor& executor() const { return *executor_; }
 
  private:
   void load(const std::vector<std::uint8_t>& text, std::span<const std::size_t> begins);
   [[nodiscard]] double output(const Executor& executor) const;
-  [[nodiscard]] std::vector<double> sum_over_ranks(std::vector<double> mine, bool takes_largest = false);
+  /// By rank.
+  template <class Value>
+  [[nodiscard]] std::vector<Value> gather(const Value& mine);
 
   World& world_;
   graph::Model model_;
   const Corpus& corpus_;
   TrainerOptions options_;
+  ExpertMap map_;
+  TrainingState state_;
   Store store_;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<Executor> forward_;  // made when first needed
-  std::int64_t steps_done_ = 0;
 };
 
 }  // namespace shunt::runtime

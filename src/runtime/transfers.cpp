@@ -32,12 +32,6 @@ std::unique_ptr<Transfer> transfer(Ticket<Result> ticket, Deliver deliver) {
   return std::make_unique<TicketTransfer<Result, Deliver>>(std::move(ticket), std::move(deliver));
 }
 
-class Finished final : public Transfer {
- public:
-  [[nodiscard]] bool done() const override { return true; }
-  void finish() override {}
-};
-
 constexpr auto kNothing = [](const auto&) {};
 
 }  // namespace
@@ -114,9 +108,10 @@ std::unique_ptr<Transfer> Transfers::plan(const Op& op) {
                                        static_cast<std::size_t>(experts.rows * topk)),
                   .topk = static_cast<std::int32_t>(topk)};
   if (planned.weights.valid()) routing.weights = memory_.matrix(planned.weights, topk).as<float>();
-  planned.plan = planned.layer->engine.plan(routing, planned.layer->map);
-  memory_.set_rows(planned.rows, planned.plan);
-  return std::make_unique<Finished>();
+  return transfer(planned.layer->engine.start_plan(routing, planned.layer->map), [this, &planned](Plan plan) {
+    planned.plan = std::move(plan);
+    memory_.set_rows(planned.rows, planned.plan);
+  });
 }
 
 std::unique_ptr<Transfer> Transfers::dispatch(const Op& op) {

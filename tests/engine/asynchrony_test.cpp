@@ -1,8 +1,10 @@
 // Operations proceed by themselves, in any number, and tickets may be treated in any way.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <deque>
+#include <numeric>
 #include <optional>
 #include <stdexcept>
 #include <thread>
@@ -11,6 +13,7 @@
 #include "engine/to_everyone.hpp"
 #include "support/child_process.hpp"
 #include "support/dice.hpp"
+#include "support/random_case.hpp"
 #include "support/require.hpp"
 #include "support/require_error.hpp"
 #include "support/seeds.hpp"
@@ -317,6 +320,84 @@ TEST_P(OperationsAt, OfPlansMadeWhileOthersAreOutstandingMatch) {
     EXPECT_TRUE(later.is_dispatch(late.wait().data, 2));
     EXPECT_TRUE(shuffle.is_dispatch(early.wait().data, 1));
   });
+}
+
+// Each rank waits for plans in an order of its own, with other operations of the engine between.
+TEST_P(OperationsAt, StartedPlansAreThoseThatARankWaitsFor) {
+  for (std::uint64_t seed = 0; seed < (place().is_device ? 4 : 20); ++seed) {
+    const Topology topology = topology_of(seed * 16);
+    const EngineOptions options = place().options({.hidden = 16, .dtype = f32});
+    const bool has_padded = place().kind(topology) == EngineKind::host;
+    std::mt19937_64 generator(seed);
+    std::vector<RandomCase> cases;
+    while (cases.size() < 4)
+      if (RandomCase drawn = random_case(generator, topology);
+          has_padded || drawn.options.layout != Layout::padded)
+        cases.push_back(std::move(drawn));
+    const auto body = [&](World& world) {
+      const RankId rank = world.rank();
+      Engine engine(world, options), blocking(world, options);
+      std::vector<Ticket<Plan>> tickets;
+      for (const RandomCase& each : cases) {
+        ExpertMap map = each.map;  // need not outlive the call
+        tickets.push_back(engine.start_plan(each.routing(rank), map, each.options));
+      }
+      std::vector<std::size_t> order(cases.size());
+      std::iota(order.begin(), order.end(), std::size_t{0});
+      std::shuffle(order.begin(), order.end(), std::mt19937_64(seed * 100 + rank.index()));
+      std::vector<Plan> plans(cases.size());
+      for (const std::size_t i : order) plans[i] = tickets[i].wait();
+      for (std::size_t i = 0; i < cases.size(); ++i) {
+        const RandomCase& each = cases[i];
+        const PlanContents expected = blocking.plan(each.routing(rank), each.map, each.options).read();
+        const PlanContents found = plans[i].read();
+        require(found.num_rows == expected.num_rows && found.expert_offsets == expected.expert_offsets &&
+                    found.unique_of_expert_row == expected.unique_of_expert_row &&
+                    found.unique_weights == expected.unique_weights,
+                "the plan is the same");
+        const Tensor x = engine.allocate(f32, plans[i].num_tokens(), 16);
+        (void)engine.dispatch(plans[i], x).wait();
+      }
+    };
+    ASSERT_NO_THROW(World::spawn(topology.num_ranks(), body, place().spawn(topology))) << "seed " << seed;
+  }
+}
+
+TEST(Operations, AStartedPlanProceedsWithoutItsCallerAndKeepsItsPlaceInTheOrder) {
+  Passed finished;
+  const ExpertMap map = ExpertMap::contiguous(6, 3);
+  const std::vector<std::int32_t> experts = {0, 3, 5};
+  World::spawn(
+      3,
+      [&](World& world) {
+        Engine engine(world, {.hidden = 8, .dtype = f32});
+        const Plan early = engine.plan({.experts = experts, .topk = 1}, map);
+        const Tensor x = engine.allocate(f32, 3, 8);
+        auto plan = engine.start_plan({.experts = experts, .topk = 1}, map, {.capacity = 2});
+        auto rows = engine.dispatch(early, x);  // issued while the plan has exchanges before it
+        if (world.rank().value == 0) {
+          finished.wait_for(2);  // by the server thread alone
+          require(plan.done() && rows.done(), "both are complete");
+        }
+        require(plan.wait().num_local_experts() == 2, "it is a plan");
+        (void)rows.wait();
+        finished.count();
+      },
+      {.kind = WorldKind::islands, .topology = Topology::from_nodes({NodeId(0), NodeId(0), NodeId(1)})});
+}
+
+TEST(Operations, AStartedPlanNamesTheRankThatCallsAnotherAndTheCallersOwnMistake) {
+  const ExpertMap map = ExpertMap::contiguous(4, 2);
+  const std::vector<std::int32_t> experts = {0, 3}, wrong = {0, 4};
+  const auto body = [&](World& world) {
+    Engine engine(world, {.hidden = 8, .dtype = f32, .name = "layer 7"});
+    require_error([&] { (void)engine.start_plan({.experts = wrong, .topk = 1}, map); }, ErrorCode::invalid_argument,
+                  "expert 4");
+    (void)engine.start_plan({.experts = experts, .topk = 1}, map).wait();  // nothing was sent or counted
+    auto plan = engine.start_plan({.experts = experts, .topk = 1}, map, {.alignment = 1 + world.rank().value});
+    require_error([&] { (void)plan.wait(); }, ErrorCode::mismatch, "'layer 7'");
+  };
+  EXPECT_NO_THROW(World::spawn(2, body));
 }
 
 TEST_P(BuffersAt, StayAsTheyAreUntilReleased) {

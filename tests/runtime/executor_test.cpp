@@ -3,10 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <stdexcept>
 #include <string>
 
 #include "graph/interpreter.hpp"
@@ -15,6 +17,7 @@
 #include "graph/passes/tutel.hpp"
 #include "graph/small_models.hpp"
 #include "graph/text.hpp"
+#include "support/require_error.hpp"
 
 namespace shunt::runtime::test {
 namespace {
@@ -176,6 +179,92 @@ TEST(Executor, ComputesRandomModelsAsTheInterpreterDoes) {
                                                   kRanks[seed % std::size(kRanks)]);
     auto schedules = schedules_of(step);
     expect_as_interpreted(seed % 2 == 0 ? schedules.at("all") : schedules.at("partition"), seed);
+  }
+}
+
+Graph tiny_step(std::int32_t ranks) {
+  return graph::build_training_step(interpreter::model_of(interpreter::small_models()[0]), ranks);
+}
+
+// Orders of independent ops change no bit.
+TEST(Executor, GivesTheSameBitsWhereOnlyTheOrderDiffers) {
+  const Graph step = tiny_step(4);
+  const interpreter::RankValues given = interpreter::random_declarations(step, 5);
+  const std::vector<Bits> plain = execute(step, given);
+  const auto schedules = schedules_of(step);
+  for (const char* name : {"dw", "all_reduce"}) {
+    EXPECT_NE(schedules.at(name).hash(), step.hash()) << name;
+    EXPECT_EQ(execute(schedules.at(name), given, careful()), plain) << name;
+  }
+  const Topology two_nodes = Topology::virtual_nodes(4, 2);
+  EXPECT_EQ(execute(step, given, {.spawn = {.kind = WorldKind::islands, .topology = two_nodes}}),
+            execute(step, given, {.spawn = {.topology = two_nodes}}));
+  EXPECT_EQ(execute(step, given, {.options = {.transfers_in_flight = 1}}), plain);
+}
+
+TEST(Executor, KeepsReplicatedParametersEqualOnAllRanks) {
+  const Graph step = tiny_step(4);
+  const std::vector<Bits> after = execute(step, interpreter::random_declarations(step, 6), {.steps = 5});
+  std::size_t compared = 0;
+  for (const Op& op : step.ops()) {
+    if (op.kind != OpKind::param || !interpreter::is_replicated(step, op)) continue;
+    const std::string& name = step.value(op.results[0]).name;
+    for (const Bits& of_rank : after) EXPECT_EQ(of_rank.at(name), after[0].at(name)) << name;
+    ++compared;
+  }
+  EXPECT_GT(compared, 5u);
+}
+
+// Every token goes to the first rank's experts: more rows than the block has room for.
+TEST(Executor, GrowsOnceOnAllRanksWhenRowsNeedMoreThanTheBlockHas) {
+  const Graph step = tiny_step(4);
+  interpreter::RankValues given = interpreter::random_declarations(step, 7);
+  std::vector<std::int64_t> growths(4);
+  std::mutex mutex;
+  for (auto& values : given) std::ranges::fill(values.at("l1.w.gate").data, 0);  // the first of equal scores win
+  World::spawn(4, [&](World& world) {
+    Store store;
+    fill(store, step, given[world.rank().index()]);
+    Executor executor(world, step, store, {.memory = {.headroom = 1.01, .poisons = true}});
+    const std::size_t before = executor.memory().bytes();
+    for (int i = 0; i < 4; ++i) executor.step();
+    const std::lock_guard lock(mutex);
+    growths[world.rank().index()] = executor.memory().num_growths();
+    EXPECT_GT(executor.memory().bytes(), before);
+  });
+  EXPECT_EQ(growths, (std::vector<std::int64_t>{1, 1, 1, 1}));
+}
+
+TEST(Executor, RefusesRanksWithDifferentGraphsByName) {
+  const Graph step = tiny_step(3), other = schedules_of(step).at("dw");
+  World::spawn(3, [&](World& world) {
+    Store store;
+    shunt::test::require_error([&] { Executor(world, world.rank().value == 2 ? other : step, store); },
+                               ErrorCode::mismatch, "rank 2");
+  });
+}
+
+TEST(Executor, EndsTheStepOfAllRanksWhenOneFailsOrLeaves) {
+  const Graph step = tiny_step(3);
+  const interpreter::RankValues given = interpreter::random_declarations(step, 8);
+  for (const bool throws : {true, false}) {
+    const auto body = [&](World& world) {
+      Store store;
+      fill(store, step, given[world.rank().index()]);
+      Executor executor(world, step, store);
+      executor.step();
+      if (world.rank().value == 1) {
+        if (throws) throw std::runtime_error("on purpose");
+        return;
+      }
+      for (int again = 0; again < 2; ++again)
+        shunt::test::require_error([&] { executor.step(); },
+                                   throws ? ErrorCode::peer_failed : ErrorCode::peer_lost, "rank 1");
+    };
+    if (throws)
+      EXPECT_THROW(World::spawn(3, body), std::runtime_error);
+    else
+      EXPECT_NO_THROW(World::spawn(3, body));
   }
 }
 
