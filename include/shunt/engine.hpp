@@ -204,8 +204,8 @@ class Engine {
   /// Collective. The host waits for all ranks, except for bounded and `padded` plans on devices of one node.
   [[nodiscard]] Plan plan(const Routing& routing, const ExpertMap& map, const PlanOptions& options = {});
 
-  /// Collective. As plan(), but the host waits in the ticket; the plan may be used once that is complete. Until then the
-  /// routing must stay unchanged. On devices of one node, and between nodes of devices, it is complete on return.
+  /// Collective. As plan(), but the host waits in the ticket; the plan may be used once that is complete. Until then
+  /// the routing must stay unchanged. On devices of one node, and between nodes of devices, it is complete on return.
   [[nodiscard]] Ticket<Plan> start_plan(const Routing& routing, const ExpertMap& map, const PlanOptions& options = {});
 
   /// x: [tokens, hidden] in the row dtype. For fp8 rows also f32, bf16 or f16, which are quantised as they are sent. x

@@ -19,7 +19,8 @@
 #include "graph/passes/tutel.hpp"
 #include "graph/schedule.hpp"
 #include "graph/simulate.hpp"
-#include "runtime/trainer.hpp"
+#include "graph/text.hpp"
+#include "runtime/profile.hpp"
 
 namespace shunt::cli {
 namespace {
@@ -47,7 +48,7 @@ Examples:
 struct Arguments {
   std::string checkpoint;
   std::int64_t checkpoint_every = 0;
-  bool resumes = false;
+  bool resumes = false, profiles = false;
   std::string model = "bytes", corpus, world = "shm", schedule = "plain", json, trace, progress = "auto";
   std::int32_t ranks = 2;
   std::int64_t batch = 0, evaluate_every = 0, most_held_out = 0;
@@ -55,21 +56,30 @@ struct Arguments {
   double rate = 0;
 };
 
-/// The graph of a step in the order that was asked for.
-graph::Graph schedule_of(const Arguments& arguments, const graph::Model& model, std::int32_t ranks) {
-  graph::Graph plain = graph::build_training_step(model, ranks);
-  if (arguments.schedule == "plain") return plain;
-  Cluster cluster = Cluster::load("v100x1");
-  cluster.name = "this machine, roughly";
-  cluster.ranks_per_node = ranks;
-  cluster.f32_flops = 5e10;
-  cluster.memory_bytes_per_s = 1e10;
-  cluster.near_bytes_per_s = cluster.far_bytes_per_s = 1e9;
-  cluster.tile = 1;
-  cluster.processors = 1;
-  const graph::CostModel cost(cluster);
-  if (arguments.schedule == "tutel") return tutel(plain, cost).graph;
-  return graph::make_schedule(model, cost, {}).graph;
+/// A step in the order that was asked for, and what simulation predicts for it; 0: nothing was measured.
+struct Scheduled {
+  graph::Graph graph;
+  double predicted_s = 0;
+};
+
+/// Collective. Rank 0 schedules, as all ranks must have the same order.
+Scheduled schedule(World& world, const Arguments& arguments, const graph::Model& model, const Corpus& corpus) {
+  graph::Graph plain = graph::build_training_step(model, world.size());
+  if (arguments.schedule == "plain" && !arguments.profiles) return {std::move(plain)};
+  const runtime::Profile profile = runtime::measure_profile(world, model, corpus, arguments.options);
+  const graph::CostModel cost(profile.cluster, {.table = &profile.table});
+  std::string text;
+  if (world.rank().value == 0) {
+    if (arguments.schedule == "tutel")
+      plain = tutel(plain, cost).graph;
+    else if (arguments.schedule == "shunt")
+      plain = graph::make_schedule(model, cost, {}).graph;
+    text = graph::print(plain);
+  }
+  const auto texts = world.all_gather(std::as_bytes(std::span(text)));
+  Scheduled made{graph::parse({reinterpret_cast<const char*>(texts[0].data()), texts[0].size()}, "rank 0's schedule")};
+  made.predicted_s = graph::evaluate(made.graph, cost).timeline.step_s;
+  return made;
 }
 
 /// Set by the first SIGINT or SIGTERM; a second one ends the process. Ranks that are forked share it.
@@ -81,7 +91,8 @@ void ask_to_stop(int signal_number) {
 }
 
 void listen_for_signals() {
-  void* const shared = mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* const shared =
+      mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED) fail_errno("can't map memory");
   asked_to_stop = new (shared) std::atomic<int>(0);
   for (const int number : {SIGINT, SIGTERM}) signal(number, ask_to_stop);
@@ -100,8 +111,8 @@ class Progress {
     if (!is_on_ || (seconds - shown_ < 0.5 && steps_done != steps_)) return;
     shown_ = seconds;
     const double per_step = seconds / static_cast<double>(steps_done);
-    fmt::print(stderr, "\rstep {}/{}  {:.3f} bits/byte  {:.0f} tokens/s  exposed {:.0f} %  {:.0f} s left   ", steps_done,
-               steps_, step.bits_per_byte, bytes_per_step_ / per_step, 100 * step.exposed_s / step.step_s,
+    fmt::print(stderr, "\rstep {}/{}  {:.3f} bits/byte  {:.0f} tokens/s  exposed {:.0f} %  {:.0f} s left   ",
+               steps_done, steps_, step.bits_per_byte, bytes_per_step_ / per_step, 100 * step.exposed_s / step.step_s,
                per_step * static_cast<double>(steps_ - steps_done));
   }
   void end() const {
@@ -124,10 +135,10 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-void run_rank(World& world, const Arguments& arguments, const graph::Model& model, const graph::Graph& step,
-              const Corpus& corpus) {
+void run_rank(World& world, const Arguments& arguments, const graph::Model& model, const Corpus& corpus) {
   const bool reports = world.rank().value == 0;
-  Trainer trainer(world, model, step, corpus, arguments.options);
+  const Scheduled scheduled = schedule(world, arguments, model, corpus);
+  Trainer trainer(world, model, scheduled.graph, corpus, arguments.options);
   Progress progress(arguments, model.sequences_per_rank * model.sequence * world.size());
   const auto start = std::chrono::steady_clock::now();
   const auto elapsed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
@@ -165,9 +176,13 @@ void run_rank(World& world, const Arguments& arguments, const graph::Model& mode
                arguments.checkpoint.empty() ? std::string("nothing was saved, as there is no --checkpoint")
                                             : fmt::format("--resume continues from {}", arguments.checkpoint));
   const auto bytes_per_step = static_cast<double>(model.sequences_per_rank * model.sequence * world.size());
-  fmt::print("{} steps, median {:.1f} ms, exposed communication {:.1f} ms, {:.0f} bytes/s; memory of values {:.1f} MB\n",
-             losses.size(), median(step_ms), median(exposed_ms), 1e3 * bytes_per_step / median(step_ms),
-             static_cast<double>(trainer.executor().memory().bytes()) / 1e6);
+  fmt::print(
+      "{} steps, median {:.1f} ms, exposed communication {:.1f} ms, {:.0f} bytes/s; memory of values {:.1f} MB\n",
+      losses.size(), median(step_ms), median(exposed_ms), 1e3 * bytes_per_step / median(step_ms),
+      static_cast<double>(trainer.executor().memory().bytes()) / 1e6);
+  if (scheduled.predicted_s > 0)
+    fmt::print("predicted {:.1f} ms, {:+.1f} % of the measured step\n", 1e3 * scheduled.predicted_s,
+               100 * (1e3 * scheduled.predicted_s / median(step_ms) - 1));
   if (!arguments.trace.empty()) {
     const graph::Graph& executed = trainer.executor().graph();
     const graph::CostModel cost(Cluster::load("v100x1"));
@@ -190,6 +205,7 @@ void run_rank(World& world, const Arguments& arguments, const graph::Model& mode
                                           {"shuffle", "fused"},
                                           {"step_ms", median(step_ms)},
                                           {"exposed_comm_ms", median(exposed_ms)},
+                                          {"predicted_step_ms", 1e3 * scheduled.predicted_s},
                                           {"losses", losses},
                                           {"held_out", held_out}}}}};
   write_file(arguments.json, json.dump(2) + "\n");
@@ -214,16 +230,15 @@ void run(Arguments& arguments) {
   if (arguments.resumes && arguments.checkpoint.empty())
     fail(ErrorCode::invalid_argument, "--resume: which --checkpoint?");
   if (arguments.resumes) (void)runtime::read_training_state(arguments.checkpoint);
-  const graph::Graph step = schedule_of(arguments, model, ranks);
   listen_for_signals();
   if (arguments.world == "env") {
     World world = World::from_environment();
-    return run_rank(world, arguments, model, step, corpus);
+    return run_rank(world, arguments, model, corpus);
   }
   SpawnOptions options;
   if (arguments.world == "shm") options.kind = WorldKind::shm;
   World::spawn(
-      ranks, [&](World& world) { run_rank(world, arguments, model, step, corpus); }, options);
+      ranks, [&](World& world) { run_rank(world, arguments, model, corpus); }, options);
   if (const int number = asked_to_stop->load()) end_by_signal(number);
 }
 
@@ -239,10 +254,13 @@ void add_train(CLI::App& app) {
   verb->add_option("--corpus", arguments->corpus, "A file or a folder of text; by default this program's repository");
   verb->add_option("--ranks", arguments->ranks, "Ranks; with --world env the launcher sets the number")
       ->check(CLI::Range(1, 1024));
-  verb->add_option("--world", arguments->world, "shm (processes), inproc (threads), or env (ranks started by a launcher)")
+  verb->add_option("--world", arguments->world,
+                   "shm (processes), inproc (threads), or env (ranks started by a launcher)")
       ->check(CLI::IsMember({"shm", "inproc", "env"}));
   verb->add_option("--schedule", arguments->schedule, "plain, tutel or shunt")
       ->check(CLI::IsMember({"plain", "tutel", "shunt"}));
+  verb->add_flag("--profile", arguments->profiles,
+                 "Measure single ops first and predict the step; other schedules than plain always do");
   verb->add_option("--steps", options.steps, "Steps of the whole training")->check(CLI::PositiveNumber);
   verb->add_option("--batch", arguments->batch, "Sequences per step of all ranks together; 0: as the model says");
   verb->add_option("--rate", arguments->rate, "Highest learning rate; 0: as the model says");

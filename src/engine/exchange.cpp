@@ -249,8 +249,7 @@ void start_far_swap(const ExchangePlace& place, Chain& chain, OpKind kind, std::
 void start_exchange(const ExchangePlace& place, Chain& chain, OpKind kind, std::span<const std::byte> mine,
                     const ForFar& for_far, ReadAll read, std::function<void()> then) {
   const Group& group = *place.group;
-  if (!group.has_far())
-    return start_near(place, chain, place.group, kind, mine, std::move(read), std::move(then));
+  if (!group.has_far()) return start_near(place, chain, place.group, kind, mine, std::move(read), std::move(then));
 
   Bundle bundle;
   bundle.add(group.self, mine);

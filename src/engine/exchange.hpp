@@ -39,8 +39,8 @@ struct ForFar {
   std::size_t most_bytes = kMostExchangedBytes;  ///< upper bound for any rank
 };
 
-/// Operations of this rank that follow each other: when one is complete, the thread that drives issues the next, so they
-/// proceed without calls. Any thread may wait, one at a time.
+/// Operations of this rank that follow each other: when one is complete, the thread that drives issues the next, so
+/// they proceed without calls. Any thread may wait, one at a time.
 class Chain {
  public:
   explicit Chain(CommContext& comm) : comm_(comm) {}

@@ -19,8 +19,8 @@ EngineShape shape_of(const EngineOptions& options) {
 
 }  // namespace
 
-PlanRun::PlanRun(const Engine::Impl& engine, std::uint32_t first_sequence, std::uint32_t number,
-                 const Routing& routing, const ExpertMap& map, const PlanOptions& plan_options, bool keeps_map)
+PlanRun::PlanRun(const Engine::Impl& engine, std::uint32_t first_sequence, std::uint32_t number, const Routing& routing,
+                 const ExpertMap& map, const PlanOptions& plan_options, bool keeps_map)
     : world_(engine.world),
       options_(engine.options),
       key_(engine.key),
@@ -63,8 +63,7 @@ void PlanRun::guarded(const Part& part) {
 }
 
 ExchangePlace PlanRun::place() {
-  return {*world_->comm,  world_->group,       world_->topology, key_,
-          next_sequence_, *options_.deadline, options_.name};
+  return {*world_->comm, world_->group, world_->topology, key_, next_sequence_, *options_.deadline, options_.name};
 }
 
 void PlanRun::proceed() {

@@ -165,19 +165,30 @@ double product_seconds(const Cluster& cluster, const Work& work, double flops_pe
   return best;
 }
 
-CommCost CostModel::shuffle(const Graph& graph, const Op& op) const {
-  const ValueId moved = op.operands[0], plan = op.operands[1];
+namespace {
+
+double row_bytes_of(const Graph& graph, const Op& op) {
   std::int64_t width = 1;
-  for (const DimId dim : graph.type(moved).dims)
-    if (!graph.type(plan).has(dim)) width *= graph.dims[dim].size;
-  const double row_bytes = static_cast<double>(width * size_of(graph.type(moved).element));
-  const ShuffleRows rows = rows_of(graph, op, plan);
+  for (const DimId dim : graph.type(op.operands[0]).dims)
+    if (!graph.type(op.operands[1]).has(dim)) width *= graph.dims[dim].size;
+  return static_cast<double>(width * size_of(graph.type(op.operands[0]).element));
+}
+
+}  // namespace
+
+double CostModel::shuffle_bytes(const Graph& graph, const Op& op) const {
+  return rows_of(graph, op, op.operands[1]).heaviest * row_bytes_of(graph, op);
+}
+
+CommCost CostModel::shuffle(const Graph& graph, const Op& op) const {
   CommCost cost;
   if (cluster_.ranks() == 1) return cost;
   if (!cluster_.all_to_all.empty()) {
-    cost.far_s = interpolate(cluster_.all_to_all, rows.heaviest * row_bytes);
+    cost.far_s = interpolate(cluster_.all_to_all, shuffle_bytes(graph, op));
     return cost;
   }
+  const double row_bytes = row_bytes_of(graph, op);
+  const ShuffleRows rows = rows_of(graph, op, op.operands[1]);
   cost.latency_s = cluster_.all_to_all_s;
   cost.near_s = rows.near * row_bytes / cluster_.near_bytes_per_s;
   cost.far_s = cluster_.nodes > 1 ? rows.far * row_bytes / cluster_.far_bytes_per_s : 0;

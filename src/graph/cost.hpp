@@ -48,6 +48,8 @@ class CostModel {
   explicit CostModel(Cluster cluster, const CostSources& sources = {});
 
   [[nodiscard]] OpCost of(const Graph& graph, const Op& op) const;
+  /// Bytes that the heaviest rank of an all-to-all receives, by which Cluster::all_to_all is ordered.
+  [[nodiscard]] double shuffle_bytes(const Graph& graph, const Op& op) const;
   [[nodiscard]] const Cluster& cluster() const { return cluster_; }
 
  private:

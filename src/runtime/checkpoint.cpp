@@ -43,7 +43,8 @@ struct Lasting {
 std::vector<Lasting> lasting_values(const graph::Graph& graph) {
   std::size_t all_experts = 0;
   for (const Op& op : graph.ops())
-    if (op.kind == OpKind::plan) all_experts = static_cast<std::size_t>(graph.dims[op.attributes.dims("expert")[0]].size);
+    if (op.kind == OpKind::plan)
+      all_experts = static_cast<std::size_t>(graph.dims[op.attributes.dims("expert")[0]].size);
   std::vector<Lasting> values;
   for (const Op& op : graph.ops()) {
     if (op.kind != OpKind::param && op.kind != OpKind::state) continue;
@@ -60,9 +61,8 @@ std::vector<Lasting> lasting_values(const graph::Graph& graph) {
 }
 
 nlohmann::ordered_json describe(const TrainingState& state, const std::vector<Lasting>& values) {
-  nlohmann::ordered_json json = {{"model", state.model},       {"sequences", state.sequences},
-                                 {"sequence", state.sequence}, {"seed", state.seed},
-                                 {"corpus", state.corpus},     {"steps", state.steps}};
+  nlohmann::ordered_json json = {{"model", state.model}, {"sequences", state.sequences}, {"sequence", state.sequence},
+                                 {"seed", state.seed},   {"corpus", state.corpus},       {"steps", state.steps}};
   for (const Lasting& value : values) json["values"].push_back({{"name", value.name}, {"elements", value.total()}});
   return json;
 }
@@ -121,8 +121,8 @@ File read(const std::string& path) {
   try {
     file.description = nlohmann::json::parse(text.begin(), text.end());
     const auto& json = file.description;
-    file.state = {json.at("model"),  json.at("sequences"), json.at("sequence"),
-                  json.at("seed"),   json.at("corpus"),    json.at("steps")};
+    file.state = {json.at("model"), json.at("sequences"), json.at("sequence"),
+                  json.at("seed"),  json.at("corpus"),    json.at("steps")};
   } catch (const nlohmann::json::exception& error) {
     refuse(path, fmt::format("has a description that can't be read: {}", error.what()));
   }

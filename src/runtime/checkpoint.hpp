@@ -15,7 +15,7 @@ namespace shunt::runtime {
 
 /// What a training is, besides its values.
 struct TrainingState {
-  std::string model;  ///< its description
+  std::string model;                         ///< its description
   std::int64_t sequences = 0, sequence = 0;  ///< of a step of all ranks; bytes of each
   std::uint64_t seed = 0;
   std::uint64_t corpus = 0;  ///< hash_of(Corpus)

@@ -55,8 +55,8 @@ std::vector<std::string> files_below(const fs::path& folder) {
 }
 
 Corpus checked(Corpus corpus, const std::string& source, std::size_t least_bytes) {
-  for (const auto& [part, bytes] : {std::pair("to train on", corpus.training.size()),
-                                    std::pair("held out", corpus.held_out.size())})
+  for (const auto& [part, bytes] :
+       {std::pair("to train on", corpus.training.size()), std::pair("held out", corpus.held_out.size())})
     if (bytes < least_bytes)
       fail(ErrorCode::invalid_argument, "{}: {} bytes of {} files are {}, and a sequence needs {}; give more text",
            source, bytes, corpus.num_files, part, least_bytes);
@@ -75,7 +75,8 @@ std::vector<std::string> tracked_files(const fs::path& root) {
       path.push_back(static_cast<char>(c));
       continue;
     }
-    const bool is_text = std::ranges::any_of(kSuffixes, [&](std::string_view suffix) { return path.ends_with(suffix); });
+    const bool is_text =
+        std::ranges::any_of(kSuffixes, [&](std::string_view suffix) { return path.ends_with(suffix); });
     if (is_text && fs::is_regular_file(root / path)) paths.push_back(path);
     path.clear();
   }

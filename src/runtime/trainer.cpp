@@ -49,8 +49,9 @@ std::int64_t fan_in_of(const graph::Graph& graph, ValueId param) {
 
 double rate_of(const TrainerOptions& options, std::int64_t step) {
   if (step < options.warmup) return options.rate * static_cast<double>(step + 1) / static_cast<double>(options.warmup);
-  const double course = std::min(1.0, static_cast<double>(step - options.warmup) /
-                                          static_cast<double>(std::max<std::int64_t>(options.steps - options.warmup, 1)));
+  const double course =
+      std::min(1.0, static_cast<double>(step - options.warmup) /
+                        static_cast<double>(std::max<std::int64_t>(options.steps - options.warmup, 1)));
   const double least = options.rate * options.last_rate;
   return least + (options.rate - least) * (1 + std::cos(std::numbers::pi * course)) / 2;
 }
@@ -105,9 +106,7 @@ Trainer::Trainer(World& world, const graph::Model& model, graph::Graph step, con
   executor_ = std::make_unique<Executor>(world, std::move(step), store_, options.executor);
 }
 
-void Trainer::save(const std::string& path) {
-  save_checkpoint(world_, executor_->graph(), store_, map_, state_, path);
-}
+void Trainer::save(const std::string& path) { save_checkpoint(world_, executor_->graph(), store_, map_, state_, path); }
 
 void Trainer::resume(const std::string& path) {
   const TrainingState found = load_checkpoint(executor_->graph(), store_, experts_of(map_, world_.rank()), path);
@@ -160,7 +159,8 @@ Trainer::Step Trainer::step(bool wants_to_stop) {
   executor_->step();
   const StepTimes& times = executor_->times();
   Step all;
-  for (const Step& each : gather(Step{output(*executor_) / kNatsPerBit, times.step_s, times.exposed_s, wants_to_stop})) {
+  for (const Step& each :
+       gather(Step{output(*executor_) / kNatsPerBit, times.step_s, times.exposed_s, wants_to_stop})) {
     all.bits_per_byte += each.bits_per_byte;
     all.step_s = std::max(all.step_s, each.step_s);
     all.exposed_s = std::max(all.exposed_s, each.exposed_s);
@@ -171,7 +171,8 @@ Trainer::Step Trainer::step(bool wants_to_stop) {
 
 double Trainer::evaluate(std::int64_t most_bytes) {
   if (!forward_)
-    forward_ = std::make_unique<Executor>(world_, graph::build_forward(model_, world_.size()), store_, options_.executor);
+    forward_ =
+        std::make_unique<Executor>(world_, graph::build_forward(model_, world_.size()), store_, options_.executor);
   const auto sequence = static_cast<std::size_t>(model_.sequence);
   const auto here = static_cast<std::size_t>(model_.sequences_per_rank);
   const std::size_t text = corpus_.held_out.size();
@@ -182,7 +183,8 @@ double Trainer::evaluate(std::int64_t most_bytes) {
   for (std::size_t batch = 0; batch < batches; ++batch) {
     std::vector<std::size_t> begins;
     for (std::size_t i = 0; i < here; ++i) {
-      const std::size_t begin = (batch * static_cast<std::size_t>(world_.size()) * here + world_.rank().index() * here + i) * sequence;
+      const std::size_t begin =
+          (batch * static_cast<std::size_t>(world_.size()) * here + world_.rank().index() * here + i) * sequence;
       begins.push_back(std::min(begin, text - sequence - 1));
     }
     load(corpus_.held_out, begins);

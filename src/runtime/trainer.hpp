@@ -31,8 +31,8 @@ void initialise(const graph::Graph& graph, Store& store, std::span<const ExpertI
 /// All functions are collective.
 class Trainer {
  public:
-  /// step: a graph of the model's training step, in any order. The corpus, which is the same on all ranks, and the world
-  /// outlive the trainer.
+  /// step: a graph of the model's training step, in any order. The corpus, which is the same on all ranks, and the
+  /// world outlive the trainer.
   Trainer(World& world, const graph::Model& model, graph::Graph step, const Corpus& corpus,
           const TrainerOptions& options);
 

@@ -331,8 +331,7 @@ TEST_P(OperationsAt, StartedPlansAreThoseThatARankWaitsFor) {
     std::mt19937_64 generator(seed);
     std::vector<RandomCase> cases;
     while (cases.size() < 4)
-      if (RandomCase drawn = random_case(generator, topology);
-          has_padded || drawn.options.layout != Layout::padded)
+      if (RandomCase drawn = random_case(generator, topology); has_padded || drawn.options.layout != Layout::padded)
         cases.push_back(std::move(drawn));
     const auto body = [&](World& world) {
       const RankId rank = world.rank();
@@ -367,23 +366,22 @@ TEST(Operations, AStartedPlanProceedsWithoutItsCallerAndKeepsItsPlaceInTheOrder)
   Passed finished;
   const ExpertMap map = ExpertMap::contiguous(6, 3);
   const std::vector<std::int32_t> experts = {0, 3, 5};
-  World::spawn(
-      3,
-      [&](World& world) {
-        Engine engine(world, {.hidden = 8, .dtype = f32});
-        const Plan early = engine.plan({.experts = experts, .topk = 1}, map);
-        const Tensor x = engine.allocate(f32, 3, 8);
-        auto plan = engine.start_plan({.experts = experts, .topk = 1}, map, {.capacity = 2});
-        auto rows = engine.dispatch(early, x);  // issued while the plan has exchanges before it
-        if (world.rank().value == 0) {
-          finished.wait_for(2);  // by the server thread alone
-          require(plan.done() && rows.done(), "both are complete");
-        }
-        require(plan.wait().num_local_experts() == 2, "it is a plan");
-        (void)rows.wait();
-        finished.count();
-      },
-      {.kind = WorldKind::islands, .topology = Topology::from_nodes({NodeId(0), NodeId(0), NodeId(1)})});
+  World::spawn(3,
+               [&](World& world) {
+                 Engine engine(world, {.hidden = 8, .dtype = f32});
+                 const Plan early = engine.plan({.experts = experts, .topk = 1}, map);
+                 const Tensor x = engine.allocate(f32, 3, 8);
+                 auto plan = engine.start_plan({.experts = experts, .topk = 1}, map, {.capacity = 2});
+                 auto rows = engine.dispatch(early, x);  // issued while the plan has exchanges before it
+                 if (world.rank().value == 0) {
+                   finished.wait_for(2);  // by the server thread alone
+                   require(plan.done() && rows.done(), "both are complete");
+                 }
+                 require(plan.wait().num_local_experts() == 2, "it is a plan");
+                 (void)rows.wait();
+                 finished.count();
+               },
+               {.kind = WorldKind::islands, .topology = Topology::from_nodes({NodeId(0), NodeId(0), NodeId(1)})});
 }
 
 TEST(Operations, AStartedPlanNamesTheRankThatCallsAnotherAndTheCallersOwnMistake) {

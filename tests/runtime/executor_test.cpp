@@ -258,8 +258,8 @@ TEST(Executor, EndsTheStepOfAllRanksWhenOneFailsOrLeaves) {
         return;
       }
       for (int again = 0; again < 2; ++again)
-        shunt::test::require_error([&] { executor.step(); },
-                                   throws ? ErrorCode::peer_failed : ErrorCode::peer_lost, "rank 1");
+        shunt::test::require_error([&] { executor.step(); }, throws ? ErrorCode::peer_failed : ErrorCode::peer_lost,
+                                   "rank 1");
     };
     if (throws)
       EXPECT_THROW(World::spawn(3, body), std::runtime_error);
