@@ -49,6 +49,7 @@ int main(int argc, char** argv) {
       app.add_subcommand("bench", "Measure shunt beside conventional implementations")->require_subcommand(1);
   shunt::cli::add_bench_shuffle(*bench);
   shunt::cli::add_bench_layer(*bench);
+  shunt::cli::add_bench_train(*bench);
   shunt::cli::add_place(app);
   shunt::cli::add_schedule(app);
   shunt::cli::add_train(app);

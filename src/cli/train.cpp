@@ -10,17 +10,14 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "cli/launch.hpp"
 #include "cli/output.hpp"
 #include "cli/signals.hpp"
+#include "cli/training.hpp"
 #include "cli/verbs.hpp"
 #include "core/fail.hpp"
 #include "core/file.hpp"
-#include "graph/passes/tutel.hpp"
-#include "graph/schedule.hpp"
 #include "graph/simulate.hpp"
-#include "graph/text.hpp"
-#include "runtime/profile.hpp"
+#include "runtime/scheduled_step.hpp"
 
 namespace shunt::cli {
 namespace {
@@ -34,6 +31,7 @@ parameters; rows travel between ranks as in any model that uses shunt, gradients
 A step is the graph that `shunt schedule` makes, executed on two lanes per rank: one thread computes, one communicates.
   plain   program order: every operation waits for the ones before it
   tutel   all-to-alls and experts pipelined
+  lancet  forward ranges pipelined, weight gradients behind all-to-alls
   shunt   all passes: split, pipelined and reordered for this machine
 
 The text is a file (its last tenth is held out), a folder (a tenth of the files by the hash of their paths), or else the
@@ -46,40 +44,21 @@ Examples:
 )";
 
 struct Arguments {
-  std::string checkpoint;
-  std::int64_t checkpoint_every = 0;
+  TrainingArguments training;
+  std::string schedule = "plain", checkpoint, json, trace, progress = "auto";
+  std::int64_t checkpoint_every = 0, evaluate_every = 0, most_held_out = 0;
   bool resumes = false, profiles = false;
-  std::string model = "bytes", corpus, world = "shm", schedule = "plain", json, trace, progress = "auto";
-  std::int32_t ranks = 2;
-  std::int64_t batch = 0, evaluate_every = 0, most_held_out = 0;
-  runtime::TrainerOptions options{.steps = 200};
-  double rate = 0;
+
+  [[nodiscard]] std::int64_t steps() const { return training.options.steps; }
 };
 
-/// A step in the order that was asked for, and what simulation predicts for it; 0: nothing was measured.
-struct Scheduled {
-  graph::Graph graph;
-  double predicted_s = 0;
-};
+using runtime::ScheduledStep;
 
-/// Collective. Rank 0 schedules, as all ranks must have the same order.
-Scheduled schedule(World& world, const Arguments& arguments, const graph::Model& model, const Corpus& corpus) {
-  graph::Graph plain = graph::build_training_step(model, world.size());
-  if (arguments.schedule == "plain" && !arguments.profiles) return {std::move(plain)};
-  const runtime::Profile profile = runtime::measure_profile(world, model, corpus, arguments.options);
-  const graph::CostModel cost(profile.cluster, {.table = &profile.table});
-  std::string text;
-  if (world.rank().value == 0) {
-    if (arguments.schedule == "tutel")
-      plain = tutel(plain, cost).graph;
-    else if (arguments.schedule == "shunt")
-      plain = graph::make_schedule(model, cost, {}).graph;
-    text = graph::print(plain);
-  }
-  const auto texts = world.all_gather(std::as_bytes(std::span(text)));
-  Scheduled made{graph::parse({reinterpret_cast<const char*>(texts[0].data()), texts[0].size()}, "rank 0's schedule")};
-  made.predicted_s = graph::evaluate(made.graph, cost).timeline.step_s;
-  return made;
+/// Collective. The predicted time is 0 if nothing was measured.
+ScheduledStep step_of(World& world, const Arguments& arguments, const graph::Model& model, const Corpus& corpus) {
+  if (arguments.schedule == "plain" && !arguments.profiles) return {graph::build_training_step(model, world.size())};
+  const runtime::Profile profile = runtime::measure_profile(world, model, corpus, arguments.training.options);
+  return runtime::make_scheduled_step(world, model, arguments.schedule, profile);
 }
 
 /// Set by the first SIGINT or SIGTERM; a second one ends the process. Ranks that are forked share it.
@@ -103,7 +82,7 @@ class Progress {
  public:
   Progress(const Arguments& arguments, std::int64_t bytes_per_step)
       : is_on_(arguments.progress == "on" || (arguments.progress == "auto" && isatty(STDERR_FILENO))),
-        steps_(arguments.options.steps),
+        steps_(arguments.steps()),
         bytes_per_step_(static_cast<double>(bytes_per_step)) {}
 
   void show(std::int64_t steps_done, const Trainer::Step& step) {
@@ -137,8 +116,8 @@ double median(std::vector<double> values) {
 
 void run_rank(World& world, const Arguments& arguments, const graph::Model& model, const Corpus& corpus) {
   const bool reports = world.rank().value == 0;
-  const Scheduled scheduled = schedule(world, arguments, model, corpus);
-  Trainer trainer(world, model, scheduled.graph, corpus, arguments.options);
+  const ScheduledStep scheduled = step_of(world, arguments, model, corpus);
+  Trainer trainer(world, model, scheduled.graph, corpus, arguments.training.options);
   Progress progress(arguments, model.sequences_per_rank * model.sequence * world.size());
   const auto start = std::chrono::steady_clock::now();
   const auto elapsed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
@@ -157,14 +136,14 @@ void run_rank(World& world, const Arguments& arguments, const graph::Model& mode
     if (reports) fmt::print("resumed {} at step {}\n", arguments.checkpoint, trainer.steps_done());
   }
   bool stops = false;
-  while (trainer.steps_done() < arguments.options.steps && !stops) {
+  while (trainer.steps_done() < arguments.steps() && !stops) {
     const Trainer::Step made = trainer.step(asked_to_stop->load() != 0);
     stops = made.stops;
     losses.push_back(made.bits_per_byte);
     step_ms.push_back(1e3 * made.step_s);
     exposed_ms.push_back(1e3 * made.exposed_s);
     if (reports) progress.show(trainer.steps_done(), made);
-    const bool is_last = trainer.steps_done() == arguments.options.steps;
+    const bool is_last = trainer.steps_done() == arguments.steps();
     const bool is_due = arguments.checkpoint_every > 0 && trainer.steps_done() % arguments.checkpoint_every == 0;
     if (!arguments.checkpoint.empty() && (is_last || is_due || stops)) trainer.save(arguments.checkpoint);
     if (is_last || (arguments.evaluate_every > 0 && trainer.steps_done() % arguments.evaluate_every == 0)) evaluate();
@@ -193,52 +172,28 @@ void run_rank(World& world, const Arguments& arguments, const graph::Model& mode
     write_file(arguments.trace, graph::chrome_trace(executed, program, timeline));
   }
   if (arguments.json.empty()) return;
-  const nlohmann::ordered_json json = {{"config",
-                                        {{"model", model.name},
-                                         {"ranks", world.size()},
-                                         {"batch", model.sequences_per_rank * world.size()},
-                                         {"sequence", model.sequence},
-                                         {"steps", arguments.options.steps},
-                                         {"seed", arguments.options.seed}}},
-                                       {"runs",
-                                        {{{"schedule", arguments.schedule},
-                                          {"shuffle", "fused"},
-                                          {"step_ms", median(step_ms)},
-                                          {"exposed_comm_ms", median(exposed_ms)},
-                                          {"predicted_step_ms", 1e3 * scheduled.predicted_s},
-                                          {"losses", losses},
-                                          {"held_out", held_out}}}}};
+  nlohmann::ordered_json json = {{"config", config_json(arguments.training, model, world.size())}};
+  json["config"]["steps"] = arguments.steps();
+  json["runs"] = {{{"schedule", arguments.schedule},
+                   {"shuffle", "fused"},
+                   {"step_ms", median(step_ms)},
+                   {"exposed_comm_ms", median(exposed_ms)},
+                   {"predicted_step_ms", 1e3 * scheduled.predicted_s},
+                   {"losses", losses},
+                   {"held_out", held_out}}};
   write_file(arguments.json, json.dump(2) + "\n");
 }
 
 void run(Arguments& arguments) {
-  graph::Model model = graph::Model::load(arguments.model, "cpu");
-  std::int32_t ranks = arguments.ranks;
-  if (arguments.world == "env") ranks = launch_of(0).size;
-  if (arguments.batch > 0) {
-    if (arguments.batch % ranks != 0)
-      fail(ErrorCode::invalid_argument, "--batch {}: {} ranks can't share it evenly", arguments.batch, ranks);
-    model.sequences_per_rank = arguments.batch / ranks;
-  }
-  if (model.vocabulary < 256) fail(ErrorCode::invalid_argument, "{}: bytes need a vocabulary of 256", model.name);
-  arguments.options.rate = arguments.rate > 0 ? arguments.rate : model.optimizer.rate;
-  for (const std::string& path : {arguments.json, arguments.trace, arguments.checkpoint})
-    if (!path.empty()) check_writable(path);
-  const auto least_bytes = static_cast<std::size_t>(model.sequence) + 1;
-  const Corpus corpus = arguments.corpus.empty() ? runtime::read_own_repository(least_bytes)
-                                                 : runtime::read_corpus(arguments.corpus, least_bytes);
   if (arguments.resumes && arguments.checkpoint.empty())
     fail(ErrorCode::invalid_argument, "--resume: which --checkpoint?");
   if (arguments.resumes) (void)runtime::read_training_state(arguments.checkpoint);
+  for (const std::string& path : {arguments.json, arguments.trace, arguments.checkpoint})
+    if (!path.empty()) check_writable(path);
   listen_for_signals();
-  if (arguments.world == "env") {
-    World world = World::from_environment();
-    return run_rank(world, arguments, model, corpus);
-  }
-  SpawnOptions options;
-  if (arguments.world == "shm") options.kind = WorldKind::shm;
-  World::spawn(
-      ranks, [&](World& world) { run_rank(world, arguments, model, corpus); }, options);
+  run_training(arguments.training, [&](World& world, const graph::Model& model, const Corpus& corpus) {
+    run_rank(world, arguments, model, corpus);
+  });
   if (const int number = asked_to_stop->load()) end_by_signal(number);
 }
 
@@ -246,26 +201,16 @@ void run(Arguments& arguments) {
 
 void add_train(CLI::App& app) {
   auto arguments = std::make_shared<Arguments>();
-  runtime::TrainerOptions& options = arguments->options;
   CLI::App* verb = app.add_subcommand("train", "Train a byte-level Mixture-of-Experts transformer on a text");
   verb->footer(kFooter);
   verb->option_defaults()->always_capture_default();
-  verb->add_option("--model", arguments->model, "A preset, or a JSON file with a vocabulary of at least 256");
-  verb->add_option("--corpus", arguments->corpus, "A file or a folder of text; by default this program's repository");
-  verb->add_option("--ranks", arguments->ranks, "Ranks; with --world env the launcher sets the number")
-      ->check(CLI::Range(1, 1024));
-  verb->add_option("--world", arguments->world,
-                   "shm (processes), inproc (threads), or env (ranks started by a launcher)")
-      ->check(CLI::IsMember({"shm", "inproc", "env"}));
-  verb->add_option("--schedule", arguments->schedule, "plain, tutel or shunt")
-      ->check(CLI::IsMember({"plain", "tutel", "shunt"}));
+  add_training_options(*verb, arguments->training);
+  verb->add_option("--schedule", arguments->schedule, "plain, tutel, lancet or shunt")
+      ->check(CLI::IsMember(runtime::schedule_names()));
   verb->add_flag("--profile", arguments->profiles,
                  "Measure single ops first and predict the step; other schedules than plain always do");
-  verb->add_option("--steps", options.steps, "Steps of the whole training")->check(CLI::PositiveNumber);
-  verb->add_option("--batch", arguments->batch, "Sequences per step of all ranks together; 0: as the model says");
-  verb->add_option("--rate", arguments->rate, "Highest learning rate; 0: as the model says");
-  verb->add_option("--warmup", options.warmup, "Steps in which the rate rises")->check(CLI::PositiveNumber);
-  verb->add_option("--seed", options.seed, "Seed of parameters and batches");
+  verb->add_option("--steps", arguments->training.options.steps, "Steps of the whole training")
+      ->check(CLI::PositiveNumber);
   verb->add_option("--evaluate-every", arguments->evaluate_every, "Steps between evaluations; 0: at the end only");
   verb->add_option("--held-out-bytes", arguments->most_held_out, "Held-out bytes to evaluate on; 0: all");
   verb->add_option("--checkpoint", arguments->checkpoint,

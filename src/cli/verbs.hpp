@@ -11,6 +11,7 @@ namespace shunt::cli {
 void add_info(CLI::App& app);
 void add_bench_layer(CLI::App& bench);
 void add_bench_shuffle(CLI::App& bench);
+void add_bench_train(CLI::App& bench);
 void add_place(CLI::App& app);
 void add_schedule(CLI::App& app);
 void add_selftest(CLI::App& app);

@@ -14,7 +14,7 @@ namespace shunt::runtime {
 
 struct TrainerOptions {
   std::uint64_t seed = 1;
-  std::int64_t steps = 1000;  ///< of the whole training, for the rate's course
+  std::int64_t steps = 200;  ///< of the whole training, for the rate's course
   double rate = 2e-3;         ///< at its highest
   std::int64_t warmup = 50;   ///< steps in which it rises
   double last_rate = 0.1;     ///< at the end, over the highest

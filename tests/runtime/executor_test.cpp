@@ -13,6 +13,7 @@
 
 #include "graph/interpreter.hpp"
 #include "graph/model.hpp"
+#include "graph/passes/lancet.hpp"
 #include "graph/passes/pass.hpp"
 #include "graph/passes/tutel.hpp"
 #include "graph/small_models.hpp"
@@ -143,10 +144,11 @@ Cluster cluster_of(std::int32_t ranks) {
   return cluster;
 }
 
-/// The step in the orders of each pass alone, of tutel, and of all passes together.
+/// The step in the orders of each pass alone, of the baselines, and of all passes together.
 std::map<std::string, Graph> schedules_of(const Graph& step) {
   const graph::CostModel cost(cluster_of(step.ranks));
-  std::map<std::string, Graph> schedules = {{"plain", step}, {"tutel", tutel(step, cost).graph}};
+  std::map<std::string, Graph> schedules = {
+      {"plain", step}, {"tutel", tutel(step, cost).graph}, {"lancet", lancet(step, cost)}};
   graph::PassContext context{.cost = cost, .interleaves_micro_batches = true, .notes = {}};
   Graph all = step;
   for (const graph::Pass& pass : graph::all_passes()) {

@@ -82,6 +82,11 @@ class Placement {
     return notes;
   }
 
+  /// The same without compaction.
+  [[nodiscard]] Graph place_only(const std::vector<std::int32_t>& gap_of) const {
+    return with_order(graph_, program_, order_with(gap_of, false));
+  }
+
   /// Weight gradients without a gap go to the end, or to where they become ready.
   [[nodiscard]] Ordered place(const std::vector<std::int32_t>& gap_of, bool at_end, const PassContext& context) const {
     return compacted(graph_, program_, order_with(gap_of, at_end), context);
@@ -201,6 +206,11 @@ Graph schedule_weight_gradients(const Graph& graph, PassContext& context) {
   context.dw_gap = best.gap;
   context.dw_gained = best.gained;
   return std::move(best.step.graph);
+}
+
+Graph place_weight_gradients_greedily(const Graph& graph, const PassContext& context) {
+  Placement placement(graph, context.cost);
+  return placement.place_only(cover_greedily(placement.problem()).gap_of);
 }
 
 }  // namespace shunt::graph

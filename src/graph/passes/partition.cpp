@@ -22,7 +22,8 @@ struct Best {
 };
 
 /// T(n) = min over i and k of T(i) + P(i, n, k), as in Lancet's section 5.3; P covers forward and backward.
-std::vector<Cut> choose_ranges(const Blocks& blocks, RangeCosts& costs, const std::vector<std::int32_t>& numbers) {
+std::vector<Cut> choose_ranges(const Blocks& blocks, RangeCosts& costs, const std::vector<std::int32_t>& numbers,
+                               const std::vector<BackwardReach>& reaches) {
   std::vector<Best> best(static_cast<std::size_t>(blocks.count) + 1);
   best[0].seconds = 0;
   const auto consider = [&](const Cut& cut) {
@@ -39,8 +40,7 @@ std::vector<Cut> choose_ranges(const Blocks& blocks, RangeCosts& costs, const st
       const bool is_everything = begin == 0 && end == blocks.count;
       if (shuffles > kMostShufflesInRange && !is_everything) continue;
       for (const std::int32_t parts : numbers)
-        for (const BackwardReach reach : {BackwardReach::shuffle, BackwardReach::range})
-          consider({begin, end, parts, reach});
+        for (const BackwardReach reach : reaches) consider({begin, end, parts, reach});
     }
   }
   std::vector<Cut> cuts;
@@ -88,25 +88,35 @@ void note_layers(const Graph& graph, const Blocks& blocks, const Candidate& chos
   }
 }
 
-}  // namespace
-
-Graph partition(const Graph& graph, PassContext& context) {
-  const Blocks blocks = find_blocks(graph);
+std::vector<std::vector<Cut>> ranges_to_try(const Graph& graph, const Blocks& blocks, RangeCosts& costs,
+                                            const std::vector<BackwardReach>& reaches) {
   const bool has_shuffle = std::count(blocks.has_plan.begin(), blocks.has_plan.end(), true) > 0;
-  if (!has_shuffle || is_split(graph)) return graph;
+  if (!has_shuffle || is_split(graph)) return {};
   const std::int64_t most = most_parts(graph);
   std::vector<std::int32_t> numbers;
   std::copy_if(std::begin(kParts), std::end(kParts), std::back_inserter(numbers),
                [&](std::int32_t parts) { return parts <= most; });
-
-  RangeCosts costs(graph, blocks, context.cost);
-  std::vector<std::vector<Cut>> plans = {choose_ranges(blocks, costs, numbers), {}};
+  std::vector<std::vector<Cut>> plans = {choose_ranges(blocks, costs, numbers, reaches), {}};
   for (const std::int32_t parts : numbers)
-    for (const BackwardReach reach : {BackwardReach::shuffle, BackwardReach::range})
-      plans.push_back({{0, blocks.count, parts, reach}});
+    for (const BackwardReach reach : reaches) plans.push_back({{0, blocks.count, parts, reach}});
+  return plans;
+}
 
+}  // namespace
+
+std::vector<std::vector<Cut>> ranges_to_try(const Graph& graph, const PassContext& context,
+                                            const std::vector<BackwardReach>& reaches) {
+  const Blocks blocks = find_blocks(graph);
+  RangeCosts costs(graph, blocks, context.cost);
+  return ranges_to_try(graph, blocks, costs, reaches);
+}
+
+Graph partition(const Graph& graph, PassContext& context) {
+  const Blocks blocks = find_blocks(graph);
+  RangeCosts costs(graph, blocks, context.cost);
   std::optional<Candidate> best;
-  for (const std::vector<Cut>& cuts : plans) {
+  for (const std::vector<Cut>& cuts :
+       ranges_to_try(graph, blocks, costs, {BackwardReach::shuffle, BackwardReach::range})) {
     const SplitGraph cut = split(graph, parts_of_ops(graph, blocks, cuts));
     for (const std::int32_t window : {1, 2, 8}) {
       Candidate candidate{cuts, pipelined(cut, context, window)};
@@ -114,6 +124,7 @@ Graph partition(const Graph& graph, PassContext& context) {
         best = std::move(candidate);
     }
   }
+  if (!best) return graph;
   note_layers(graph, blocks, *best, costs, context);
   return std::move(best->pipeline.graph);
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "graph/passes/pass.hpp"
+#include "graph/passes/range_costs.hpp"
 
 namespace shunt::graph {
 
@@ -22,6 +23,14 @@ Graph interleave(const Graph& graph, PassContext& context);
 /// simulating the whole step selects the order of parts, and whether one range over everything is better. Only results
 /// within the memory cap count. Returns the graph unchanged if it has no batch or no plan, or if nothing helps.
 Graph partition(const Graph& graph, PassContext& context);
+
+/// The ranges that partition compares, by simulated time: cuts of the whole step, the best by dynamic programming
+/// first. Empty if there is nothing to cut.
+std::vector<std::vector<Cut>> ranges_to_try(const Graph& graph, const PassContext& context,
+                                            const std::vector<BackwardReach>& reaches);
+
+/// Lancet's placement alone: best fit, whole weight gradients.
+Graph place_weight_gradients_greedily(const Graph& graph, const PassContext& context);
 
 /// Places reductions of gradients where the links are idle. Tries, by simulation: the given positions; behind the last
 /// all-to-all; and each reduction in the first gap of the links that is long enough for it.
