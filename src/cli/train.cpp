@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "cli/output.hpp"
 #include "cli/signals.hpp"
@@ -16,6 +17,7 @@
 #include "cli/verbs.hpp"
 #include "core/fail.hpp"
 #include "core/file.hpp"
+#include "core/median.hpp"
 #include "graph/simulate.hpp"
 #include "runtime/scheduled_step.hpp"
 
@@ -29,7 +31,7 @@ Predicts the next byte of a text. Every rank has its own part of the experts and
 parameters; rows travel between ranks as in any model that uses shunt, gradients are summed over all ranks.
 
 A step is the graph that `shunt schedule` makes, executed on two lanes per rank: one thread computes, one communicates.
-  plain   program order: every operation waits for the ones before it
+  plain   program order: an operation waits only for what it needs, so sums of gradients already overlap
   tutel   all-to-alls and experts pipelined
   lancet  forward ranges pipelined, weight gradients behind all-to-alls
   shunt   all passes: split, pipelined and reordered for this machine
@@ -74,10 +76,11 @@ void listen_for_signals() {
       mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED) fail_errno("can't map memory");
   asked_to_stop = new (shared) std::atomic<int>(0);
-  for (const int number : {SIGINT, SIGTERM}) signal(number, ask_to_stop);
+  for (const int number : {SIGINT, SIGTERM})
+    if (signal(number, ask_to_stop) == SIG_IGN) signal(number, SIG_IGN);  // as under nohup
 }
 
-/// One line on a terminal that is replaced; lines elsewhere.
+/// A line that is replaced.
 class Progress {
  public:
   Progress(const Arguments& arguments, std::int64_t bytes_per_step)
@@ -85,17 +88,21 @@ class Progress {
         steps_(arguments.steps()),
         bytes_per_step_(static_cast<double>(bytes_per_step)) {}
 
+  /// After each step. The rates are those of steps alone.
   void show(std::int64_t steps_done, const Trainer::Step& step) {
+    ++num_steps_;
+    stepped_s_ += step.step_s;
     const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
-    if (!is_on_ || (seconds - shown_ < 0.5 && steps_done != steps_)) return;
-    shown_ = seconds;
-    const double per_step = seconds / static_cast<double>(steps_done);
-    fmt::print(stderr, "\rstep {}/{}  {:.3f} bits/byte  {:.0f} tokens/s  exposed {:.0f} %  {:.0f} s left   ",
-               steps_done, steps_, step.bits_per_byte, bytes_per_step_ / per_step, 100 * step.exposed_s / step.step_s,
+    if (!is_on_ || (seconds - shown_s_ < 0.5 && steps_done != steps_)) return;
+    shown_s_ = seconds;
+    is_shown_ = true;
+    const double per_step = stepped_s_ / static_cast<double>(num_steps_);
+    fmt::print(stderr, "\rstep {}/{}  {:.3f} bits/byte  {:.0f} bytes/s  exposed {:.0f} %  {:.0f} s left   ", steps_done,
+               steps_, step.bits_per_byte, bytes_per_step_ / per_step, 100 * step.exposed_s / step.step_s,
                per_step * static_cast<double>(steps_ - steps_done));
   }
-  void end() const {
-    if (is_on_) fmt::print(stderr, "\n");
+  void end() {
+    if (std::exchange(is_shown_, false)) fmt::print(stderr, "\n");
   }
 
  private:
@@ -105,14 +112,10 @@ class Progress {
   std::int64_t steps_;
   double bytes_per_step_;
   Clock::time_point start_ = Clock::now();
-  double shown_ = 0;
+  double shown_s_ = 0, stepped_s_ = 0;
+  std::int64_t num_steps_ = 0;
+  bool is_shown_ = false;
 };
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::ranges::nth_element(values, values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2));
-  return values[values.size() / 2];
-}
 
 void run_rank(World& world, const Arguments& arguments, const graph::Model& model, const Corpus& corpus) {
   const bool reports = world.rank().value == 0;
@@ -135,7 +138,7 @@ void run_rank(World& world, const Arguments& arguments, const graph::Model& mode
     trainer.resume(arguments.checkpoint);
     if (reports) fmt::print("resumed {} at step {}\n", arguments.checkpoint, trainer.steps_done());
   }
-  bool stops = false;
+  bool stops = trainer.any(asked_to_stop->load() != 0);
   while (trainer.steps_done() < arguments.steps() && !stops) {
     const Trainer::Step made = trainer.step(asked_to_stop->load() != 0);
     stops = made.stops;
@@ -154,6 +157,10 @@ void run_rank(World& world, const Arguments& arguments, const graph::Model& mode
     fmt::print("stopped at step {}; {}\n", trainer.steps_done(),
                arguments.checkpoint.empty() ? std::string("nothing was saved, as there is no --checkpoint")
                                             : fmt::format("--resume continues from {}", arguments.checkpoint));
+  if (losses.empty()) {
+    fmt::print("nothing left to do: {} of {} steps are done\n", trainer.steps_done(), arguments.steps());
+    return;
+  }
   const auto bytes_per_step = static_cast<double>(model.sequences_per_rank * model.sequence * world.size());
   fmt::print(
       "{} steps, median {:.1f} ms, exposed communication {:.1f} ms, {:.0f} bytes/s; memory of values {:.1f} MB\n",

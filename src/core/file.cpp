@@ -118,9 +118,11 @@ void PartialFile::complete() {
       const std::string unnamed = fmt::format("{}/{}", kDescriptors, descriptor_);
       return linkat(AT_FDCWD, unnamed.c_str(), AT_FDCWD, name, AT_SYMLINK_FOLLOW) == 0;
     });
-  // Some file systems report a lack of space only on close.
+  // Without fsync, a machine that loses power may keep the new name without its content. Some file systems report a
+  // lack of space only on close.
+  const bool is_stored = fsync(descriptor_) == 0 || errno == EINVAL;
   const bool is_closed = close(std::exchange(descriptor_, -1)) == 0;
-  if (!is_closed || std::rename(name_.c_str(), target_.c_str()) != 0) fail_errno("can't write {}", path_);
+  if (!is_stored || !is_closed || std::rename(name_.c_str(), target_.c_str()) != 0) fail_errno("can't write {}", path_);
   name_.clear();
 }
 

@@ -12,6 +12,8 @@ class Driver {
  public:
   explicit Driver(const World& world) : comm_(world.impl()->comm) {}
 
+  /// While it lives, this thread counts as one that drives, so that no other is woken for it.
+  [[nodiscard]] Progress::Waiter drive() const { return Progress::Waiter(comm_->progress()); }
   /// Drives until `condition()` holds; sleeps while nothing can move. A thread that makes it hold calls wake().
   template <class Condition>
   void drive_until(const Condition& condition) const {

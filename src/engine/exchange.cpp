@@ -32,6 +32,12 @@ class NearExchange final : public Operation {
     return true;
   }
 
+  // Failed operations are kept, and the callbacks may hold what keeps the world.
+  void give_up() noexcept override {
+    read_ = {};
+    then_ = {};
+  }
+
  private:
   Transport& transport_;
   ReadAll read_;
@@ -98,6 +104,8 @@ class FarSwap final : public Operation {
     then_(std::move(received));
     return true;
   }
+
+  void give_up() noexcept override { then_ = {}; }
 
  private:
   struct Out {
@@ -216,11 +224,10 @@ void Chain::issue(const std::shared_ptr<Operation>& operation, std::uint32_t& ne
 }
 
 void Chain::end(std::exception_ptr error) {
-  {
-    const std::lock_guard lock(mutex_);
-    error_ = std::move(error);
-    has_ended_ = true;
-  }
+  // Woken under the lock: whoever waits may destroy the chain as soon as it sees the end.
+  const std::lock_guard lock(mutex_);
+  error_ = std::move(error);
+  has_ended_ = true;
   comm_.transport().wake();
 }
 
@@ -234,8 +241,11 @@ void Chain::wait() {
   std::shared_ptr<Operation> last;  // destroyed after unlocking: it may hold what holds this
   const std::lock_guard lock(mutex_);
   last.swap(current_);
+  if (!has_ended_) {
+    error_ = std::make_exception_ptr(*last->error());
+    has_ended_ = true;
+  }
   if (error_) std::rethrow_exception(error_);
-  if (!has_ended_) last->rethrow();
 }
 
 void start_far_swap(const ExchangePlace& place, Chain& chain, OpKind kind, std::uint64_t plan_hash,

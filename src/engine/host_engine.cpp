@@ -34,9 +34,11 @@ class HostEngine final : public HostDrivenEngine {
 
   [[nodiscard]] Ticket<Plan> start_plan(const Routing& routing, const ExpertMap& map,
                                         const PlanOptions& plan_options) override {
-    const auto run = new_plan(routing, map, plan_options, true);
-    run->start();
-    return {run, Plan(run->plan())};
+    auto pending = std::make_shared<PendingPlan>(world->comm);
+    auto run = new_plan(routing, map, plan_options, true);
+    const Plan plan(run->plan());
+    pending->start(std::move(run));
+    return {std::move(pending), plan};
   }
 
   [[nodiscard]] Ticket<Rows> dispatch(const Plan& plan, const ConstTensor& x,

@@ -120,7 +120,9 @@ class Operation {
   // Acquire: partner of the release in Progress::complete(); covers the output.
   [[nodiscard]] Phase phase() const { return phase_.load(std::memory_order_acquire); }
   [[nodiscard]] bool done() const { return phase() >= Phase::complete; }
-  /// Throws the error that ended a failed operation; call once done().
+  /// The error that ended a failed operation; call once done().
+  [[nodiscard]] const std::optional<Error>& error() const { return error_; }
+  /// Throws it, if there is one.
   void rethrow() const;
 
  protected:

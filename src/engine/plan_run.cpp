@@ -38,18 +38,8 @@ std::uint32_t PlanRun::num_operations() const {
   return planner_.num_rounds() * num_operations_of_exchange(group) + (group.has_far() ? 1 : 0);
 }
 
-void PlanRun::start() {
-  ticket_.emplace(world_->comm, OpKind::plan);
-  proceed();
-}
-
 void PlanRun::wait() {
   name_errors(options_.name, [&] { chain_.wait(); });
-}
-
-void PlanRun::drop(bool unwinding) {
-  if (unwinding) wait_while_unwinding(*world_->comm, OpKind::plan, [&] { return done(); });
-  wait();
 }
 
 /// Runs a part that must not throw, because a thread that drives calls it.

@@ -13,7 +13,7 @@
 namespace shunt {
 
 /// Its operations keep it until it is over.
-class PlanRun final : public Pending, public std::enable_shared_from_this<PlanRun> {
+class PlanRun final : public std::enable_shared_from_this<PlanRun> {
  public:
   /// Validates the routing, and issues nothing. `number`: of the engine's plans. The arguments must outlive the run;
   /// with keeps_map, the map need not.
@@ -25,17 +25,14 @@ class PlanRun final : public Pending, public std::enable_shared_from_this<PlanRu
   /// Complete when wait() has returned.
   [[nodiscard]] const std::shared_ptr<PlanData>& plan() const { return plan_; }
 
-  /// For a caller's ticket. Throws Error(invalid_argument) if the rank has kMostTickets already.
-  void start();
+  void start() { proceed(); }
   /// Starts, and waits for the end without a wake-up of the server thread.
   void run() {
     chain_.run([&] { proceed(); });
   }
 
-  void wait() override;
-  void wait_on(Stream) override { wait(); }
-  [[nodiscard]] bool done() const override { return chain_.done(); }
-  void drop(bool unwinding) override;
+  void wait();
+  [[nodiscard]] bool done() const { return chain_.done(); }
 
  private:
   template <class Part>
@@ -56,8 +53,30 @@ class PlanRun final : public Pending, public std::enable_shared_from_this<PlanRu
   std::optional<ExpertMap> kept_map_;
   Planner planner_;
   std::shared_ptr<PlanData> plan_ = std::make_shared<PlanData>();
-  std::optional<HeldTicket> ticket_;
   Chain chain_;
+};
+
+/// What a caller's ticket of a plan holds.
+class PendingPlan final : public Pending {
+ public:
+  /// Throws as HeldTicket. Made before the run, which takes places in the engine's order.
+  explicit PendingPlan(std::shared_ptr<CommContext> comm) : ticket_(std::move(comm), OpKind::plan) {}
+  void start(std::shared_ptr<PlanRun> run) {
+    run_ = std::move(run);
+    run_->start();
+  }
+
+  void wait() override { run_->wait(); }
+  void wait_on(Stream) override { wait(); }
+  [[nodiscard]] bool done() const override { return run_->done(); }
+  void drop(bool unwinding) override {
+    if (unwinding) wait_while_unwinding(ticket_.comm(), OpKind::plan, [&] { return done(); });
+    wait();
+  }
+
+ private:
+  HeldTicket ticket_;
+  std::shared_ptr<PlanRun> run_;
 };
 
 }  // namespace shunt

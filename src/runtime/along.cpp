@@ -11,6 +11,14 @@ namespace {
 
 using Dims = std::vector<graph::DimId>;
 
+/// The id of a token. Throws Error(invalid_argument) if it is not in the vocabulary.
+std::int64_t checked_id(const std::byte* at, std::int64_t vocabulary) {
+  const std::int32_t id = *reinterpret_cast<const std::int32_t*>(at);
+  if (id < 0 || id >= vocabulary)
+    fail(ErrorCode::invalid_argument, "there is no token {} in a vocabulary of {}", id, vocabulary);
+  return id;
+}
+
 }  // namespace
 
 void softmax(const OpCall& call) {
@@ -166,7 +174,7 @@ void cross_entropy(const OpCall& call) {
     const float* const row = rows.load(at[0]);
     const float most = largest(row, rows.size());
     const float sum = exponentials(row, 1, most, exps.data(), rows.size());
-    total += std::log(sum) + most - row[*reinterpret_cast<const std::int32_t*>(at[1])];
+    total += std::log(sum) + most - row[checked_id(at[1], static_cast<std::int64_t>(rows.size()))];
   });
   *call.out().f32() = static_cast<float>(total / static_cast<double>(call.integer("tokens")));
 }
@@ -192,7 +200,7 @@ void embedding(const OpCall& call) {
   std::vector<Axis> features = axes_without(table, std::array{vocabulary.dim});
   for_each_index<2>(ids.axes, {&ids, &y}, [&](const auto&, const std::array<std::byte*, 2>& at) {
     View from = table, to = y;
-    from.data += *reinterpret_cast<const std::int32_t*>(at[0]) * vocabulary.stride * 4;
+    from.data += checked_id(at[0], vocabulary.size) * vocabulary.stride * 4;
     to.data = at[1];
     for_each_run<2>(features, {&from, &to}, [](const Run<2>& run, const std::array<std::byte*, 2>& begin) {
       for (std::int64_t i = 0; i < run.count; ++i)

@@ -84,13 +84,6 @@ std::vector<float> gather_experts(World& world, const ExpertMap& map, const Last
   return all;
 }
 
-/// All ranks throw if one did.
-void agree(World& world, const std::string& failure) {
-  for (const auto& text : world.all_gather(std::as_bytes(std::span(failure))))
-    if (!text.empty())
-      fail(ErrorCode::system, "{}", std::string_view(reinterpret_cast<const char*>(text.data()), text.size()));
-}
-
 [[noreturn]] void refuse(const std::string& path, const std::string& why) {
   fail(ErrorCode::invalid_argument, "{}: {}", path, why);
 }
@@ -121,8 +114,8 @@ File read(const std::string& path) {
   try {
     file.description = nlohmann::json::parse(text.begin(), text.end());
     const auto& json = file.description;
-    file.state = {json.at("model"), json.at("sequences"), json.at("sequence"),
-                  json.at("seed"),  json.at("corpus"),    json.at("steps")};
+    file.state = {json.at("model"),  json.at("sequences"), json.at("sequence"), json.at("seed"),
+                  json.at("corpus"), json.at("steps"),     prefix.checksum};
   } catch (const nlohmann::json::exception& error) {
     refuse(path, fmt::format("has a description that can't be read: {}", error.what()));
   }
@@ -130,6 +123,11 @@ File read(const std::string& path) {
 }
 
 }  // namespace
+
+void agree(World& world, const std::string& failure, ErrorCode code) {
+  for (const auto& text : world.all_gather(std::as_bytes(std::span(failure))))
+    if (!text.empty()) fail(code, "{}", std::string_view(reinterpret_cast<const char*>(text.data()), text.size()));
+}
 
 std::vector<ExpertId> experts_of(const ExpertMap& map, RankId rank) {
   std::vector<ExpertId> experts;
@@ -166,7 +164,7 @@ void save_checkpoint(World& world, const graph::Graph& graph, Store& store, cons
       failure = error.what();
     }
   }
-  agree(world, failure);
+  agree(world, failure, ErrorCode::system);
 }
 
 TrainingState load_checkpoint(const graph::Graph& graph, Store& store, std::span<const ExpertId> experts,

@@ -18,8 +18,9 @@ struct TrainingState {
   std::string model;                         ///< its description
   std::int64_t sequences = 0, sequence = 0;  ///< of a step of all ranks; bytes of each
   std::uint64_t seed = 0;
-  std::uint64_t corpus = 0;  ///< hash_of(Corpus)
-  std::int64_t steps = 0;    ///< done
+  std::uint64_t corpus = 0;    ///< hash_of(Corpus)
+  std::int64_t steps = 0;      ///< done
+  std::uint64_t checksum = 0;  ///< of the file that it was read from
 };
 
 /// Collective: writes the parameters and states of the graph. The file appears under its name only once it is whole, so
@@ -35,6 +36,9 @@ TrainingState load_checkpoint(const graph::Graph& graph, Store& store, std::span
 
 /// The same, without values.
 TrainingState read_training_state(const std::string& path);
+
+/// Collective: throws Error(code) on all ranks with the text of the first one that brings one.
+void agree(World& world, const std::string& failure, ErrorCode code);
 
 /// This rank's logical experts, ascending.
 std::vector<ExpertId> experts_of(const ExpertMap& map, RankId rank);

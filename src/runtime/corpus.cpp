@@ -48,7 +48,7 @@ std::vector<std::string> files_below(const fs::path& folder) {
   for (auto at = fs::recursive_directory_iterator(folder, options); at != fs::recursive_directory_iterator(); ++at) {
     const bool is_hidden = at->path().filename().native().starts_with('.');
     if (is_hidden && at->is_directory()) at.disable_recursion_pending();
-    if (!is_hidden && at->is_regular_file()) paths.push_back(fs::relative(at->path(), folder));
+    if (!is_hidden && at->is_regular_file()) paths.push_back(at->path().lexically_relative(folder));
   }
   std::ranges::sort(paths);
   return paths;
@@ -65,7 +65,9 @@ Corpus checked(Corpus corpus, const std::string& source, std::size_t least_bytes
 
 /// The paths that git tracks in a repository; empty if there is no git or no repository.
 std::vector<std::string> tracked_files(const fs::path& root) {
-  const std::string command = fmt::format("git -C '{}' ls-files -z 2>/dev/null", root.native());
+  std::string quoted;
+  for (const char c : root.native()) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  const std::string command = fmt::format("git -C '{}' ls-files -z 2>/dev/null", quoted);
   const std::unique_ptr<FILE, int (*)(FILE*)> output(popen(command.c_str(), "r"), pclose);
   std::vector<std::string> paths;
   if (!output) return paths;

@@ -20,7 +20,8 @@ const graph::Graph& checked(World& world, const graph::Graph& graph) {
   const std::uint64_t hash = graph.hash();
   std::vector<std::uint64_t> hashes;
   for (const auto& bytes : world.all_gather(std::as_bytes(std::span(&hash, 1)))) {
-    if (bytes.size() != sizeof(hash)) fail(ErrorCode::mismatch, "a rank published {} bytes, not a hash", bytes.size());
+    if (bytes.size() != sizeof(hash))
+      fail(ErrorCode::mismatch, "rank {} published {} bytes, not a hash", hashes.size(), bytes.size());
     std::memcpy(&hashes.emplace_back(), bytes.data(), sizeof(hash));
   }
   graph::check_same_schedule(hashes);
@@ -42,7 +43,7 @@ Executor::Executor(World& world, graph::Graph graph, Store& store, const Executo
       most_in_flight_(static_cast<std::size_t>(std::max(options.transfers_in_flight, 1))),
       wakes_comm_(lanes_.compute().size()),
       has_ended_(std::make_unique<std::atomic<bool>[]>(lanes_.comm().size())) {
-  for (const Task& task : lanes_.comm())
+  for (const LaneTask& task : lanes_.comm())
     if (task.computed > 0) wakes_comm_[task.computed - 1] = 1;
   times_.ops.resize(graph_.ops().size());
   comm_lane_ = start_thread(fmt::format("the comm lane of rank {}", world.rank()), [this] { serve(); });
@@ -87,10 +88,24 @@ void Executor::step() {
   if (error_) std::rethrow_exception(error_);
   times_.step_s = now();
   times_.exposed_s += times_.step_s - computed_s;
-  memory_.end_step();
+  lock.unlock();
+  try {
+    memory_.end_step();
+  } catch (...) {
+    fail_step(std::current_exception());
+    throw;
+  }
 }
 
 void Executor::fail_step(std::exception_ptr error) {
+  // Peers would wait for this rank until the deadline. The first report counts: none after a peer's.
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& cause) {
+    driver_.report(fmt::format("rank {} failed in a step of {}: {}", world_.rank(), graph_.name, cause.what()));
+  } catch (...) {
+    driver_.report(fmt::format("rank {} failed in a step of {}", world_.rank(), graph_.name));
+  }
   {
     const std::lock_guard lock(mutex_);
     if (!error_) error_ = std::move(error);
@@ -103,7 +118,7 @@ void Executor::fail_step(std::exception_ptr error) {
 
 void Executor::run_compute_lane() {
   const OneThread one_thread;
-  for (const Task& task : lanes_.compute()) {
+  for (const LaneTask& task : lanes_.compute()) {
     for (const std::uint32_t transfer : task.transfers) wait_for_transfer(transfer);
     if (has_failed_) return;
     compute(task);
@@ -123,7 +138,7 @@ void Executor::wait_for_transfer(std::uint32_t index) {
   times_.exposed_s += now() - begin_s;
 }
 
-void Executor::compute(const Task& task) {
+void Executor::compute(const LaneTask& task) {
   const graph::Op& op = graph_.op(task.op);
   OpCall call{graph_, op, {}, {}, transfers_.expert_offsets(op)};
   for (const ValueId operand : op.operands) call.operands.push_back(view(operand));
@@ -157,12 +172,13 @@ void Executor::serve() {
 
 void Executor::communicate() {
   struct InFlight {
-    const Task* task;
+    const LaneTask* task;
     std::unique_ptr<Transfer> transfer;
   };
+  const auto driving = driver_.drive();
   std::vector<InFlight> in_flight;
   std::size_t next = 0;
-  const auto is_ready = [&](const Task& task) {
+  const auto is_ready = [&](const LaneTask& task) {
     return num_computed_.load(std::memory_order_acquire) >= task.computed &&
            std::ranges::all_of(task.transfers, [&](std::uint32_t index) { return has_ended_[index].load(); });
   };
@@ -172,10 +188,7 @@ void Executor::communicate() {
   const auto has_arrived = [](const InFlight& each) { return each.transfer->done(); };
   while (next < lanes_.comm().size() || !in_flight.empty()) {
     driver_.drive_until([&] { return has_failed_ || may_start() || std::ranges::any_of(in_flight, has_arrived); });
-    if (has_failed_) {
-      driver_.report(fmt::format("rank {} failed in a step of {}", world_.rank(), graph_.name));
-      return;  // tickets are dropped
-    }
+    if (has_failed_) return;  // drops the tickets, which the world's fault has ended
     for (std::size_t i = 0; i < in_flight.size();) {
       if (!has_arrived(in_flight[i])) {
         ++i;
@@ -191,7 +204,7 @@ void Executor::communicate() {
       num_ended_.notify_all();
     }
     while (may_start()) {
-      const Task& task = lanes_.comm()[next++];
+      const LaneTask& task = lanes_.comm()[next++];
       times_.ops[task.op.index()].begin_s = now();
       in_flight.push_back({&task, transfers_.start(graph_.op(task.op))});
     }

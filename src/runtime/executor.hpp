@@ -31,9 +31,9 @@ struct StepTimes {
   double exposed_s = 0;
 };
 
-/// Ranks are in the same step at the same time: all functions but view() and times() are collective. The thread that
-/// calls step() is the compute lane, and uses the world for nothing else meanwhile; the comm lane is a thread of the
-/// executor, which sleeps while it waits.
+/// Ranks are in the same step at the same time: construction and step() are collective. The thread that calls step() is
+/// the compute lane, and uses the world for nothing else meanwhile; the comm lane is a thread of the executor, which
+/// sleeps while it waits.
 class Executor {
  public:
   /// Checks first that all ranks have the same graph: throws Error(mismatch) that names ranks that differ. The world
@@ -60,7 +60,7 @@ class Executor {
   [[nodiscard]] double now() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
   void run_compute_lane();
   void wait_for_transfer(std::uint32_t index);
-  void compute(const Task& task);
+  void compute(const LaneTask& task);
   void run_comm_lane();
   void communicate();
   void serve();

@@ -24,7 +24,7 @@ Lanes::Lanes(const graph::Graph& graph) : task_of_op_(graph.ops().size(), {Lane:
     const Lane lane = graph::lane_of(graph.op(OpId(i)));
     if (lane == Lane::none) continue;
     auto& tasks = lane == Lane::compute ? compute_ : comm_;
-    Task task{OpId(i), lane, static_cast<std::uint32_t>(tasks.size()), 0, {}};
+    LaneTask task{OpId(i), lane, static_cast<std::uint32_t>(tasks.size()), 0, {}};
     for (const OpId need : needs[i]) {
       const auto& [of, index] = task_of_op_[need.index()];
       if (of == Lane::compute)
@@ -42,7 +42,7 @@ Lanes::Lanes(const graph::Graph& graph) : task_of_op_(graph.ops().size(), {Lane:
   over_for_comm_.assign(comm_.size(), std::vector<bool>(comm_.size()));
   std::vector<bool> over_in_comm(comm_.size());
   for (std::size_t i = 0; i < graph.ops().size(); ++i) {
-    const Task* const each = task(OpId(i));
+    const LaneTask* const each = task(OpId(i));
     if (!each) continue;
     if (each->lane == Lane::compute) {
       for (const std::uint32_t transfer : each->transfers) {
@@ -63,12 +63,12 @@ Lanes::Lanes(const graph::Graph& graph) : task_of_op_(graph.ops().size(), {Lane:
   }
 }
 
-const Task* Lanes::task(OpId op) const {
+const LaneTask* Lanes::task(OpId op) const {
   const auto& [lane, index] = task_of_op_[op.index()];
   return lane == Lane::none ? nullptr : lane == Lane::compute ? &compute_[index] : &comm_[index];
 }
 
-bool Lanes::ends_before(const Task& first, const Task& second) const {
+bool Lanes::ends_before(const LaneTask& first, const LaneTask& second) const {
   if (first.lane == Lane::compute)
     return second.lane == Lane::compute ? first.index < second.index : first.index < second.computed;
   return second.lane == Lane::compute ? over_for_compute_[first.index] <= second.index

@@ -11,7 +11,7 @@
 namespace shunt::runtime {
 
 /// An op that takes time.
-struct Task {
+struct LaneTask {
   graph::OpId op;
   graph::Lane lane = graph::Lane::compute;
   std::uint32_t index = 0;  ///< in its lane
@@ -26,18 +26,18 @@ class Lanes {
  public:
   explicit Lanes(const graph::Graph& graph);
 
-  [[nodiscard]] const std::vector<Task>& compute() const { return compute_; }
-  [[nodiscard]] const std::vector<Task>& comm() const { return comm_; }
+  [[nodiscard]] const std::vector<LaneTask>& compute() const { return compute_; }
+  [[nodiscard]] const std::vector<LaneTask>& comm() const { return comm_; }
   /// By op; null for ops that take no time.
-  [[nodiscard]] const Task* task(graph::OpId op) const;
+  [[nodiscard]] const LaneTask* task(graph::OpId op) const;
 
   /// True if `first` has ended whenever `second` starts, on this rank, whatever the speed of the lanes.
-  [[nodiscard]] bool ends_before(const Task& first, const Task& second) const;
+  [[nodiscard]] bool ends_before(const LaneTask& first, const LaneTask& second) const;
 
  private:
   static constexpr std::uint32_t kNever = std::numeric_limits<std::uint32_t>::max();
 
-  std::vector<Task> compute_, comm_;
+  std::vector<LaneTask> compute_, comm_;
   std::vector<std::pair<graph::Lane, std::uint32_t>> task_of_op_;
   std::vector<std::uint32_t> over_for_compute_;   // by transfer: the first compute task that starts after its end
   std::vector<std::vector<bool>> over_for_comm_;  // by transfer: the transfers that have ended when it starts

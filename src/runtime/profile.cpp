@@ -5,6 +5,7 @@
 #include <map>
 
 #include "core/fail.hpp"
+#include "core/median.hpp"
 #include "graph/cost.hpp"
 #include "graph/passes/range_costs.hpp"
 #include "graph/split.hpp"
@@ -17,12 +18,6 @@ using graph::OpId;
 using graph::OpKind;
 
 constexpr std::int32_t kParts[] = {1, 2, 4};
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
-}
 
 /// Every op that can be split along the batch is, in the order of the whole step.
 graph::Graph in_parts(const graph::Graph& step, std::int32_t parts) {

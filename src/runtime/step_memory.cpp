@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <functional>
-#include <limits>
 #include <numeric>
 #include <set>
 
@@ -30,11 +28,13 @@ StepMemory::StepMemory(World& world, const graph::Graph& graph, const Places& pl
       places_(places),
       lanes_(lanes),
       options_(options),
+      is_brought_(places.buffers().size()),
       lasting_(places.buffers().size()),
       num_rows_(graph.dims.dims().size()),
       own_(places.buffers().size()),
       left_(std::make_unique<std::atomic<std::uint32_t>[]>(places.buffers().size())) {
   for (const Op& op : graph.ops()) {
+    if (op.kind == OpKind::combine_dx) is_brought_[places.of(op.results[0]).buffer.index()] = true;
     if (op.kind == OpKind::plan) {
       const DimId rows = op.attributes.dims("rows")[0];
       const double even = std::ceil(static_cast<double>(graph.dims.count(graph.type(op.operands[0]).dims)));
@@ -69,7 +69,7 @@ void StepMemory::find_users() {
   compute_.resize(lanes_.compute().size());
   comm_.resize(lanes_.comm().size());
   for (std::size_t i = 0; i < graph_.ops().size(); ++i) {
-    const Task* const task = lanes_.task(graph::OpId(i));
+    const LaneTask* const task = lanes_.task(graph::OpId(i));
     if (!task) continue;
     std::set<BufferId> used;
     const Op& op = graph_.op(task->op);
@@ -82,10 +82,10 @@ void StepMemory::find_users() {
 }
 
 bool StepMemory::overlap(std::size_t a, std::size_t b) const {
-  if (options_.keeps_all_values) return true;
   const auto all_before = [&](std::size_t first, std::size_t second) {
-    return std::ranges::all_of(users_[first], [&](const Task* end) {
-      return std::ranges::all_of(users_[second], [&](const Task* begin) { return lanes_.ends_before(*end, *begin); });
+    return std::ranges::all_of(users_[first], [&](const LaneTask* end) {
+      return std::ranges::all_of(users_[second],
+                                 [&](const LaneTask* begin) { return lanes_.ends_before(*end, *begin); });
     });
   };
   return !all_before(a, b) && !all_before(b, a);
@@ -99,7 +99,7 @@ void StepMemory::plan_block() {
   std::vector<std::size_t> bytes(places_.buffers().size());
   for (std::size_t i = 0; i < bytes.size(); ++i) {
     const Buffer& buffer = places_.buffers()[i];
-    if (!lasting_[i] && !users_[i].empty())  // nothing uses a view without readers
+    if (!lasting_[i] && !is_brought_[i] && !users_[i].empty())  // nothing uses a view without readers
       bytes[i] = bytes_of(buffer, buffer.rows.valid() ? room_.at(buffer.rows) : 1);
   }
   Arrangement arrangement = arrange(bytes, [&](std::size_t a, std::size_t b) { return overlap(a, b); });
@@ -158,7 +158,7 @@ void StepMemory::set_rows(DimId dim, const Plan& plan) {
   most = std::ranges::max(plan.data()->rows_of_rank);
   if (plan.num_rows() <= room_.at(dim)) return;
   for (std::size_t i = 0; i < own_.size(); ++i)
-    if (const Buffer& buffer = places_.buffers()[i]; buffer.rows == dim)
+    if (const Buffer& buffer = places_.buffers()[i]; buffer.rows == dim && !is_brought_[i])
       own_[i] = world_.allocate(f32, plan.num_rows(), buffer.row_count);
 }
 
@@ -168,12 +168,10 @@ void StepMemory::adopt(ValueId value, Tensor tensor) {
   left_[buffer] = static_cast<std::uint32_t>(users_[buffer].size());
 }
 
-void StepMemory::end_task(const Task& task) {
+void StepMemory::end_task(const LaneTask& task) {
   for (const BufferId id : (task.lane == graph::Lane::compute ? compute_ : comm_)[task.index])
     // Release and acquire: the thread that frees the memory comes after the other's accesses.
-    if (left_[id.index()] > 0 && left_[id.index()].fetch_sub(1, std::memory_order_acq_rel) == 1 &&
-        !options_.keeps_all_values)
-      own_[id.index()] = {};
+    if (left_[id.index()] > 0 && left_[id.index()].fetch_sub(1, std::memory_order_acq_rel) == 1) own_[id.index()] = {};
 }
 
 // The largest first, each at the lowest offset that is free during its life.

@@ -20,8 +20,6 @@ namespace shunt::runtime {
 struct MemoryOptions {
   /// Rows that are expected for each plan, over those of even routing.
   double headroom = 1.25;
-  /// For tests: no two values share memory, so that all can be read after a step.
-  bool keeps_all_values = false;
   /// For tests: every step begins with NaNs in the block.
   bool poisons = false;
 };
@@ -48,7 +46,7 @@ class StepMemory {
   /// Gives a value memory that its operation brought. For the comm lane.
   void adopt(graph::ValueId value, Tensor tensor);
   /// Call when a task has ended: frees memory of adopt() after its last use.
-  void end_task(const Task& task);
+  void end_task(const LaneTask& task);
 
   [[nodiscard]] std::size_t bytes() const { return block_.bytes(); }
   [[nodiscard]] std::int64_t num_growths() const { return num_growths_; }
@@ -68,8 +66,9 @@ class StepMemory {
   MemoryOptions options_;
 
   std::vector<std::vector<float>> lasting_values_;     // constants and outputs
+  std::vector<bool> is_brought_;                       // by buffer: its memory comes with adopt()
   std::vector<std::byte*> lasting_;                    // by buffer: memory outside of the block, if it outlives a step
-  std::vector<std::vector<const Task*>> users_;        // by buffer
+  std::vector<std::vector<const LaneTask*>> users_;    // by buffer
   std::vector<std::vector<BufferId>> compute_, comm_;  // by task: the buffers that it uses
   std::map<graph::DimId, std::int64_t> room_;          // by dimension of rows: what the block has room for
   std::map<graph::DimId, std::int64_t> most_;          // the largest number on any rank, in this step

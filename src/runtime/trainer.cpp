@@ -90,6 +90,18 @@ std::int32_t num_experts_of(const graph::Graph& graph) {
 
 }  // namespace
 
+template <class Value>
+std::vector<Value> Trainer::gather(const Value& mine) {
+  std::vector<Value> values;
+  for (const auto& bytes : world_.all_gather(std::as_bytes(std::span(&mine, 1)))) {
+    if (bytes.size() != sizeof(Value))
+      fail(ErrorCode::mismatch, "rank {} published {} bytes of its figures, expected {}", values.size(), bytes.size(),
+           sizeof(Value));
+    std::memcpy(&values.emplace_back(), bytes.data(), sizeof(Value));
+  }
+  return values;
+}
+
 Trainer::Trainer(World& world, const graph::Model& model, graph::Graph step, const Corpus& corpus,
                  const TrainerOptions& options)
     : world_(world),
@@ -102,6 +114,9 @@ Trainer::Trainer(World& world, const graph::Model& model, graph::Graph step, con
              .sequence = model.sequence,
              .seed = options.seed,
              .corpus = hash_of(corpus)} {
+  if (!options.executor.transfers.maps.empty())
+    fail(ErrorCode::unsupported, "trainings place experts in order so far, so they take no maps");
+  demand_equal("text", state_.corpus);
   initialise(step, store_, experts_of(map_, world.rank()), options.seed);
   executor_ = std::make_unique<Executor>(world, std::move(step), store_, options.executor);
 }
@@ -109,7 +124,21 @@ Trainer::Trainer(World& world, const graph::Model& model, graph::Graph step, con
 void Trainer::save(const std::string& path) { save_checkpoint(world_, executor_->graph(), store_, map_, state_, path); }
 
 void Trainer::resume(const std::string& path) {
-  const TrainingState found = load_checkpoint(executor_->graph(), store_, experts_of(map_, world_.rank()), path);
+  std::string failure;
+  TrainingState found;
+  try {
+    check_same_training(read_training_state(path), path);
+    found = load_checkpoint(executor_->graph(), store_, experts_of(map_, world_.rank()), path);
+  } catch (const Error& error) {
+    failure = error.what();
+  }
+  agree(world_, failure, ErrorCode::invalid_argument);
+  // Ranks of several machines may have read files of their own.
+  demand_equal("checkpoint", found.checksum);
+  state_ = found;
+}
+
+void Trainer::check_same_training(const TrainingState& found, const std::string& path) const {
   const auto demand = [&](std::string_view what, const auto& there, const auto& here) {
     if (there != here)
       fail(ErrorCode::invalid_argument, "{}: its training has {} {}, this one {}", path, what, there, here);
@@ -119,7 +148,17 @@ void Trainer::resume(const std::string& path) {
   demand("bytes per sequence:", found.sequence, state_.sequence);
   demand("seed", found.seed, state_.seed);
   demand("a corpus of hash", found.corpus, state_.corpus);
-  state_ = found;
+}
+
+void Trainer::demand_equal(std::string_view what, std::uint64_t mine) {
+  const std::vector<std::uint64_t> all = gather(mine);
+  for (std::size_t rank = 1; rank < all.size(); ++rank)
+    if (all[rank] != all[0]) fail(ErrorCode::mismatch, "rank {} has another {} than rank 0", rank, what);
+}
+
+bool Trainer::any(bool mine) {
+  const std::vector<int> all = gather(mine ? 1 : 0);
+  return std::ranges::find(all, 1) != all.end();
 }
 
 void Trainer::load(const std::vector<std::uint8_t>& text, std::span<const std::size_t> begins) {
@@ -137,17 +176,6 @@ void Trainer::load(const std::vector<std::uint8_t>& text, std::span<const std::s
 double Trainer::output(const Executor& executor) const {
   // The cross entropy; the first output also has the losses that balance experts.
   return *executor.view(executor.graph().outputs.back()).f32();
-}
-
-template <class Value>
-std::vector<Value> Trainer::gather(const Value& mine) {
-  std::vector<Value> values;
-  for (const auto& bytes : world_.all_gather(std::as_bytes(std::span(&mine, 1)))) {
-    if (bytes.size() != sizeof(Value))
-      fail(ErrorCode::mismatch, "rank {} received {} bytes of a step's figures", world_.rank(), bytes.size());
-    std::memcpy(&values.emplace_back(), bytes.data(), sizeof(Value));
-  }
-  return values;
 }
 
 Trainer::Step Trainer::step(bool wants_to_stop) {
@@ -175,17 +203,16 @@ double Trainer::evaluate(std::int64_t most_bytes) {
         std::make_unique<Executor>(world_, graph::build_forward(model_, world_.size()), store_, options_.executor);
   const auto sequence = static_cast<std::size_t>(model_.sequence);
   const auto here = static_cast<std::size_t>(model_.sequences_per_rank);
-  const std::size_t text = corpus_.held_out.size();
+  const auto all = static_cast<std::size_t>(world_.size()) * here;  // sequences of a batch
+  const std::size_t text = corpus_.held_out.size() - 1;             // bytes that have one after them
   const std::size_t used = most_bytes > 0 ? std::min(text, static_cast<std::size_t>(most_bytes)) : text;
-  const std::size_t of_batch = here * sequence * static_cast<std::size_t>(world_.size());
-  const std::size_t batches = std::max<std::size_t>(1, (used - 1) / of_batch);
+  const std::size_t batches = std::max<std::size_t>(1, used / (all * sequence));
   double nats = 0;
   for (std::size_t batch = 0; batch < batches; ++batch) {
     std::vector<std::size_t> begins;
     for (std::size_t i = 0; i < here; ++i) {
-      const std::size_t begin =
-          (batch * static_cast<std::size_t>(world_.size()) * here + world_.rank().index() * here + i) * sequence;
-      begins.push_back(std::min(begin, text - sequence - 1));
+      const std::size_t number = batch * all + world_.rank().index() * here + i;
+      begins.push_back(number % (text / sequence) * sequence);
     }
     load(corpus_.held_out, begins);
     forward_->step();

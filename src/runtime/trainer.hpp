@@ -15,9 +15,9 @@ namespace shunt::runtime {
 struct TrainerOptions {
   std::uint64_t seed = 1;
   std::int64_t steps = 200;  ///< of the whole training, for the rate's course
-  double rate = 2e-3;         ///< at its highest
-  std::int64_t warmup = 50;   ///< steps in which it rises
-  double last_rate = 0.1;     ///< at the end, over the highest
+  double rate = 2e-3;        ///< at its highest
+  std::int64_t warmup = 50;  ///< steps in which it rises
+  double last_rate = 0.1;    ///< at the end, over the highest
   ExecutorOptions executor = {};
 };
 
@@ -28,7 +28,7 @@ struct TrainerOptions {
 /// number of ranks and the map. `experts`: this rank's logical experts, ascending.
 void initialise(const graph::Graph& graph, Store& store, std::span<const ExpertId> experts, std::uint64_t seed);
 
-/// All functions are collective.
+/// Functions that are not const are collective.
 class Trainer {
  public:
   /// step: a graph of the model's training step, in any order. The corpus, which is the same on all ranks, and the
@@ -43,20 +43,26 @@ class Trainer {
   };
   Step step(bool wants_to_stop = false);
 
-  /// Bits per byte of the held-out text, of at most `most_bytes` of it from the start (0: all). Every byte is predicted
-  /// once, from those before it in its sequence.
+  /// Bits per byte of the held-out text: of as many whole batches as it has, or as `most_bytes` of it have (0: all),
+  /// but at least one, in which sequences of a short text occur again. A byte is predicted from those before it in its
+  /// sequence.
   [[nodiscard]] double evaluate(std::int64_t most_bytes = 0);
 
   /// As save_checkpoint.
   void save(const std::string& path);
-  /// Continues a training as if it had not been interrupted; steps and rates are those of the options. Throws as
-  /// load_checkpoint, and if the checkpoint is of another batch, seed or corpus.
+  /// Continues a training as if it had not been interrupted; steps and rates are those of the options. Throws on all
+  /// ranks: as load_checkpoint, and if the checkpoint is of another batch, seed or text, or another one on some rank.
   void resume(const std::string& path);
+  /// Whether `mine` is true on any rank.
+  [[nodiscard]] bool any(bool mine);
 
   [[nodiscard]] std::int64_t steps_done() const { return state_.steps; }
   [[nodiscard]] const Executor& executor() const { return *executor_; }
 
  private:
+  void check_same_training(const TrainingState& found, const std::string& path) const;
+  /// Throws Error(mismatch) that names a rank whose value differs from rank 0's.
+  void demand_equal(std::string_view what, std::uint64_t mine);
   void load(const std::vector<std::uint8_t>& text, std::span<const std::size_t> begins);
   [[nodiscard]] double output(const Executor& executor) const;
   /// By rank.

@@ -151,6 +151,11 @@ TEST(Tickets, AreRefusedBeyondTheLimitThoughTheirOperationsAreComplete) {
     while (!tickets.back().done()) std::this_thread::yield();
     EXPECT_THROW((void)shuffle.dispatch(kMostTickets), Error);
     EXPECT_THROW((void)other.dispatch(0), Error) << "all engines together";
+    Engine planning(world, {.hidden = 8, .dtype = f32});
+    const ExpertMap map = ExpertMap::contiguous(4, 2);
+    const std::vector<std::int32_t> experts = {0, 3};
+    const auto start_plan = [&] { return planning.start_plan({.experts = experts, .topk = 1}, map); };
+    if (world.rank().value == 0) EXPECT_THROW((void)start_plan(), Error) << "which takes no place in the order";
     world.barrier();  // takes no ticket
     for (int n = 0; n < kMostTickets; ++n) {
       EXPECT_TRUE(shuffle.is_dispatch(tickets.front().wait().data, n));
@@ -158,6 +163,7 @@ TEST(Tickets, AreRefusedBeyondTheLimitThoughTheirOperationsAreComplete) {
       if (n == 0) tickets.push_back(shuffle.dispatch(kMostTickets));
     }
     EXPECT_TRUE(shuffle.is_dispatch(tickets.front().wait().data, kMostTickets));
+    EXPECT_EQ(start_plan().wait().num_local_experts(), 2);
   });
 }
 
@@ -396,6 +402,30 @@ TEST(Operations, AStartedPlanNamesTheRankThatCallsAnotherAndTheCallersOwnMistake
     require_error([&] { (void)plan.wait(); }, ErrorCode::mismatch, "'layer 7'");
   };
   EXPECT_NO_THROW(World::spawn(2, body));
+}
+
+TEST(Operations, APlanThatFailsKeepsNothingOfItsWorldAndItsTicketStaysDone) {
+  const ExpertMap map = ExpertMap::contiguous(4, 2);
+  const std::vector<std::int32_t> experts = {0, 3};
+  std::vector<std::weak_ptr<World::Impl>> worlds(4);
+  for (const bool is_started : {false, true}) {
+    const auto body = [&](World& world) {
+      worlds[(is_started ? 2 : 0) + world.rank().index()] = world.impl();
+      Engine engine(world, {.hidden = 8, .dtype = f32});
+      const Routing routing{.experts = experts, .topk = 1};
+      const PlanOptions options{.alignment = 1 + world.rank().value};
+      if (!is_started) {
+        require_error([&] { (void)engine.plan(routing, map, options); }, ErrorCode::mismatch, "rank");
+        return;
+      }
+      auto plan = engine.start_plan(routing, map, options);
+      for (int again = 0; again < 2; ++again)  // and its end, which waits too
+        require_error([&] { (void)plan.wait_on(nullptr); }, ErrorCode::mismatch, "rank");
+      require(plan.done(), "it is done");
+    };
+    EXPECT_NO_THROW(World::spawn(2, body));
+  }
+  for (const auto& world : worlds) EXPECT_TRUE(world.expired());
 }
 
 TEST_P(BuffersAt, StayAsTheyAreUntilReleased) {

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 #include "graph/interpreter.hpp"
 #include "graph/model.hpp"
@@ -268,6 +269,40 @@ TEST(Executor, EndsTheStepOfAllRanksWhenOneFailsOrLeaves) {
     else
       EXPECT_NO_THROW(World::spawn(3, body));
   }
+}
+
+/// What rank 1 of three brings, such that a lane of it fails within the step.
+enum class Fault : std::uint8_t { token_beyond_the_vocabulary, gate_that_is_not_a_number };
+
+class ExecutorFault : public ::testing::TestWithParam<Fault> {};
+INSTANTIATE_TEST_SUITE_P(Of, ExecutorFault,
+                         ::testing::Values(Fault::token_beyond_the_vocabulary, Fault::gate_that_is_not_a_number),
+                         [](const auto& fault) {
+                           return fault.param == Fault::token_beyond_the_vocabulary ? "ComputeLane" : "CommLane";
+                         });
+
+// The failed rank keeps its world, so the others learn it from the executor alone.
+TEST_P(ExecutorFault, WithinAStepIsNamedOnAllRanksWithItsCause) {
+  const Graph step = tiny_step(3);
+  interpreter::RankValues given = interpreter::random_declarations(step, 8);
+  const bool is_token = GetParam() == Fault::token_beyond_the_vocabulary;
+  if (is_token)
+    given[1].at("tokens").data[3] = 999;
+  else
+    given[1].at("l1.w.gate").data.assign(given[1].at("l1.w.gate").data.size(), NAN);
+  EXPECT_NO_THROW(World::spawn(3, [&](World& world) {
+    const bool is_culprit = world.rank().value == 1;
+    Store store;
+    fill(store, step, given[world.rank().index()]);
+    Executor executor(world, step, store);
+    for (int again = 0; again < 2; ++again)
+      shunt::test::require_error([&] { executor.step(); },
+                                 is_culprit ? ErrorCode::invalid_argument : ErrorCode::peer_failed,
+                                 is_token     ? "no token 999"
+                                 : is_culprit ? "weight"
+                                              : "rank 1 failed in a step");
+    std::this_thread::sleep_for(std::chrono::milliseconds(is_culprit ? 200 : 0));
+  }));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "runtime/checkpoint.hpp"
 #include "runtime/profile.hpp"
 #include "runtime/trainer.hpp"
+#include "support/file_size_limit.hpp"
 #include "support/require_error.hpp"
 #include "support/scratch_folder.hpp"
 
@@ -210,13 +211,45 @@ TEST(Checkpoint, ThatCantBeWrittenFailsOnAllRanksAndLeavesTheOlderOne) {
   World::spawn(4, [&](World& world) {
     const graph::Model model = small_model(2);
     Trainer trainer(world, model, graph::build_training_step(model, 4), corpus, {});
-    require_error([&] { trainer.save(folder.file("no such folder/checkpoint")); }, ErrorCode::system, "no such folder");
+    {
+      const shunt::test::FileSizeLimit full(before.size() / 2);
+      world.barrier();  // before a rank lifts the limit again
+      require_error([&] { trainer.save(path); }, ErrorCode::system, path);
+      world.barrier();
+    }
     ++refused;
     (void)trainer.step();  // the world is intact
   });
   EXPECT_EQ(refused, 4);
   EXPECT_EQ(contents(path), before);
   EXPECT_EQ(folder.names(), std::set<std::string>{"checkpoint"});
+}
+
+TEST(Checkpoint, ThatIsAnotherOneOnSomeRankIsNamed) {
+  const ScratchFolder folder;
+  const Corpus corpus = small_corpus();
+  (void)train({.steps = 1, .save_to = folder.file("1")}, corpus);
+  (void)train({.steps = 2, .save_to = folder.file("2")}, corpus);
+  World::spawn(2, [&](World& world) {
+    const graph::Model model = small_model(4);
+    Trainer trainer(world, model, graph::build_training_step(model, 2), corpus, {});
+    require_error([&] { trainer.resume(folder.file(std::to_string(1 + world.rank().value))); }, ErrorCode::mismatch,
+                  "rank 1 has another checkpoint");
+  });
+}
+
+TEST(Training, OnOtherTextsOfSomeRanksIsRefusedByName) {
+  const Corpus corpus = small_corpus();
+  Corpus other = corpus;
+  other.training[9] ^= 1;
+  World::spawn(2, [&](World& world) {
+    const graph::Model model = small_model(4);
+    require_error(
+        [&] {
+          Trainer(world, model, graph::build_training_step(model, 2), world.rank().value == 0 ? corpus : other, {});
+        },
+        ErrorCode::mismatch, "rank 1 has another text");
+  });
 }
 
 TEST(Profile, HasATimeForEveryOpOfTheStepAndIsTheSameOnAllRanks) {

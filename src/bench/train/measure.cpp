@@ -11,6 +11,7 @@
 
 #include "bench/ranks.hpp"
 #include "core/fail.hpp"
+#include "core/median.hpp"
 
 namespace shunt::bench {
 namespace {
@@ -20,13 +21,6 @@ using runtime::Trainer;
 
 constexpr double kMs = 1e3;
 constexpr double kMostDifference = 1e-5;
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
-}
 
 /// Jiffies of all processors, and those of them that were stolen (proc(5)).
 struct ProcessorTime {
