@@ -71,12 +71,12 @@
       context.textAlign = "left";
     };
 
-    /// Draws what is visible; of spans that end in the same pixel only the first. Returns how many were drawn.
+    /// Draws what is visible; of spans that end within a pixel only the first. Returns how many were drawn.
     const drawRow = (row, colours) => {
       let drawn = 0, last = -1;
       for (let i = firstAbove(row.reach, from); i < row.begin.length && row.begin[i] < to; ++i) {
         const right = Math.min(xAt(row.end[i]), kGutter + plotWidth());
-        if (right - last < .5) continue;
+        if (right - last < 1) continue;
         const left = Math.max(xAt(row.begin[i]), kGutter), gap = right - left > 4 ? 1 : 0;
         const width = Math.max(right - left - gap, .5);
         context.fillStyle = colours.kinds[row.kind[i]];
