@@ -2,14 +2,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <concepts>
 #include <filesystem>
-#include <limits>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "cli/output.hpp"
 #include "cli/report/place_page.hpp"
+#include "cli/report/training_page.hpp"
 #include "cli/verbs.hpp"
 #include "core/fail.hpp"
 #include "core/file.hpp"
@@ -19,159 +19,36 @@ namespace shunt::cli {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
-using Report = PlaceReport;
-
-constexpr std::int64_t kMostExperts = 1 << 20, kMostNodes = 1 << 12, kMostRanksPerNode = 1 << 10, kMostRanks = 1 << 12;
-constexpr std::size_t kMostMethods = 16, kMostLayers = 1 << 16, kMostNameBytes = 100;
-constexpr double kMostFigure = 1e9;
-constexpr std::size_t kAnySize = std::numeric_limits<std::size_t>::max();
-
-template <class Number>
-std::vector<Number> read_numbers(const JsonFields& fields, const std::string& key, const json& list, std::size_t size,
-                                 Number least, Number most) {
-  if (!list.is_array()) fields.refuse(key, "expected a list");
-  if (size != kAnySize && list.size() != size)
-    fields.refuse(key, fmt::format("{} numbers, expected {}", list.size(), size));
-  std::vector<Number> numbers;
-  numbers.reserve(list.size());
-  for (const json& number : list) {
-    const bool is_kind = std::integral<Number> ? number.is_number_unsigned() : number.is_number();
-    if (!is_kind || !(number.get<Number>() >= least && number.get<Number>() <= most))
-      fields.refuse(
-          fmt::format("{}[{}]", key, numbers.size()),
-          fmt::format("expected a {}number from {} to {}", std::integral<Number> ? "whole " : "", least, most));
-    numbers.push_back(number.get<Number>());
-  }
-  return numbers;
-}
-
-Report::Figures read_figures(JsonFields& fields) {
-  return {.c_t = fields.real("c_t", 0, kMostFigure),
-          .c_t_node = fields.real("c_t_node", 0, kMostFigure),
-          .load = fields.real("load", 0, kMostFigure),
-          .estimated_ms = fields.real("estimated_ms", 0, kMostFigure)};
-}
-
-std::optional<Report::Figures> read_held_out(JsonFields& fields, bool is_expected) {
-  if (!is_expected) return std::nullopt;
-  JsonFields held_out = fields.object("held_out");
-  return read_figures(held_out);
-}
-
-Report::Layer read_layer(JsonFields& fields, std::size_t ranks, bool has_held_out) {
-  return {.number = fields.integer("layer", 0, INT32_MAX),
-          .training = read_figures(fields),
-          .held_out = read_held_out(fields, has_held_out),
-          .load_limit = fields.optional_real("load_limit", 0, kMostFigure),
-          .rank_load = read_numbers<double>(fields, "rank_load", fields.list("rank_load"), ranks, 0, kMostFigure)};
-}
-
-Report::Method read_method(JsonFields& fields, std::size_t ranks, std::size_t num_layers, bool has_held_out) {
-  Report::Method method;
-  method.name = fields.text("method");
-  if (method.name.empty() || method.name.size() > kMostNameBytes)
-    fields.refuse("method", fmt::format("a name of {} bytes, expected 1 to {}", method.name.size(), kMostNameBytes));
-  method.training = read_figures(fields);
-  method.held_out = read_held_out(fields, has_held_out);
-  for (JsonFields& layer : fields.objects("layers")) method.layers.push_back(read_layer(layer, ranks, has_held_out));
-  if (method.layers.size() != num_layers)
-    fields.refuse("layers", fmt::format("{} of them, but the report is about {}", method.layers.size(), num_layers));
-  return method;
-}
-
-std::vector<Report::Method> read_methods(JsonFields& fields, std::size_t ranks, std::size_t num_layers) {
-  std::vector<JsonFields> entries = fields.objects("methods");
-  if (entries.empty() || entries.size() > kMostMethods)
-    fields.refuse("methods", fmt::format("{} of them, expected 1 to {}", entries.size(), kMostMethods));
-  const bool has_held_out = entries.front().has("held_out");
-  std::vector<Report::Method> methods;
-  for (JsonFields& entry : entries) {
-    methods.push_back(read_method(entry, ranks, num_layers, has_held_out));
-    for (std::size_t i = 0; i < num_layers; ++i)
-      if (const std::int64_t number = methods.back().layers[i].number, first = methods.front().layers[i].number;
-          number != first)
-        entry.refuse(fmt::format("layers[{}].layer", i),
-                     fmt::format("{}, but methods[0] has layer {} there", number, first));
-  }
-  return methods;
-}
-
-Report::Heat read_heat(JsonFields& fields, const Report& report) {
-  const auto experts = static_cast<std::size_t>(report.experts);
-  Report::Heat heat;
-  heat.layer = fields.integer("layer", 0, INT32_MAX);
-  const auto& layers = report.methods.front().layers;
-  if (std::none_of(layers.begin(), layers.end(), [&](const auto& layer) { return layer.number == heat.layer; }))
-    fields.refuse("layer", fmt::format("{}, which no method has", heat.layer));
-  const json& rows = fields.list("co_activation");
-  if (rows.size() != experts)
-    fields.refuse("co_activation", fmt::format("{} rows, expected {} (experts)", rows.size(), experts));
-  for (std::size_t row = 0; row < experts; ++row) {
-    const auto numbers = read_numbers<double>(fields, fmt::format("co_activation[{}]", row), rows[row], experts, 0, 1);
-    heat.co_activation.insert(heat.co_activation.end(), numbers.begin(), numbers.end());
-  }
-  const auto read_order = [&](const char* key, std::size_t size) {
-    return read_numbers<std::size_t>(fields, key, fields.list(key), size, 0, experts - 1);
-  };
-  heat.before = read_order("before", experts);
-  heat.after = read_order("after", kAnySize);
-  if (heat.after.empty()) fields.refuse("after", "expected at least one expert");
-  heat.rank_begin = read_numbers<std::size_t>(fields, "rank_begin", fields.list("rank_begin"), report.ranks() + 1, 0,
-                                              heat.after.size());
-  if (heat.rank_begin.front() != 0 || heat.rank_begin.back() != heat.after.size() ||
-      !std::is_sorted(heat.rank_begin.begin(), heat.rank_begin.end()))
-    fields.refuse("rank_begin", fmt::format("expected positions that ascend from 0 to {}", heat.after.size()));
-  return heat;
-}
 
 constexpr std::int64_t kVersion = 1;
 constexpr std::size_t kMostReportBytes = std::size_t{64} << 20;
 
-/// Throws Error(invalid_argument) with the file and the key of a value that is missing or contradicts another.
-PlaceReport read_place_report(JsonFields& fields) {
-  Report report;
-  report.trace = fields.text("trace");
-  report.objective = fields.choice("objective", {"c_t", "time"});
-  report.experts = fields.integer("experts", 1, kMostExperts);
-  report.topk = fields.integer("topk", 1, kMostExperts);
-  const std::int64_t num_layers = fields.integer("layers", 1, kMostLayers);
-  report.nodes = fields.integer("nodes", 1, kMostNodes);
-  report.ranks_per_node = fields.integer("ranks_per_node", 1, kMostRanksPerNode);
-  if (report.nodes * report.ranks_per_node > kMostRanks)
-    fields.refuse("nodes", fmt::format("{} nodes of {} ranks, expected at most {} ranks in all", report.nodes,
-                                       report.ranks_per_node, kMostRanks));
-  report.cluster = fields.text("cluster");
-  report.hidden = fields.integer("hidden", 1, INT32_MAX);
-  report.dtype = fields.text("dtype");
-  report.replicas = fields.real("replicas", 0, kMostFigure);
-  report.load_limit = fields.optional_real("load_limit", 0, kMostFigure);
-  report.holdout = fields.optional_real("holdout", 0, 1);
-  report.methods = read_methods(fields, report.ranks(), static_cast<std::size_t>(num_layers));
-  for (JsonFields& heat : fields.objects("heat")) report.heat.push_back(read_heat(heat, report));
-  return report;
-}
-
 constexpr const char* kFooter = R"(
-The page is one self-contained file without scripts, which can be mailed and opened offline. It supports light and dark
-colour schemes, phones and wide screens.
+The page is one self-contained file, which can be mailed and opened offline. It supports light and dark colour schemes,
+phones and wide screens. The only script is that of timelines.
 
 Supported verbs:
   place   (maps; not --stats or --from) a table of methods, C_T and time per layer, load per rank, and co-activation
           before and after
+  train   a table of runs, loss curves, the time of a step by cause, a timeline of lanes to zoom into, and traffic
+          between ranks; leaves out what a file does not contain. Runs of several files are compared on one page
 
 Examples:
   shunt place --trace routing.trace --nodes 2 --ranks-per-node 4 --method all -o map.json --json place.json
   shunt report place.json                 writes place.html
   shunt report place.json -o pages/index.html
+  shunt train --schedule plain --json plain.json
+  shunt train --schedule shunt --json shunt.json
+  shunt report plain.json shunt.json      writes plain.html
 )";
 
 struct Arguments {
-  std::string file, page;
+  std::vector<std::string> files;
+  std::string page;
 };
 
-std::string make_page_of(const std::string& file) {
-  JsonFields fields(file, "", parse_json(file, read_file(file, kMostReportBytes)));
+std::string make_page_of_place(const std::string& file, nlohmann::json content) {
+  JsonFields fields(file, "", std::move(content));
   if (!fields.has("shunt_report"))
     fail(ErrorCode::invalid_argument, "{}: no report of a shunt verb: shunt_report is missing", file);
   if (const std::int64_t version = fields.integer("shunt_report", 1, INT32_MAX); version > kVersion)
@@ -180,14 +57,39 @@ std::string make_page_of(const std::string& file) {
   return make_place_page(read_place_report(fields), fs::path(file).filename().string());
 }
 
+/// Names of files that share theirs with another file are paths.
+void set_names(std::vector<TrainingReport>& reports, const std::vector<std::string>& files) {
+  const auto name = [](const std::string& file) { return fs::path(file).filename().string(); };
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    const auto same = std::ranges::count_if(files, [&](const auto& file) { return name(file) == name(files[i]); });
+    reports[i].name = same > 1 ? files[i] : name(files[i]);
+  }
+}
+
+/// Reports of training runs have top-level "runs".
+std::string make_page_of(const std::vector<std::string>& files) {
+  std::vector<TrainingReport> reports;
+  for (const std::string& file : files) {
+    nlohmann::json content = parse_json(file, read_file(file, kMostReportBytes));
+    if (content.is_object() && content.contains("runs"))
+      reports.push_back(read_training_report(file, content));
+    else if (files.size() == 1)
+      return make_page_of_place(file, std::move(content));
+    else
+      fail(ErrorCode::invalid_argument, "{}: runs is missing; only reports of training runs share a page", file);
+  }
+  set_names(reports, files);
+  return make_training_page(reports);
+}
+
 void run(const Arguments& arguments) {
   const std::string target =
-      arguments.page.empty() ? fs::path(arguments.file).replace_extension(".html").string() : arguments.page;
-  std::error_code ignored;
-  if (fs::equivalent(arguments.file, target, ignored))
-    fail(ErrorCode::invalid_argument,
-         "{}: the page would replace the report that it is made from; name another with -o", target);
-  const std::string page = make_page_of(arguments.file);
+      arguments.page.empty() ? fs::path(arguments.files.front()).replace_extension(".html").string() : arguments.page;
+  for (const std::string& file : arguments.files)
+    if (std::error_code ignored; fs::equivalent(file, target, ignored))
+      fail(ErrorCode::invalid_argument,
+           "{}: the page would replace the report that it is made from; name another with -o", target);
+  const std::string page = make_page_of(arguments.files);
   write_file(target, page);
   fmt::print("page of {} KB written to {}\n", (page.size() + 999) / 1000, target);
 }
@@ -197,8 +99,9 @@ void run(const Arguments& arguments) {
 void add_report(CLI::App& app) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* report = app.add_subcommand("report", "Make a page with charts from the JSON of another verb");
-  report->add_option("FILE", arguments->file, "A file written by a verb with --json")->required();
-  report->add_option("-o,--output", arguments->page, "The page to write")->default_str("FILE with .html");
+  report->add_option("FILE", arguments->files, "Files written by a verb with --json; several if they are training runs")
+      ->required();
+  report->add_option("-o,--output", arguments->page, "The page to write")->default_str("the first FILE with .html");
   report->footer(kFooter);
   report->callback([arguments] { run(*arguments); });
 }

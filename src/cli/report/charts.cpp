@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 namespace shunt::cli {
 namespace {
@@ -12,69 +11,6 @@ constexpr std::size_t kMostLabels = 12;  // two digits each, on a narrow page
 constexpr std::size_t kMostUnscrolled = 16, kPixelsPerGroup = 14, kGroupsPerLabel = 4;  // groups of bars
 
 std::size_t divide_up(std::size_t number, std::size_t by) { return (number + by - 1) / by; }
-
-/// A range of round numbers around all values.
-class Axis {
- public:
-  Axis(double low, double high) {
-    if (high <= low) high = low + std::max(1e-6, std::abs(low) / 10);
-    const double raw = (high - low) / kSteps;
-    const double power = std::pow(10, std::floor(std::log10(raw)));
-    step_ = 10 * power;
-    for (const double factor : {5.0, 2.0, 1.0})
-      if (factor * power >= raw) step_ = factor * power;
-    first_ = std::floor(low / step_ + kSlack);
-    last_ = std::ceil(high / step_ - kSlack);
-  }
-
-  /// Position from the bottom, in per cent.
-  [[nodiscard]] double percent(double value) const { return 100 * (value / step_ - first_) / (last_ - first_); }
-  [[nodiscard]] std::string grid() const {
-    const int decimals = std::max(0, static_cast<int>(-std::floor(std::log10(step_) + kSlack)));
-    std::string svg;
-    for (int i = 0; i <= static_cast<int>(last_ - first_); ++i) {
-      const double y = 100 - percent((first_ + i) * step_);
-      svg += fmt::format(
-          "<line class=\"{}\" x1=\"0\" x2=\"100%\" y1=\"{:.2f}%\" y2=\"{:.2f}%\"/>"
-          "<text x=\"-8\" y=\"{:.2f}%\" dy=\".35em\" text-anchor=\"end\">{:.{}f}</text>\n",
-          i == 0 ? "base" : "grid", y, y, y, (first_ + i) * step_, decimals);
-    }
-    return svg;
-  }
-
- private:
-  static constexpr int kSteps = 5;
-  static constexpr double kSlack = 1e-9;
-  double step_, first_, last_;
-};
-
-/// The sample beside the name of a series: `shape` is a symbol of the page.
-std::string legend_entry(const std::string& kind, const std::string& shape, const std::string& name) {
-  return fmt::format(
-      "<li class=\"{}\"><svg class=\"key\" aria-hidden=\"true\"><use href=\"#{}\" x=\"8\" y=\"8\"/></svg>"
-      "<span>{}</span></li>",
-      kind, shape, escape(name));
-}
-
-/// The figure around a plot. It scrolls below the least width; 0: never.
-std::string figure(const Caption& caption, const std::string& legend_entries, std::size_t least_width,
-                   const std::string& drawn) {
-  const std::string style = least_width > 0 ? fmt::format(" style=\"min-width:{}px\"", least_width) : "";
-  const std::string svg = fmt::format(
-      "<svg class=\"plot\"{} id=\"{}\" role=\"img\" aria-labelledby=\"{}-title {}-desc\"><title "
-      "id=\"{}-title\">{}</title>"
-      "<desc id=\"{}-desc\">{}</desc>\n{}</svg>",
-      style, caption.id, caption.id, caption.id, caption.id, escape(caption.title), caption.id,
-      escape(caption.description), drawn);
-  return fmt::format("<figure><figcaption>{}<span>{}</span></figcaption>\n<ul class=\"legend\">{}</ul>\n{}</figure>\n",
-                     prose(caption.title), prose(caption.description), legend_entries,
-                     least_width > 0 ? scrolled(caption.title, svg) : svg);
-}
-
-std::string x_label(double percent, const std::string& dy, const std::string& text) {
-  return fmt::format("<text x=\"{:.3f}%\" y=\"100%\" dy=\"{}\" text-anchor=\"middle\">{}</text>\n", percent, dy,
-                     escape(text));
-}
 
 double greatest(const std::vector<Series>& series) {
   double value = 0;
@@ -140,7 +76,7 @@ std::string to_html(const LineChart& chart) {
   const std::size_t count = chart.x.size();
   const Axis axis(least(chart.series), greatest(chart.series));
   const auto x = [&](std::size_t i) { return (100.0 * static_cast<double>(i) + 50) / static_cast<double>(count); };
-  std::string svg = axis.grid(), legend;
+  std::string svg = axis.rows(), legend;
   for (const Series& each : chart.series)
     legend += legend_entry(fmt::format("s{}", each.style), fmt::format("m{}", each.style), each.name);
   for (auto each = chart.series.rbegin(); each != chart.series.rend(); ++each) {
@@ -161,13 +97,13 @@ std::string to_html(const LineChart& chart) {
   const std::size_t stride = divide_up(count, kMostLabels);
   for (std::size_t i = 0; i < count; i += stride) svg += x_label(x(i), "1.5em", fmt::to_string(chart.x[i]));
   svg += x_label(50, "3.1em", chart.x_name);
-  return figure(chart.caption, legend, count > kMostMarked ? count * kPixelsEach : 0, svg);
+  return figure(chart.caption, legend, {.least_width = count > kMostMarked ? count * kPixelsEach : 0}, svg);
 }
 
 std::string to_html(const BarChart& chart) {
   const Axis axis(0, std::max(greatest(chart.series), chart.limit.value_or(0)));
   const bool is_scrolled = chart.num_groups > kMostUnscrolled;
-  std::string svg = axis.grid() + draw_bars(chart, axis) + draw_bar_labels(chart, is_scrolled), legend;
+  std::string svg = axis.rows() + draw_bars(chart, axis) + draw_bar_labels(chart, is_scrolled), legend;
   for (const Series& series : chart.series)
     legend += legend_entry(fmt::format("s{}", series.style), "bar", series.name);
   if (chart.limit) {
@@ -175,7 +111,7 @@ std::string to_html(const BarChart& chart) {
     svg += fmt::format("<line class=\"limit\" x1=\"0\" x2=\"100%\" y1=\"{0:.2f}%\" y2=\"{0:.2f}%\"/>\n", y);
     legend += legend_entry("over", "dashes", "limit " + chart.format(*chart.limit));
   }
-  return figure(chart.caption, legend, is_scrolled ? chart.num_groups * kPixelsPerGroup : 0, svg);
+  return figure(chart.caption, legend, {.least_width = is_scrolled ? chart.num_groups * kPixelsPerGroup : 0}, svg);
 }
 
 }  // namespace shunt::cli

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/report/page.hpp"
+#include "cli/report/plot.hpp"
 
 namespace shunt::cli {
 
@@ -16,9 +16,6 @@ struct Series {
   std::vector<double> values;  ///< one per position on the x axis; finite
   std::size_t style = 0;       ///< below kNumStyles
 };
-
-/// Formats a number for the tips at points and bars.
-using Formatter = std::string (*)(double);
 
 struct LineChart {
   Caption caption;

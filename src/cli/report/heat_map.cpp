@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "cli/report/base64.hpp"
 #include "core/fail.hpp"
 
 namespace shunt::cli {
@@ -87,18 +88,6 @@ std::string encode(const Image& image) {
   append_chunk(png, "IDAT", stored(rows));
   append_chunk(png, "IEND", "");
   return png;
-}
-
-std::string base64(std::string_view bytes) {
-  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string text;
-  for (std::size_t at = 0; at < bytes.size(); at += 3) {
-    std::uint32_t word = 0;
-    for (std::size_t i = 0; i < 3; ++i)
-      word = word << 8 | (at + i < bytes.size() ? static_cast<std::uint8_t>(bytes[at + i]) : 0);
-    for (std::size_t i = 0; i < 4; ++i) text += at + i > bytes.size() ? '=' : kDigits[word >> (18 - 6 * i) & 63];
-  }
-  return text;
 }
 
 /// An uncompressed PNG (ISO/IEC 15948) with a palette. Images here have one pixel per element of a matrix, so

@@ -2,18 +2,32 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
+
+#include "cli/report/base64.hpp"
+
 namespace shunt::cli {
 namespace {
 
-// The policy forbids the page to load or run anything, even if names in a report contain markup.
 constexpr std::string_view kHead = R"(<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 )";
+
+/// Forbids the page to load anything, and to run anything but `script`, even if names in a report contain markup.
+std::string policy(const Script& script) {
+  std::string digest;
+  for (std::size_t i = 0; i < script.sha256.size(); i += 2)
+    digest += static_cast<char>(std::stoi(std::string(script.sha256.substr(i, 2)), nullptr, 16));
+  const std::string scripts = digest.empty() ? "" : fmt::format("; script-src 'sha256-{}'", base64(digest));
+  return fmt::format(
+      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; img-src "
+      "data:{}\">\n",
+      scripts);
+}
 
 // In both schemes text has a contrast of at least 4.5:1 to its background, lines and marks 3:1.
 constexpr std::string_view kStyle = R"(<style>
@@ -85,8 +99,8 @@ figcaption span { display: block; color: var(--quiet); font-size: .88rem; font-w
 .plot .s0 polyline { stroke-width: 3; }
 .s0 { --c: var(--s0); } .s1 { --c: var(--s1); } .s2 { --c: var(--s2); } .s3 { --c: var(--s3); }
 .s4 { --c: var(--s4); } .s5 { --c: var(--s5); } .s6 { --c: var(--s6); } .s7 { --c: var(--s7); }
-.over { --c: var(--bad); }
-svg .s0, svg .s1, svg .s2, svg .s3, svg .s4, svg .s5, svg .s6, svg .s7, .legend li { fill: var(--c); stroke: var(--c); }
+.over { --c: var(--bad); } .mark { --c: var(--text); }
+svg .s0, svg .s1, svg .s2, svg .s3, svg .s4, svg .s5, svg .s6, svg .s7, svg .mark, .legend li { fill: var(--c); stroke: var(--c); }
 .plot rect { stroke: none; }
 .plot use, .key use { stroke: var(--card); stroke-width: 1.2; paint-order: stroke; }
 .heat { display: block; width: 100%; max-width: 620px; aspect-ratio: 1; padding: 24px 4px 4px 24px; overflow: visible; }
@@ -97,6 +111,13 @@ svg .s0, svg .s1, svg .s2, svg .s3, svg .s4, svg .s5, svg .s6, svg .s7, .legend 
 .heat .node { stroke: #62e0ff; stroke-width: 2.2; }
 .scale { display: grid; grid-template-columns: auto minmax(60px, 240px) auto; justify-content: start; gap: 10px; align-items: center; margin: 14px 0 0; font-size: .88rem; color: var(--quiet); white-space: nowrap; }
 .scale span:nth-child(2) { height: 12px; border-radius: 6px; }
+.timeline { position: relative; }
+.timeline canvas { display: block; width: 100%; cursor: crosshair; touch-action: pan-y; }
+.timeline canvas:focus-visible { outline: 2px solid var(--s0); outline-offset: 3px; border-radius: 4px; }
+.buttons { display: flex; flex-wrap: wrap; gap: 6px; margin: 0 0 8px; }
+button { padding: .25em .8em; font: inherit; font-size: .85rem; color: var(--text); background: var(--page); border: 1px solid var(--line); border-radius: 7px; cursor: pointer; }
+button:hover { border-color: var(--s0); }
+.tip { position: absolute; z-index: 1; max-width: 22em; margin: 0; padding: 6px 10px; white-space: pre-line; font-size: .82rem; color: var(--text); background: var(--page); border: 1px solid var(--line); border-radius: 7px; pointer-events: none; }
 details { margin-top: 16px; }
 summary { cursor: pointer; color: var(--quiet); }
 dl { display: grid; grid-template-columns: repeat(auto-fill, minmax(max(138px, 18%), 1fr)); gap: 14px 24px; margin: 0; }
@@ -119,6 +140,7 @@ constexpr std::string_view kMarkers = R"(<svg width="0" height="0" style="positi
 <path id="m6" d="M-5-2.4H5V2.4H-5z"/>
 <path id="m7" d="M-2.4-5H2.4V5H-2.4z"/>
 <path id="bar" d="M-6-6h12v12h-12z"/>
+<path id="tick" d="M-1.4-15h2.8v30h-2.8z"/>
 <path id="dashes" d="M-8-1h6v2h-6zM2-1h6v2h-6z"/>
 </defs></svg>
 )";
@@ -199,9 +221,16 @@ std::string scrolled(std::string_view what, std::string_view html) {
                      html);
 }
 
-std::string make_page(std::string_view title, std::string_view body) {
-  return fmt::format("{}<title>{}</title>\n{}</head>\n<body>\n{}{}</body>\n</html>\n", kHead, escape(title), kStyle,
-                     kMarkers, body);
+std::string footer(const std::vector<std::string>& sources) {
+  std::vector<std::string> names;
+  for (const std::string& source : sources) names.push_back(fmt::format("<code>{}</code>", escape(source)));
+  return fmt::format("<footer><p>Made by shunt {} from {}.</p></footer>\n", SHUNT_VERSION, fmt::join(names, ", "));
+}
+
+std::string make_page(std::string_view title, std::string_view body, const Script& script) {
+  const std::string scripts = script.text.empty() ? "" : fmt::format("<script>{}</script>\n", script.text);
+  return fmt::format("{}{}<title>{}</title>\n{}</head>\n<body>\n{}{}{}</body>\n</html>\n", kHead, policy(script),
+                     escape(title), kStyle, kMarkers, body, scripts);
 }
 
 }  // namespace shunt::cli

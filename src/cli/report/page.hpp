@@ -1,4 +1,4 @@
-// A self-contained HTML page: text, tables and the styles of charts.
+// A self-contained HTML page: text, tables, the styles of charts, and what the page may run.
 #pragma once
 
 #include <cstddef>
@@ -41,7 +41,16 @@ std::string to_html(const Table& table);
 /// Wraps html in a region that scrolls if it is wider than the page, by keyboard too. `what` names the region.
 std::string scrolled(std::string_view what, std::string_view html);
 
-/// `title` is text, `body` HTML.
-std::string make_page(std::string_view title, std::string_view body);
+/// The end of a page; `sources` are the names of the files that it was made from.
+std::string footer(const std::vector<std::string>& sources);
+
+/// A script that is part of a page.
+struct Script {
+  std::string_view text;
+  std::string_view sha256;  ///< of the text, hexadecimal
+};
+
+/// `title` is text, `body` HTML. The page can run no other script.
+std::string make_page(std::string_view title, std::string_view body, const Script& script = {});
 
 }  // namespace shunt::cli

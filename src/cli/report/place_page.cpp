@@ -7,6 +7,7 @@
 
 #include "cli/output.hpp"
 #include "cli/report/charts.hpp"
+#include "cli/report/figures.hpp"
 #include "cli/report/heat_map.hpp"
 #include "cli/report/page.hpp"
 #include "shunt/expert_map.hpp"
@@ -22,12 +23,6 @@ using Layer = PlaceReport::Layer;
 constexpr std::size_t kMostPictured = 3;
 constexpr std::size_t kMostBeside = 24;  // layers in charts that are shown side by side
 constexpr double kRounding = 1e-6;       // of figures in reports
-
-std::string ratio_text(double value) { return fmt::format("{:.3f}", value); }
-std::string ms_text(double value) {
-  return value >= 1000 ? fmt::format("{:.0f}", value) : fmt::format("{:#.4g}", value);
-}
-std::string percent_text(double share) { return fmt::format("{:.4g} %", 100 * share); }
 
 /// The page compares one method with one other: shunt with contiguous if the report has them.
 class PlacePage {
@@ -46,9 +41,8 @@ class PlacePage {
     return fmt::format("{} on {}", plural(report_.experts, "expert"), ranks_text());
   }
   [[nodiscard]] std::string body(const std::string& source) const {
-    return "<main>\n" + header() + tiles() + methods() + by_layer() + pictures() + settings() +
-           fmt::format("</main>\n<footer><p>Made by shunt {} from <code>{}</code>.</p></footer>\n", SHUNT_VERSION,
-                       escape(source));
+    return "<main>\n" + header() + tiles() + methods() + by_layer() + pictures() + settings() + "</main>\n" +
+           footer({source});
   }
 
  private:
@@ -118,14 +112,6 @@ std::string PlacePage::over_limit(const Method& method) const {
   return limited == 0 ? "" : fmt::format("{} of {}", over, limited);
 }
 
-/// "16.0 % lower"
-std::string comparison(double before, double after) {
-  if (before <= 0) return "not comparable";
-  const double change = 100 * (after / before - 1);
-  return std::abs(change) < 0.05 ? "the same"
-                                 : fmt::format("{:.1f} % {}", std::abs(change), change < 0 ? "lower" : "higher");
-}
-
 std::string PlacePage::header() const {
   std::string lead = fmt::format("Experts of {}, {} of {} per token, placed by {}",
                                  plural(static_cast<std::int64_t>(main_->layers.size()), "layer"), report_.topk,
@@ -141,30 +127,19 @@ std::string PlacePage::header() const {
 }
 
 std::string PlacePage::tiles() const {
-  struct Tile {
-    const char *name, *meaning;
+  struct Meaning {
+    const char *name, *text;
     double Figures::*figure;
     Formatter format;
   };
-  std::string html = "<div class=\"tiles\">\n";
-  for (const Tile& tile : {Tile{"C_T", "ranks that a token is sent to", &Figures::c_t, ratio_text},
-                           {"Estimated time, ms", "of the busiest link", &Figures::estimated_ms, ms_text},
-                           {"Load", "busiest rank over the mean", &Figures::load, ratio_text}}) {
-    const double after = shown(*main_).*tile.figure;
-    std::string was, change;
-    if (base_) {
-      const double before = shown(*base_).*tile.figure;
-      const std::string text = comparison(before, after);
-      const char* kind = text.ends_with("lower") ? "good" : text.ends_with("higher") ? "bad" : "same";
-      was = fmt::format("<span class=\"was\">{} →</span> ", tile.format(before));
-      change = fmt::format("<p><span class=\"change {}\">{}</span></p>", kind, text);
-    }
-    html += fmt::format(
-        "<div class=\"tile\"><p><strong>{}</strong> <span class=\"quiet\">{}</span></p>\n"
-        "<p class=\"figure\">{}{}</p>{}</div>\n",
-        prose(tile.name), tile.meaning, was, tile.format(after), change);
+  std::vector<Tile> tiles;
+  for (const Meaning& meaning : {Meaning{"C_T", "ranks that a token is sent to", &Figures::c_t, ratio_text},
+                                 {"Estimated time, ms", "of the busiest link", &Figures::estimated_ms, ms_text},
+                                 {"Load", "busiest rank over the mean", &Figures::load, ratio_text}}) {
+    tiles.push_back({meaning.name, meaning.text, std::nullopt, shown(*main_).*meaning.figure, meaning.format});
+    if (base_) tiles.back().before = shown(*base_).*meaning.figure;
   }
-  return html + "</div>\n";
+  return to_html(tiles);
 }
 
 std::string PlacePage::methods() const {
