@@ -59,6 +59,9 @@ void topk(const OpCall& call) {
     std::copy_n(rows.load(at[0]), rows.size(), biased.begin());
     if (call.operands.size() == 2)
       for (std::size_t i = 0; i < biased.size(); ++i) biased[i] += call.in(1).f32()[i];
+    // What is no number has no order. Its weight is none either, which planning refuses.
+    std::ranges::replace_if(
+        biased, [](float score) { return std::isnan(score); }, -INFINITY);
     order.resize(biased.size());
     std::iota(order.begin(), order.end(), 0);
     if (num_kept < num_groups) {

@@ -58,7 +58,8 @@ HWY_INLINE Vector reduce(std::size_t count, Vector neutral, const Fold& fold, co
 HWY_INLINE Vector sum_of(Vector a, Vector b) { return hn::Add(a, b); }
 
 HWY_INLINE Vector exponential(Vector x) {
-  return hn::Exp(Floats(), hn::Min(hn::Max(x, constant(-87.0f)), constant(87.0f)));
+  const Vector power = hn::Exp(Floats(), hn::Min(hn::Max(x, constant(-87.0f)), constant(87.0f)));
+  return hn::IfThenElse(hn::IsNaN(x), x, power);  // Max drops it, and a training that diverges would go on unseen
 }
 
 HWY_INLINE Vector logistic(Vector x) {
@@ -91,7 +92,7 @@ struct Silu {
   }
 };
 struct Relu {
-  HWY_INLINE Vector value(Vector x) const { return hn::Max(x, hn::Zero(Floats())); }
+  HWY_INLINE Vector value(Vector x) const { return hn::IfThenZeroElse(hn::Lt(x, hn::Zero(Floats())), x); }
   HWY_INLINE Vector slope(Vector x) const { return hn::IfThenElseZero(hn::Gt(x, hn::Zero(Floats())), constant(1.0f)); }
 };
 struct Sigmoid {

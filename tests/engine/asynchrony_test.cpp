@@ -155,7 +155,9 @@ TEST(Tickets, AreRefusedBeyondTheLimitThoughTheirOperationsAreComplete) {
     const ExpertMap map = ExpertMap::contiguous(4, 2);
     const std::vector<std::int32_t> experts = {0, 3};
     const auto start_plan = [&] { return planning.start_plan({.experts = experts, .topk = 1}, map); };
-    if (world.rank().value == 0) EXPECT_THROW((void)start_plan(), Error) << "which takes no place in the order";
+    if (world.rank().value == 0) {
+      EXPECT_THROW((void)start_plan(), Error) << "which takes no place in the order";
+    }
     world.barrier();  // takes no ticket
     for (int n = 0; n < kMostTickets; ++n) {
       EXPECT_TRUE(shuffle.is_dispatch(tickets.front().wait().data, n));

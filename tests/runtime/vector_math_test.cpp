@@ -51,6 +51,19 @@ TEST(VectorMath, AppliesFunctionsAndTheirDerivatives) {
     }
 }
 
+TEST(VectorMath, KeepsWhatIsNoNumber) {
+  for (const Reference& reference : kFunctions) {
+    Values x = random_values(40, 1);
+    x[3] = x[37] = NAN;
+    Values y(x.size());
+    apply(reference.function, x.data(), y.data(), x.size());
+    for (std::size_t i = 0; i < x.size(); ++i) EXPECT_EQ(std::isnan(y[i]), std::isnan(x[i])) << i;
+  }
+  Values x = random_values(20, 2), y(x.size());
+  x[5] = NAN;
+  EXPECT_TRUE(std::isnan(exponentials(x.data(), 1, 0, y.data(), x.size())));
+}
+
 TEST(VectorMath, SumsUpRuns) {
   for (std::size_t count = 0; count < 70; ++count) {
     const Values a = random_values(count, 3), b = random_values(count, 4);
