@@ -62,6 +62,10 @@ struct Environment {
     /// SHUNT_SEND_BUFFER_BYTES: send buffer of the operating system per TCP connection; 0 leaves its size to the
     /// system. Buffered bytes delay what is sent after them. Default 65536.
     std::int32_t send_buffer_bytes = 64 << 10;
+    /// SHUNT_LINK_RATE: emulates a cluster on one machine. Every rank counts as a machine of its own, reached by TCP
+    /// over the loopback interface (or SHUNT_INTERFACE), and may send this many bytes per second, an equal share to
+    /// each other rank. The same on all ranks. Default 0: off.
+    std::int64_t link_bytes_per_s = 0;
   };
   Network network;
 

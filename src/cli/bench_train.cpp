@@ -35,6 +35,7 @@ struct Arguments {
   std::vector<std::string> schedules = runtime::schedule_names();
   std::int64_t turns = 7, warmup = 2;
   double exposed = 0;
+  bool evaluates = false;
   std::string json, progress = "auto";
 };
 
@@ -46,9 +47,10 @@ std::string ratio_over(const std::vector<double>& first, const std::vector<doubl
   return fmt::format("{:.2f} ({:.2f} to {:.2f})", ratios[ratios.size() / 2], ratios.front(), ratios.back());
 }
 
-void print_report(const bench::TrainReport& report, const graph::Model& model, std::int32_t ranks) {
+void print_report(const bench::TrainReport& report, const graph::Model& model, std::int32_t ranks, double link_mbit) {
   fmt::print("{}: {} ranks, {} sequences of {} bytes per step\n", model.name, ranks, model.sequences_per_rank * ranks,
              model.sequence);
+  if (link_mbit > 0) fmt::print("emulated links: each rank sends at most {:g} Mbit/s over loopback TCP\n", link_mbit);
   if (report.rate_mbit > 0) fmt::print("links set to {:.0f} Mbit/s\n", report.rate_mbit);
   fmt::print("processor time stolen meanwhile: {:.1f} %\n\n", 100 * report.stolen_share);
   fmt::print("{:<10}{:>9}{:>12}{:>8}{:>10}{:>8}{:>12}{:>10}{:>10}  {}\n", "schedule", "step ms", "exposed ms", "share",
@@ -60,6 +62,10 @@ void print_report(const bench::TrainReport& report, const graph::Model& model, s
                100 * (each.predicted_ms / step - 1), static_cast<double>(each.sent_bytes) / 1e6,
                ratio_over(report.results[0].step_ms, each.step_ms));
   }
+  for (const bench::TrainResult& each : report.results)
+    if (each.held_out > 0)
+      fmt::print("{}: {:.3f} bits per byte of held-out text after {} steps\n", each.schedule, each.held_out,
+                 each.losses.size());
   const double first = report.results[0].median_exposed_ms();
   for (std::size_t i = 1; i < report.results.size() && first > 0; ++i)
     fmt::print("{}{} exposes {:.1f} % less than {}\n", i == 1 ? "\n" : "", report.results[i].schedule,
@@ -71,7 +77,9 @@ void write_json(const Arguments& arguments, const bench::TrainReport& report, co
   nlohmann::ordered_json json = {{"config", config_json(arguments.training, model, ranks)}};
   json["config"]["link_mbit"] = report.rate_mbit;
   json["config"]["stolen_share"] = report.stolen_share;
-  for (const bench::TrainResult& each : report.results)
+  for (const bench::TrainResult& each : report.results) {
+    nlohmann::ordered_json held_out = nlohmann::ordered_json::array();
+    if (each.held_out > 0) held_out.push_back({{"step", each.losses.size()}, {"bits_per_byte", each.held_out}});
     json["runs"].push_back({{"schedule", each.schedule},
                             {"shuffle", "fused"},
                             {"step_ms", each.median_step_ms()},
@@ -80,10 +88,15 @@ void write_json(const Arguments& arguments, const bench::TrainReport& report, co
                             {"other_compute_ms", each.other_ms},
                             {"cross_node_bytes", each.sent_bytes},
                             {"predicted_step_ms", each.predicted_ms},
+                            {"held_out", held_out},
+                            {"timeline",
+                             {{"measured", timeline_json(each.step, each.measured)},
+                              {"predicted", timeline_json(each.step, each.predicted)}}},
                             {"memory_bytes", each.memory_bytes},
                             {"growths_after_warmup", each.growths_after_warmup},
                             {"steps_ms", each.step_ms},
                             {"losses", each.losses}});
+  }
   write_file(arguments.json, json.dump(2) + "\n");
 }
 
@@ -101,7 +114,7 @@ void run(Arguments& arguments) {
         .progress = arguments.progress == "on" || (arguments.progress == "auto" && isatty(STDERR_FILENO))};
     const bench::TrainReport report = bench::measure_training(world, config, corpus);
     if (world.rank().value != 0) return;
-    print_report(report, model, world.size());
+    print_report(report, model, world.size(), arguments.training.link_mbit);
     if (!arguments.json.empty()) write_json(arguments, report, model, world.size());
     flush_stdout();
   });
@@ -125,6 +138,7 @@ void add_bench_train(CLI::App& bench) {
                    "Set the links' rate so that this share of the plain step is exposed communication; under "
                    "tools/netcluster --rate auto")
       ->check(CLI::Range(0.0, 0.95));
+  verb->add_flag("--evaluate", arguments->evaluates, "Also evaluate the held-out text at the end");
   verb->add_option("--json", arguments->json, "Write the results to this file");
   verb->add_option("--progress", arguments->progress, "on, off or auto (on a terminal)")
       ->check(CLI::IsMember({"on", "off", "auto"}));

@@ -42,6 +42,7 @@ sources and documents of this program's repository.
 Examples:
   shunt train --steps 200
   shunt train --corpus notes.txt --model bytes --batch 16 --schedule shunt --trace step.json
+  shunt train --schedule shunt --link-rate 500 --steps 100
   mpirun -n 4 shunt train --world env --steps 1000 --json run.json
 )";
 
@@ -186,6 +187,9 @@ void run_rank(World& world, const Arguments& arguments, const graph::Model& mode
                    {"step_ms", median(step_ms)},
                    {"exposed_comm_ms", median(exposed_ms)},
                    {"predicted_step_ms", 1e3 * scheduled.predicted_s},
+                   {"timeline",
+                    {{"measured", timeline_json(trainer.executor().graph(), trainer.executor().times().ops)},
+                     {"predicted", timeline_json(scheduled.graph, scheduled.predicted)}}},
                    {"losses", losses},
                    {"held_out", held_out}}};
   write_file(arguments.json, json.dump(2) + "\n");

@@ -143,6 +143,7 @@ Environment::Network read_network(std::int32_t local_rank) {
   network.port_range = string("SHUNT_PORT_RANGE");
   network.kind = string("SHUNT_NETWORK");
   network.send_buffer_bytes = int32("SHUNT_SEND_BUFFER_BYTES", network.send_buffer_bytes, 0);
+  network.link_bytes_per_s = number("SHUNT_LINK_RATE", network.link_bytes_per_s, 0, INT64_C(1) << 40);
   network.has_ucx_transports = text("UCX_TLS") != nullptr;
   network.devices = text("SHUNT_NET_DEVICES") ? string("SHUNT_NET_DEVICES") : network.interface;
   return network;

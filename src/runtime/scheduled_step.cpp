@@ -48,7 +48,12 @@ ScheduledStep make_scheduled_step(World& world, const Model& model, std::string_
     text = graph::print(chosen.make(model, graph::build_training_step(model, world.size()), cost));
   const auto texts = world.all_gather(std::as_bytes(std::span(text)));
   ScheduledStep made{graph::parse({reinterpret_cast<const char*>(texts[0].data()), texts[0].size()}, "rank 0's step")};
-  made.predicted_s = graph::evaluate(made.graph, cost).timeline.step_s;
+  const graph::Program program = graph::make_program(made.graph, cost);
+  const graph::Timeline timeline = graph::simulate(program, cost.cluster());
+  made.predicted_s = timeline.step_s;
+  made.predicted.resize(made.graph.ops().size());
+  for (graph::TaskId task = 0; task < program.tasks.size(); ++task)
+    made.predicted[program.tasks[task].op.index()] = timeline.spans[task];
   return made;
 }
 

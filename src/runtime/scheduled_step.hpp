@@ -16,7 +16,9 @@ namespace shunt::runtime {
 
 struct ScheduledStep {
   graph::Graph graph;
-  double predicted_s = 0;  ///< by simulation
+  // By simulation; none if nothing was measured.
+  double predicted_s = 0;
+  std::vector<graph::Timeline::Span> predicted = {};  ///< by op, as StepTimes::ops
 };
 
 /// Collective: rank 0 schedules, so that all ranks have the same order. Throws Error(invalid_argument) for an unknown

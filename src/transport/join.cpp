@@ -70,6 +70,9 @@ std::vector<Bytes> gather(Bootstrap& bootstrap, Clock::time_point deadline, Make
   return all;
 }
 
+/// Whether ranks of one machine count as machines of their own.
+bool is_emulated(const Environment& environment) { return environment.network.link_bytes_per_s > 0; }
+
 /// Equal for ranks that can share memory: one running system and, as sockets pass the memory on, one network.
 std::uint64_t machine_identity() {
   std::string boot;
@@ -250,6 +253,7 @@ class Joining {
     mine.build = build_id();
     mine.host = host_name();
     mine.machine = machine_identity();
+    if (is_emulated(environment_)) mine.machine = Hasher().add(mine.machine, self_.value).value();
     mine.process = process_identity();
     mine.nic = Hasher().add(mine.machine).add_all<char>(environment_.network.devices).value();
     mine.network = far::choose_network(environment_.network);
@@ -343,7 +347,8 @@ Environment checked(Environment environment) {
 }
 
 Topology declared_nodes(const Environment& environment, std::int32_t num_ranks) {
-  if (environment.topology_file.empty()) return Topology::virtual_nodes(num_ranks, environment.virtual_nodes);
+  if (environment.topology_file.empty())
+    return Topology::virtual_nodes(num_ranks, is_emulated(environment) ? num_ranks : environment.virtual_nodes);
   Topology topology = Topology::from_file(environment.topology_file);
   if (topology.num_ranks() != num_ranks)
     fail(ErrorCode::invalid_argument, "{}: nodes: {} ranks, but the world has {}", environment.topology_file,
@@ -363,7 +368,13 @@ Rebuilder::Rebuilt Rebuilder::rebuild(Transport& old, const Topology& topology) 
 Joined join(Bootstrap& bootstrap, const Environment& environment, const std::optional<Topology>& topology) {
   if (bootstrap.rank().value < 0 || bootstrap.rank().value >= bootstrap.size())
     fail(ErrorCode::invalid_argument, "rank {} can't join {} ranks", bootstrap.rank(), bootstrap.size());
-  return Joining(bootstrap, environment, topology).run();
+  Environment chosen = environment;
+  if (is_emulated(environment)) {
+    chosen.network.kind = "tcp";
+    if (chosen.network.interface.empty()) chosen.network.interface = "lo";
+    if (chosen.network.devices.empty()) chosen.network.devices = chosen.network.interface;
+  }
+  return Joining(bootstrap, chosen, topology).run();
 }
 
 }  // namespace shunt

@@ -51,8 +51,10 @@ class Runner {
  public:
   Runner(World& world, const TrainConfig& config, const runtime::Corpus& corpus, std::string schedule,
          ScheduledStep step)
-      : world_(world), trainer_(world, config.model, std::move(step.graph), corpus, config.training) {
+      : world_(world), trainer_(world, config.model, step.graph, corpus, config.training) {
     result_.schedule = std::move(schedule);
+    result_.step = std::move(step.graph);
+    result_.predicted = std::move(step.predicted);
     result_.predicted_ms = kMs * step.predicted_s;
   }
 
@@ -80,7 +82,9 @@ class Runner {
   }
 
   /// Collective.
-  TrainResult end() {
+  TrainResult end(bool evaluates) {
+    result_.measured = trainer_.executor().times().ops;
+    if (evaluates) result_.held_out = trainer_.evaluate();
     result_.products_ms = median(products_);
     result_.other_ms = median(other_);
     const auto sent = gather_values(world_, sent_bytes_);
@@ -170,7 +174,7 @@ TrainReport measure_training(World& world, const TrainConfig& config, const runt
   if (shows) fmt::print(stderr, "\n");
   const ProcessorTime after = ProcessorTime::now();
   report.stolen_share = (after.stolen - before.stolen) / std::max(after.all - before.all, 1.0);
-  for (const auto& runner : runners) report.results.push_back(runner->end());
+  for (const auto& runner : runners) report.results.push_back(runner->end(config.evaluates));
   check_losses(report.results);
   return report;
 }

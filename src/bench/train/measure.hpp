@@ -17,6 +17,7 @@ struct TrainConfig {
   /// The share of the first schedule's step that communication shall be exposed, from 0 to 1: the rate of the links of
   /// tools/netcluster is set so; 0: links stay as they are.
   double exposed_share = 0;
+  bool evaluates = false;  ///< the held-out text, at the end
   bool progress = false;
 };
 
@@ -28,8 +29,11 @@ struct TrainResult {
   double products_ms = 0, other_ms = 0;     ///< compute of rank 0: medians over the turns
   std::vector<double> losses;               ///< bits per byte of every step, warm-up included
   std::uint64_t sent_bytes = 0;             ///< to other machines, by all ranks in one step
+  double held_out = 0;                      ///< bits per byte after all turns; 0: not evaluated
   std::size_t memory_bytes = 0;
   std::int64_t growths_after_warmup = 0;
+  graph::Graph step{"", 1};
+  std::vector<graph::Timeline::Span> measured, predicted;  ///< by op of the step: rank 0's last turn, and simulated
 
   [[nodiscard]] double median_step_ms() const;
   [[nodiscard]] double median_exposed_ms() const;

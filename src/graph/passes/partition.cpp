@@ -88,10 +88,12 @@ void note_layers(const Graph& graph, const Blocks& blocks, const Candidate& chos
   }
 }
 
+bool can_be_cut(const Graph& graph, const Blocks& blocks) {
+  return std::count(blocks.has_plan.begin(), blocks.has_plan.end(), true) > 0 && !is_split(graph);
+}
+
 std::vector<std::vector<Cut>> ranges_to_try(const Graph& graph, const Blocks& blocks, RangeCosts& costs,
                                             const std::vector<BackwardReach>& reaches) {
-  const bool has_shuffle = std::count(blocks.has_plan.begin(), blocks.has_plan.end(), true) > 0;
-  if (!has_shuffle || is_split(graph)) return {};
   const std::int64_t most = most_parts(graph);
   std::vector<std::int32_t> numbers;
   std::copy_if(std::begin(kParts), std::end(kParts), std::back_inserter(numbers),
@@ -107,12 +109,14 @@ std::vector<std::vector<Cut>> ranges_to_try(const Graph& graph, const Blocks& bl
 std::vector<std::vector<Cut>> ranges_to_try(const Graph& graph, const PassContext& context,
                                             const std::vector<BackwardReach>& reaches) {
   const Blocks blocks = find_blocks(graph);
+  if (!can_be_cut(graph, blocks)) return {};
   RangeCosts costs(graph, blocks, context.cost);
   return ranges_to_try(graph, blocks, costs, reaches);
 }
 
 Graph partition(const Graph& graph, PassContext& context) {
   const Blocks blocks = find_blocks(graph);
+  if (!can_be_cut(graph, blocks)) return graph;
   RangeCosts costs(graph, blocks, context.cost);
   std::optional<Candidate> best;
   for (const std::vector<Cut>& cuts :
@@ -124,7 +128,6 @@ Graph partition(const Graph& graph, PassContext& context) {
         best = std::move(candidate);
     }
   }
-  if (!best) return graph;
   note_layers(graph, blocks, *best, costs, context);
   return std::move(best->pipeline.graph);
 }

@@ -246,6 +246,9 @@ class Carrier final : public far::Carrier {
     if (!channel.is_for_messages() && options_.send_buffer_bytes > 0)
       (void)setsockopt(channel.connection->fd(), SOL_SOCKET, SO_SNDBUF, &options_.send_buffer_bytes,
                        sizeof(options_.send_buffer_bytes));
+    if (const std::uint64_t rate = static_cast<std::uint64_t>(options_.link_bytes_per_s) / peers_.size();
+        options_.link_bytes_per_s > 0)  // the kernel paces what the connection sends
+      (void)setsockopt(channel.connection->fd(), SOL_SOCKET, SO_MAX_PACING_RATE, &rate, sizeof(rate));
     if (peer.is_connected())
       for (Channel& each : peer.channels) push(each);
     if (--num_unopened_ == 0) stop_listening();
