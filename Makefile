@@ -1,7 +1,7 @@
 # The front door: short names for what the CMake presets and tools/ do.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: run build test bench lint format asan tsan clang install python setup clean help
+.PHONY: run demo build test bench lint format asan tsan clang install python setup clean help
 
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
@@ -10,9 +10,13 @@ compile = cmake --build --preset $(1) -j $(JOBS)
 # gcc 12's ThreadSanitizer can't map its shadow where addresses are randomized over more than 28 bits.
 FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-run: build/release/build.ninja ## build the command line and show a verified, timed shuffle
+run: build/release/build.ninja ## build the command line and train a small model, plain and scheduled
 	$(call compile,release) --target shunt_cli
 	@tools/demo
+
+demo: build/release/build.ninja ## build the command line and show a verified, timed shuffle
+	$(call compile,release) --target shunt_cli
+	@tools/demo shuffle
 
 build: build/release/build.ninja ## build everything; the command line is build/release/bin/shunt
 	$(call compile,release)
@@ -22,7 +26,7 @@ test: build python ## build, run every test, close with the counts
 
 bench: build ## run the micro benchmarks, then a shuffle against its baselines
 	@build/release/bin/bench_kernels
-	@tools/demo
+	@tools/demo shuffle
 
 asan: build/asan/build.ninja ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	$(call compile,asan)

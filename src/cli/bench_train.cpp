@@ -103,6 +103,7 @@ void write_json(const Arguments& arguments, const bench::TrainReport& report, co
 void run(Arguments& arguments) {
   if (arguments.schedules.empty()) fail(ErrorCode::invalid_argument, "--schedules: expected at least one");
   if (!arguments.json.empty()) check_writable(arguments.json);
+  arguments.training.options.steps = arguments.warmup + arguments.turns;
   run_training(arguments.training, [&](World& world, const graph::Model& model, const runtime::Corpus& corpus) {
     bench::TrainConfig config{
         .model = model,
