@@ -127,11 +127,12 @@ void add_bench_train(CLI::App& bench) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* verb = bench.add_subcommand("train", "Training steps in several schedules");
   verb->footer(kFooter);
-  verb->option_defaults()->always_capture_default();
+  verb->option_defaults()->always_capture_default()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   add_training_options(*verb, arguments->training);
   verb->add_option("--schedules", arguments->schedules,
                    "Any of plain, tutel, lancet and shunt; ratios are over the first")
       ->delimiter(',')
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->check(CLI::IsMember(runtime::schedule_names()));
   verb->add_option("--turns", arguments->turns, "Measured steps of each schedule")->check(CLI::PositiveNumber);
   verb->add_option("--warmup-turns", arguments->warmup, "Steps of each before them");

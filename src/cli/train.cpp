@@ -214,7 +214,7 @@ void add_train(CLI::App& app) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* verb = app.add_subcommand("train", "Train a byte-level Mixture-of-Experts transformer on a text");
   verb->footer(kFooter);
-  verb->option_defaults()->always_capture_default();
+  verb->option_defaults()->always_capture_default()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   add_training_options(*verb, arguments->training);
   verb->add_option("--schedule", arguments->schedule, "plain, tutel, lancet or shunt")
       ->check(CLI::IsMember(runtime::schedule_names()));
