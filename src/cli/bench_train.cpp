@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* kFooter = R"(
 Executes the training step of `shunt train` in several schedules, in turn, on the same batches; a turn is one step of
-each. Every loss is compared with the first schedule's: all compute the same. Before, single ops are profiled; their
+each. Losses are compared with the first schedule's: all compute the same. Before, single ops are profiled; their
 times make the schedules, and the prediction that is printed beside each measured step.
 
 Exposed is the time in which a rank's compute lane waits for communication or for a late peer. Ratios are of steps in
@@ -66,6 +66,10 @@ void print_report(const bench::TrainReport& report, const graph::Model& model, s
     if (each.held_out > 0)
       fmt::print("{}: {:.3f} bits per byte of held-out text after {} steps\n", each.schedule, each.held_out,
                  each.losses.size());
+  for (const bench::TrainResult& each : report.results)
+    if (each.equal_steps < std::ssize(each.losses))
+      fmt::print("{}: losses are {}'s within 1e-5 for {} steps, then some token chose another expert\n", each.schedule,
+                 report.results[0].schedule, each.equal_steps);
   const double first = report.results[0].median_exposed_ms();
   for (std::size_t i = 1; i < report.results.size() && first > 0; ++i)
     fmt::print("{}{} exposes {:.1f} % less than {}\n", i == 1 ? "\n" : "", report.results[i].schedule,
@@ -95,6 +99,7 @@ void write_json(const Arguments& arguments, const bench::TrainReport& report, co
                             {"memory_bytes", each.memory_bytes},
                             {"growths_after_warmup", each.growths_after_warmup},
                             {"steps_ms", each.step_ms},
+                            {"equal_steps", each.equal_steps},
                             {"losses", each.losses}});
   }
   write_file(arguments.json, json.dump(2) + "\n");

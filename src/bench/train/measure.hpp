@@ -29,6 +29,7 @@ struct TrainResult {
   double products_ms = 0, other_ms = 0;     ///< compute of rank 0: medians over the turns
   std::vector<double> losses;               ///< bits per byte of every step, warm-up included
   std::uint64_t sent_bytes = 0;             ///< to other machines, by all ranks in one step
+  std::int64_t equal_steps = 0;             ///< until a loss differs by more than 1e-5 from the first schedule's
   double held_out = 0;                      ///< bits per byte after all turns; 0: not evaluated
   std::size_t memory_bytes = 0;
   std::int64_t growths_after_warmup = 0;
@@ -45,8 +46,8 @@ struct TrainReport {
   double stolen_share = 0;  ///< of this machine's processor time, taken by other virtual machines meanwhile
 };
 
-/// Collective; the report is rank 0's. Throws Error(internal) if a schedule's losses differ by more than 1e-5 from the
-/// first one's, as all compute the same.
+/// Collective; the report is rank 0's. Throws Error(internal) if a schedule does not compute what the first one does:
+/// if the loss of the first step differs by more than 1e-5, or the mean loss by more than 1 %.
 TrainReport measure_training(World& world, const TrainConfig& config, const runtime::Corpus& corpus);
 
 }  // namespace shunt::bench
