@@ -117,6 +117,7 @@ void run(Arguments& arguments) {
         .warmup = arguments.warmup,
         .turns = arguments.turns,
         .exposed_share = arguments.exposed,
+        .evaluates = arguments.evaluates,
         .progress = arguments.progress == "on" || (arguments.progress == "auto" && isatty(STDERR_FILENO))};
     const bench::TrainReport report = bench::measure_training(world, config, corpus);
     if (world.rank().value != 0) return;

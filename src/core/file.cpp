@@ -112,17 +112,18 @@ void PartialFile::write_at(std::uint64_t offset, std::span<const std::byte> byte
 }
 
 void PartialFile::complete() {
+  // Without fsync, a machine that loses power may keep the new name without its content. It takes long, so it comes
+  // before the file has any name that a kill would leave behind.
+  if (fsync(descriptor_) != 0 && errno != EINVAL) fail_errno("can't write {}", path_);
   // A rename can replace a file; a link can't.
   if (name_.empty())
     give_name([&](const char* name) {
       const std::string unnamed = fmt::format("{}/{}", kDescriptors, descriptor_);
       return linkat(AT_FDCWD, unnamed.c_str(), AT_FDCWD, name, AT_SYMLINK_FOLLOW) == 0;
     });
-  // Without fsync, a machine that loses power may keep the new name without its content. Some file systems report a
-  // lack of space only on close.
-  const bool is_stored = fsync(descriptor_) == 0 || errno == EINVAL;
+  // Some file systems report a lack of space only on close.
   const bool is_closed = close(std::exchange(descriptor_, -1)) == 0;
-  if (!is_stored || !is_closed || std::rename(name_.c_str(), target_.c_str()) != 0) fail_errno("can't write {}", path_);
+  if (!is_closed || std::rename(name_.c_str(), target_.c_str()) != 0) fail_errno("can't write {}", path_);
   name_.clear();
 }
 

@@ -91,7 +91,9 @@ class Train(unittest.TestCase):
             self.assertEqual(again.read_bytes(), (self.folder / "kept").read_bytes())
             (self.folder / "kept").unlink()
             again.unlink()
-        self.assertEqual(sorted(path.name for path in self.folder.iterdir() if path.name not in ("model.json", "text.txt")), [])
+        # A kill within the microseconds between the file's name and its last one leaves it under the first.
+        left = {path.name for path in self.folder.iterdir()} - {"model.json", "text.txt"}
+        self.assertLessEqual(len(left), 1, left)
 
     def test_a_rank_that_dies_is_named(self):
         job = subprocess.Popen(self.command("--steps", 100000, "--checkpoint", "kept", "--checkpoint-every", 1, "--ranks", 4, "--batch", 8),
@@ -136,9 +138,13 @@ class Train(unittest.TestCase):
         report = json.loads((self.folder / "bench.json").read_text())
         self.assertEqual([run["schedule"] for run in report["runs"]], ["plain", "tutel", "lancet", "shunt"])
         self.assertIn("emulated links", done.stdout)
+        self.assertIn("shunt exposes", done.stdout)
         for run in report["runs"]:
             self.assertEqual(len(run["steps_ms"]), 5)
             self.assertEqual(len(run["losses"]), 7)
+            self.assertEqual(run["equal_steps"], 7)
+            self.assertEqual(run["held_out"][0]["step"], 7)
+            self.assertLess(run["held_out"][0]["bits_per_byte"], run["losses"][0])
             self.assertEqual(run["cross_node_bytes"], report["runs"][0]["cross_node_bytes"])
             self.assertGreater(run["cross_node_bytes"], 0)
             self.assertGreater(run["predicted_step_ms"], 0)
