@@ -57,10 +57,9 @@ std::vector<std::vector<double>> gather(World& world, const std::vector<std::vec
 template <class Combine>
 double over_ranks(const std::vector<std::vector<double>>& ranks, std::size_t steps, std::size_t ops, std::size_t op,
                   const Combine& combine) {
-  std::vector<double> of_steps;
+  std::vector<double> of_steps, of_ranks(ranks.size());
   for (std::size_t step = 0; step < steps; ++step) {
-    std::vector<double> of_ranks;
-    for (const auto& rank : ranks) of_ranks.push_back(rank[step * ops + op]);
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) of_ranks[rank] = ranks[rank][step * ops + op];
     of_steps.push_back(combine(of_ranks));
   }
   return median(of_steps);
